@@ -1,0 +1,1 @@
+"""Execution environments under study: one module each (docs/add-an-environment.md)."""

@@ -1,0 +1,72 @@
+"""Progress that a person can follow: what is being done, n of m, time gone; a long step shows that it lives.
+
+Lines go to standard output, which the workflow shows; details and errors go to standard error, which the
+workflow keeps in the rule's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+HEARTBEAT_S = 10.0
+
+
+def say(text: str) -> None:
+    """Print one progress line at once."""
+    print(f"    {text}", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them: 42 s, 3 min 05 s, 1 h 02 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+@contextlib.contextmanager
+def step(text: str) -> Iterator[None]:
+    """Announce a step, say every HEARTBEAT_S that it still runs, and how long it took if that was long.
+
+    Not for use while something is being timed: the heartbeat is a thread that wakes up.
+    """
+    started = time.monotonic()
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(HEARTBEAT_S):
+            say(f"{text} … {duration(time.monotonic() - started)}")
+
+    say(text)
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class Counter:
+    """n of m with the time gone and, once one is done, an estimate of the time left."""
+
+    def __init__(self, what: str, total: int, done: int = 0) -> None:
+        self.what = what
+        self.total = total
+        self.done = self._first = done
+        self._started = time.monotonic()
+
+    def advance(self, note: str = "") -> None:
+        """Count one and print the line."""
+        self.done += 1
+        gone = time.monotonic() - self._started
+        left = gone / (self.done - self._first) * (self.total - self.done)
+        tail = f", about {duration(left)} left" if self.done < self.total else ""
+        say(
+            f"{self.what} {self.done} of {self.total} after {duration(gone)}{tail}{'  ' + note if note else ''}"
+        )

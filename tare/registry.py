@@ -1,0 +1,93 @@
+"""Finds what there is: one module per environment in envs/, one per workload in workloads/.
+
+A workload's module is described by its constant DESCRIPTION and imports its framework only inside its
+functions, so that reading the description needs no framework.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from tare.adapters import Environment
+from tare.errors import UserError
+from tare.files import project_root
+
+_ENVIRONMENTS: dict[str, type[Environment]] = {}
+WORKLOAD_KEYS = ("title", "dataset", "parameters", "batch", "optimizer", "loss", "samples")
+
+
+def register(name: str) -> Callable[[type[Environment]], type[Environment]]:
+    """Class decorator of an adapter in envs/: makes it known under `name`."""
+
+    def add(adapter: type[Environment]) -> type[Environment]:
+        adapter.name = name
+        _ENVIRONMENTS[name] = adapter
+        return adapter
+
+    return add
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Tail of an error message: the nearest valid name, if one is near, and all that are valid."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}(known: {', '.join(names)})"
+
+
+def module_names(folder: str) -> list[str]:
+    """Names of the modules in envs/ or workloads/, without the private ones."""
+    return sorted(path.stem for path in (project_root() / folder).glob("*.py") if not path.stem.startswith("_"))
+
+
+@cache
+def environments() -> dict[str, type[Environment]]:
+    """Every environment by name.
+
+    Raises:
+        UserError: a module of envs/ registers nothing under its own name.
+    """
+    names = module_names("envs")
+    for name in names:
+        importlib.import_module(f"envs.{name}")
+        if name not in _ENVIRONMENTS:
+            raise UserError(f'envs/{name}.py must define one class with @register("{name}")')
+    return {name: _ENVIRONMENTS[name] for name in names}
+
+
+def environment(name: str) -> Environment:
+    """The adapter called `name`.
+
+    Raises:
+        UserError: there is none; the message has the nearest name.
+    """
+    known = environments()
+    if name not in known:
+        raise UserError(f"no environment {name!r} in envs/: {nearest(name, known)}")
+    return known[name]()
+
+
+def workload(name: str) -> ModuleType:
+    """The module of the workload called `name`.
+
+    Raises:
+        UserError: there is none, or its DESCRIPTION lacks a key.
+    """
+    known = module_names("workloads")
+    if name not in known:
+        raise UserError(f"no workload {name!r} in workloads/: {nearest(name, known)}")
+    module = importlib.import_module(f"workloads.{name}")
+    missing = [key for key in WORKLOAD_KEYS if key not in getattr(module, "DESCRIPTION", {})]
+    if missing:
+        raise UserError(f"workloads/{name}.py: DESCRIPTION lacks {', '.join(missing)}")
+    return module
+
+
+def describe_workload(name: str) -> dict[str, Any]:
+    """DESCRIPTION of a workload: title, dataset, parameter count, batch, optimizer, loss, samples."""
+    return dict(workload(name).DESCRIPTION)
