@@ -1,0 +1,63 @@
+"""Entry of a launch: `python main.py SPEC`; writes the record that SPEC names, whole or not at all.
+
+The first thing that it does is read the clock.
+"""
+
+import time
+
+ENTRY_NS = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
+
+import json  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+
+RECORD_SCHEMA = 1
+EXIT_FAILED = 1
+
+
+def modes():
+    """What a launch can do: name -> function of (spec, marks) that returns (torch, results)."""
+    from tare.inside import ceilings, profiled, train
+
+    return {"train": train.whole_run, "profile": profiled.profiled_run, "ceilings": ceilings.measure}
+
+
+def write_record(path, record):
+    """Write JSON under a temporary name, then rename: a record that is there is whole."""
+    temporary = path + ".tmp"
+    with open(temporary, "w") as handle:
+        json.dump(record, handle)
+    os.rename(temporary, path)
+
+
+def main(spec_path):
+    """Run the launch that the file describes; returns the exit status."""
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from tare.inside import facts
+    from tare.inside.marks import Marks, peak_memory
+
+    marks = Marks(ENTRY_NS)
+    with open(spec_path) as handle:
+        spec = json.load(handle)
+    record = {"schema": RECORD_SCHEMA, "mode": spec["mode"], "status": "ok", "reason": None}
+    torch = None
+    try:
+        torch, record["results"] = modes()[spec["mode"]](spec, marks)
+    except MemoryError:
+        record.update(status="failed", reason="out of memory at batch {}".format(spec.get("batch")))
+    except Exception as error:  # whatever a framework raises becomes a record with its reason
+        import traceback
+
+        traceback.print_exc()
+        reason = "{}: {}".format(type(error).__name__, str(error).strip().split("\n")[0][:300])
+        record.update(status="failed", reason=reason)
+    record["facts"] = facts.collect(torch)
+    record["memory"] = peak_memory()
+    marks.add("last")
+    record["marks"] = marks.rows
+    write_record(spec["record"], record)
+    return 0 if record["status"] == "ok" else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

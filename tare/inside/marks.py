@@ -1,0 +1,48 @@
+"""Marks: named instants of a launch on the kernel's monotonic clock, with the CPU time used so far.
+
+The clock is CLOCK_MONOTONIC, which processes of one kernel share across containers (unless a runtime makes a
+time namespace, which the record of namespaces would show); in a virtual machine it is another clock.
+"""
+
+import resource
+import time
+
+
+def now_ns():
+    """Nanoseconds on CLOCK_MONOTONIC."""
+    return (
+        time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        if hasattr(time, "clock_gettime_ns")
+        else int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
+    )
+
+
+class Marks:
+    """The marks of one launch, in order."""
+
+    def __init__(self, first_ns):
+        self.rows = []
+        self.add("entry", first_ns)
+
+    def add(self, name, at_ns=None):
+        """Record an instant and the CPU seconds of this process and of its reaped children."""
+        at_ns = now_ns() if at_ns is None else at_ns
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.rows.append(
+            {
+                "name": name,
+                "at_ns": at_ns,
+                "user_s": own.ru_utime + children.ru_utime,
+                "system_s": own.ru_stime + children.ru_stime,
+            }
+        )
+        return at_ns
+
+
+def peak_memory():
+    """Largest resident set of this process and of its largest reaped child, in bytes (Linux counts KiB)."""
+    return {
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "children_peak_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+    }

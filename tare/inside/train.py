@@ -1,0 +1,107 @@
+"""A whole training run as the paper timed it, then steady steps on data that is already in memory."""
+
+from tare.inside.frameworks import import_torch, synchronize
+from tare.inside.marks import now_ns
+
+
+def import_workload(name, marks, threads):
+    """Import the framework and what the workload's description names; returns (torch, workload module)."""
+    import importlib
+
+    workload = importlib.import_module("workloads." + name)
+    torch = import_torch(threads)
+    for module in workload.DESCRIPTION["imports"]:
+        importlib.import_module(module)
+    marks.add("imports")
+    return torch, workload
+
+
+def build(torch, workload, spec, marks):
+    """Data, then model; returns (dataset, training). Asserts the model's size: another model is another study."""
+    dataset = workload.Training.load(spec["data"])
+    marks.add("data")
+    training = workload.Training(torch, spec["device"])
+    synchronize(torch, spec["device"])
+    marks.add("model")
+    parameters = sum(p.numel() for p in training.model.parameters() if p.requires_grad)
+    expected = workload.DESCRIPTION["parameters"]
+    if parameters != expected:
+        raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
+    return dataset, training
+
+
+def loader_of(torch, dataset, spec):
+    """The paper's loader: shuffled, one worker process; pinned memory only where there is a device."""
+    generator = torch.Generator()
+    generator.manual_seed(spec["seed"])
+    return torch.utils.data.DataLoader(
+        dataset,
+        batch_size=spec["batch"],
+        shuffle=True,
+        num_workers=spec["loader_workers"],
+        pin_memory=spec["device"] == "cuda",
+        generator=generator,
+    )
+
+
+def run_epoch(torch, training, loader, spec, marks=None):
+    """One epoch. Returns (ends of its steps in ns, losses as floats, samples).
+
+    On a CUDA device a step's end is the end of its submission; the epoch's own end is synchronised.
+    """
+    ends, losses, samples = [], [], 0
+    for batch in loader:
+        losses.append(training.step(batch))
+        samples += len(batch[-1])
+        if marks is not None and not ends:
+            synchronize(torch, spec["device"])
+            ends.append(marks.add("first_step"))
+        else:
+            ends.append(now_ns())
+    synchronize(torch, spec["device"])
+    values = [float(loss) for loss in losses]
+    training.end_epoch()
+    return ends, values, samples
+
+
+def batches_in_memory(torch, dataset, spec):
+    """Every full batch of the dataset, in order, collated and on the device."""
+    loader = torch.utils.data.DataLoader(dataset, batch_size=spec["batch"], shuffle=False, drop_last=True)
+    return [[part.to(spec["device"]) for part in batch] for batch in loader]
+
+
+def steady_steps(torch, training, batches, epochs, device):
+    """Seconds of each training step on batches that are in memory, synchronised step by step."""
+    durations = []
+    for _ in range(epochs):
+        for batch in batches:
+            started = now_ns()
+            training.step(batch)
+            synchronize(torch, device)
+            durations.append((now_ns() - started) / 1e9)
+    return durations
+
+
+def whole_run(spec, marks):
+    """The timed run and the steady steps after it; returns what the record holds."""
+    torch, workload = import_workload(spec["workload"], marks, spec["threads"])
+    dataset, training = build(torch, workload, spec, marks)
+    ends, losses, samples = run_epoch(torch, training, loader_of(torch, dataset, spec), spec, marks)
+    marks.add("epoch_end")
+    steady = []
+    if spec["steady_epochs"]:
+        batches = batches_in_memory(torch, dataset, spec)
+        marks.add("steady_start")
+        steady = steady_steps(torch, training, batches, spec["steady_epochs"], spec["device"])
+        marks.add("steady_end")
+        discarded = len(batches) if spec["steady_epochs"] > 1 else 1
+    else:
+        discarded = 0
+    return torch, {
+        "samples": samples,
+        "steps": len(ends),
+        "step_ends_ns": ends,
+        "losses": losses,
+        "steady_warmup_step_s": steady[:discarded],
+        "steady_step_s": steady[discarded:],
+    }

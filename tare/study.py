@@ -1,0 +1,148 @@
+"""The study: one configuration file, checked whole before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tare.errors import UserError
+from tare.files import project_root
+from tare.registry import describe_workload, module_names, nearest
+
+DEFAULT_STUDY = "nyu2022"
+HOST = "host"
+CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
+
+# The keys that each kind of work depends on: a change elsewhere in the study does not rerun it.
+DEPENDS_ON = {
+    "rounds": ("study", "seed", "stack", "device", "conditions", "rounds", "margins"),
+    "sweep": ("study", "seed", "stack", "device", "conditions", "sweep"),
+    "profile": ("study", "seed", "stack", "device", "conditions", "profile"),
+    "ceilings": ("study", "stack", "device", "conditions", "ceilings"),
+}
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """JSON schema of a study."""
+    return json.loads((project_root() / "config/schemas/study.schema.json").read_text())
+
+
+def load(source: str | Path) -> dict[str, Any]:
+    """Read a study from a YAML or JSON file, or from inline JSON; a preset is laid over config/config.yaml.
+
+    Raises:
+        UserError: unreadable, not YAML, or not a mapping.
+    """
+    text, where = str(source), "the inline study"
+    if not text.lstrip().startswith("{"):
+        where = text
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot read the study {where}: {error.strerror}") from error
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{where}{line} is not YAML: {getattr(error, 'problem', error)}") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{where} must hold keys and values, not {type(config).__name__}")
+    return config
+
+
+def load_checked(source: str | Path) -> dict[str, Any]:
+    """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml."""
+    base = load(project_root() / "config/config.yaml")
+    return check(merge(base, load(source)))
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay a preset over a study as Snakemake does: mappings are merged, anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def check(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The study, if it is right.
+
+    Raises:
+        UserError: the first thing that is wrong, with where it is and the nearest valid name.
+    """
+    from jsonschema import Draft202012Validator
+
+    problems = sorted(Draft202012Validator(schema()).iter_errors(dict(config)), key=lambda e: list(e.path))
+    if problems:
+        raise UserError(_explain(problems[0]))
+    for name in config["environments"]:
+        known = module_names("envs")
+        if name not in known:
+            raise UserError(f"config: environments: no module envs/{name}.py: {nearest(name, known)}")
+    for name, settings in config["workloads"].items():
+        known = module_names("workloads")
+        if name not in known:
+            raise UserError(f"config: workloads: no module workloads/{name}.py: {nearest(name, known)}")
+        _check_batches(name, settings)
+    stacks = [path.parent.name for path in (project_root() / "containers/stacks").glob("*/stack.yaml")]
+    if config["stack"] not in stacks:
+        raise UserError(
+            f"config: stack: no folder containers/stacks/{config['stack']}: {nearest(config['stack'], stacks)}"
+        )
+    if config["conditions"]["threads"] > config["conditions"]["cpus"]:
+        raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
+    return dict(config)
+
+
+def _check_batches(name: str, settings: Mapping[str, Any]) -> None:
+    samples = describe_workload(name)["samples"]
+    for batch in (settings["batch"], *settings["sweep_batches"]):
+        if batch > samples:
+            raise UserError(f"config: workloads: {name}: batch {batch} is larger than its {samples} samples")
+
+
+def _explain(problem: Any) -> str:
+    where = ": ".join(str(part) for part in problem.absolute_path) or "top level"
+    if problem.validator == "additionalProperties":
+        known = problem.schema.get("properties", {})
+        unknown = next(key for key in problem.instance if key not in known)
+        return f"config: {where}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
+    if problem.validator == "enum":
+        known = [str(value) for value in problem.validator_value]
+        return f"config: {where}: {problem.instance!r} is not allowed: {nearest(str(problem.instance), known)}"
+    if problem.validator == "not":
+        return f"config: {where}: {problem.instance!r} is the name of a folder of results; choose another"
+    if problem.validator == "contains":
+        return "config: environments: host is missing; it is the reference of every comparison"
+    return f"config: {where}: {problem.message}"
+
+
+def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) -> str:
+    """The part of a study that one kind of work depends on, as one line of JSON for its command line."""
+    part = {key: config[key] for key in DEPENDS_ON[kind]}
+    if workload is not None:
+        settings = dict(config["workloads"][workload])
+        if kind != "sweep":
+            settings.pop("sweep_batches")
+        part["workloads"] = {workload: settings}
+    return json.dumps(part, sort_keys=True)
+
+
+def results_folder(study: str) -> str:
+    """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
+    return "results" if study == DEFAULT_STUDY else f"results/{study}"
+
+
+def campaign_name(names: Iterable[str]) -> str:
+    """Key of a joint campaign: its set of environments."""
+    return "+".join(sorted(set(names)))
