@@ -7,7 +7,9 @@ effects (`command`), and names what ends a launch that outlived its timeout (`cl
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -117,6 +119,15 @@ class Environment(ABC):
     @abstractmethod
     def probe(self) -> Probe:
         """Try a real launch of a tiny image, under the same flags as a measured launch; never raises."""
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Hold what this runtime needs while it is used (a daemon); launches happen inside.
+
+        Raises:
+            UnavailableError: it can't be had here.
+        """
+        yield
 
     @abstractmethod
     def prepare(self, image: OciImage, folder: Path) -> Prepared:

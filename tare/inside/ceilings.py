@@ -49,9 +49,7 @@ def bandwidth_rows(torch, spec):
                 def operation(t=tensors):
                     torch.add(t[1], t[2], alpha=3.0, out=t[0])
 
-            best, rates = best_rate(
-                torch, spec["device"], arrays * elements * 4, operation, spec["repetitions"]
-            )
+            best, rates = best_rate(torch, spec["device"], arrays * elements * 4, operation, spec["repetitions"])
             rows.append(
                 {
                     "kernel": kernel,

@@ -1,0 +1,283 @@
+"""One launch: the same program under the same conditions in any environment, and the record of how it went.
+
+The program's environment block is built here from an allow-list and put in place by `env -i` inside, so that it
+is equal to the byte wherever it runs; its size is set by a pad, which units randomise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tare.adapters import Bind, Environment, Launch
+from tare.errors import UnavailableError, UserError
+from tare.files import cache_dir, project_root, read_json, sha256_file, write_json
+from tare.process import Finished, run
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# glibc's thresholds: memory once taken is kept, so that page faults do not recur in every step.
+STEADY_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's worker makes one in here
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where launches of one environment find what they need, taken from its image record and the data record."""
+
+    environment: Environment
+    python: str
+    reference: str | None
+    data: Path | None
+
+
+def program_environment(conditions: Mapping[str, Any], folder: Path, pad_bytes: int) -> dict[str, str]:
+    """The complete environment of the program inside; pure.
+
+    Snakemake and its kin export thread counts of their own: none of them gets through.
+    """
+    threads = str(conditions["threads"])
+    variables = {
+        "PATH": PATH,
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "RAYON_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if conditions["allocator"] == "steady":
+        variables |= STEADY_ALLOCATOR
+    variables["TARE_PAD"] = "x" * pad_bytes
+    return variables
+
+
+def launcher_environment(adapter: Environment) -> dict[str, str]:
+    """The allow-listed environment of a runtime's client: nothing of ours leaks through it."""
+    kept = {name: os.environ[name] for name in ("USER", "LOGNAME", "XDG_RUNTIME_DIR") if name in os.environ}
+    return {"PATH": PATH, "HOME": str(Path.home()), "LANG": "C.UTF-8", **kept, **adapter.environment_variables()}
+
+
+def choose_cpus(count: int) -> tuple[int, ...]:
+    """The first `count` logical CPUs that this process may use.
+
+    Raises:
+        UserError: the machine, or what we may use of it, has fewer.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if count > len(allowed):
+        raise UserError(f"config: conditions: cpus is {count}, but this process may use {len(allowed)}: lower it")
+    return tuple(allowed[:count])
+
+
+def shared_memory_bytes() -> int:
+    """Size of the host's /dev/shm, which every environment gets."""
+    try:
+        status = os.statvfs("/dev/shm")
+    except OSError:
+        return 1 << 30
+    return status.f_blocks * status.f_frsize
+
+
+@cache
+def stage_code() -> tuple[Path, str]:
+    """Copy what runs inside into the cache, by its hash; returns (folder, sha256 of the whole).
+
+    Launches see this copy, so that an edit in the checkout can't reach a campaign that is under way.
+    """
+    root = project_root()
+    files = [
+        root / "tare/__init__.py",
+        *sorted((root / "tare/inside").glob("*.py")),
+        *sorted((root / "workloads").glob("*.py")),
+    ]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root)} {sha256_file(path)}\n".encode())
+    key = digest.hexdigest()
+    folder = cache_dir("code") / key[:16]
+    if not (folder / ".complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in files:
+            target = folder / path.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        (folder / ".complete").touch()
+    return folder, key
+
+
+def make_folder() -> tuple[str, Path]:
+    """A fresh folder for one launch and its unique name."""
+    name = f"tare-{uuid.uuid4().hex[:12]}"
+    folder = cache_dir("launches") / name
+    if len(str(folder)) > LONGEST_FOLDER:
+        raise UserError(
+            f"the cache folder's path is too long for sockets ({folder}): point TARE_CACHE at a shorter one"
+        )
+    if any(character in str(folder) for character in ":,\n"):
+        raise UserError(f"the cache folder's path holds ':' or ',' ({folder}), which runtimes take as separators")
+    folder.mkdir()
+    return name, folder
+
+
+def launch(
+    site: Site,
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    *,
+    pad_bytes: int = 0,
+    keep: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
+    """Run one launch to its end and give its record; a failure is a record too, with its reason.
+
+    Args:
+        site: environment, interpreter, image and data.
+        spec: what to do inside (mode, workload, batch, …); paths and threads are filled in here.
+        conditions: the study's equal conditions.
+        pad_bytes: length of the padding variable.
+        keep: files that the launch writes, by their key in `spec`, and where they are moved to on success.
+    """
+    name, folder = make_folder()
+    try:
+        code, code_sha256 = stage_code()
+        inner = {"threads": conditions["threads"], **spec, "record": str(folder / "record.json")}
+        inner |= {key: str(folder / path.name) for key, path in (keep or {}).items()}
+        if site.data is not None:
+            inner["data"] = str(site.data)
+        write_json(folder / "spec.json", inner)
+        planned = Launch(
+            name=name,
+            argv=_program(site.python, code, folder, conditions, pad_bytes),
+            reference=site.reference,
+            binds=_binds(code, folder, site.data),
+            workdir=folder,
+            cpus=choose_cpus(conditions["cpus"]),
+            shm_bytes=shared_memory_bytes(),
+            nofile=conditions["open_files"],
+            uid=os.getuid(),
+            gid=os.getgid(),
+            isolate_network=True,
+            gpus=spec.get("device") == "cuda",
+        )
+        if conditions["page_cache"] == "cold":
+            drop_page_cache()
+        finished = _execute(site.environment, planned, conditions["launch_timeout_s"])
+        record = _record(finished, folder / "record.json", conditions, planned)
+        record |= {"launch": name, "code_sha256": code_sha256, "pad_bytes": pad_bytes}
+        if record["status"] == "ok":
+            for path in (keep or {}).values():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(folder / path.name, path)
+        return record
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def drop_page_cache() -> None:
+    """Start from a cold page cache: write back, then drop what is clean (needs root)."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError as error:
+        raise UserError(f"config: conditions: page_cache: cold needs root ({error.strerror}); use warm") from error
+
+
+def _program(
+    python: str, code: Path, folder: Path, conditions: Mapping[str, Any], pad_bytes: int
+) -> tuple[str, ...]:
+    variables = program_environment(conditions, folder, pad_bytes)
+    assignments = [f"{key}={value}" for key, value in variables.items()]
+    return (
+        "/usr/bin/env",
+        "-i",
+        *assignments,
+        python,
+        "-s",
+        str(code / "tare/inside/main.py"),
+        str(folder / "spec.json"),
+    )
+
+
+def _binds(code: Path, folder: Path, data: Path | None) -> tuple[Bind, ...]:
+    binds = [Bind(source=code, target=code), Bind(source=folder, target=folder, writable=True)]
+    if data is not None:
+        binds.append(Bind(source=data, target=data))
+    return tuple(binds)
+
+
+def _execute(adapter: Environment, planned: Launch, timeout_s: float) -> Finished:
+    variables = launcher_environment(adapter)
+    finished = run(adapter.command(planned), timeout_s=timeout_s, env=variables, cwd=planned.workdir)
+    if not finished.ok:
+        for command in adapter.cleanup(planned):
+            run(command, timeout_s=30, env=variables)
+    return finished
+
+
+def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], planned: Launch) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "status": "ok",
+        "reason": None,
+        "argv": list(finished.argv),
+        "spawn_ns": finished.started_ns,
+        "end_ns": finished.ended_ns,
+        "client_user_s": finished.user_s,
+        "client_system_s": finished.system_s,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "inside": read_json(path) if path.exists() else None,
+        "deviations": [],
+    }
+    if finished.timed_out:
+        record |= {"status": "timeout", "reason": finished.explain()}
+    elif record["inside"] is None:
+        record |= {"status": "failed", "reason": finished.explain()}
+    elif record["inside"]["status"] != "ok":
+        record |= {"status": "failed", "reason": record["inside"]["reason"], "stderr": finished.stderr[-2000:]}
+    elif finished.returncode != 0:
+        record |= {"status": "failed", "reason": finished.explain()}
+    else:
+        record["deviations"] = deviations(record["inside"]["facts"], conditions, planned)
+        wrong = [line for line in record["deviations"] if line.startswith("threads")]
+        if wrong:
+            record |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
+    return record
+
+
+def deviations(facts: Mapping[str, Any], conditions: Mapping[str, Any], planned: Launch) -> list[str]:
+    """Where the effective conditions inside differ from those that were asked for."""
+    wanted = {
+        "threads": (conditions["threads"], (facts.get("torch") or {}).get("threads")),
+        "affinity": (list(planned.cpus), facts["affinity"]),
+        "open files": (planned.nofile, facts["open_files"]["soft"]),
+        "/dev/shm bytes": (planned.shm_bytes, facts["shm_bytes"]),
+        "network interfaces": (["lo"], facts["interfaces"]),
+        "user": (planned.uid, facts["uid"]),
+        "working directory": (str(planned.workdir), facts["cwd"]),
+    }
+    return [f"{what} {found}, asked for {asked}" for what, (asked, found) in wanted.items() if found != asked]
+
+
+def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path | None) -> Site:
+    """A launch site from an image record.
+
+    Raises:
+        UnavailableError: the record says that this environment has no image here, and why.
+    """
+    if image["status"] != "ok":
+        raise UnavailableError(image["reason"] or f"{env} has no image")
+    return Site(environment=adapter, python=image["python"], reference=image["reference"], data=data)

@@ -1,0 +1,329 @@
+"""Records to metrics: every number with its unit, its kind, its source, and the reason where there is none.
+
+Kinds: `measured` was read off a clock or a counter; `modelled` follows from a model (operator counts);
+`unavailable` could not be had, and says why.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare import traces
+from tare.errors import IntegrityError
+
+SCENARIO = "single"  # one training job alone on the machine
+# Phases of a whole run: metric -> (from mark, to mark); None is the launcher's clock.
+PHASES = {
+    "runtime_start_s": (None, "entry"),
+    "imports_s": ("entry", "imports"),
+    "data_s": ("imports", "data"),
+    "model_s": ("data", "model"),
+    "first_step_s": ("model", "first_step"),
+    "epoch_rest_s": ("first_step", "epoch_end"),
+}
+NO_DEVICE = "the device is a CPU: it has no memory of its own that data would be copied to"
+NO_COUNTERS = "needs hardware counters of the memory controller, which this device or machine does not give"
+CUDA_ONLY = ("memset", "htod", "dtoh")
+COUNTER_METRICS = {
+    "dram_read_bytes": "B",
+    "dram_write_bytes": "B",
+    "dram_read_bytes_per_s": "B/s",
+    "dram_write_bytes_per_s": "B/s",
+    "hbm_transactions": "1",
+}
+# Host-side operators under their own names, as a CPU has no memset or HtoD.
+HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("aten::copy_",)}
+
+
+def measured(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
+    """A row that was read off a clock or counter."""
+    return {
+        "metric": metric,
+        "value": float(value),
+        "unit": unit,
+        "kind": "measured",
+        "source": source,
+        "reason": None,
+    }
+
+
+def modelled(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
+    """A row that follows from a model."""
+    return {**measured(metric, value, unit, source), "kind": "modelled"}
+
+
+def unavailable(metric: str, unit: str, source: str, reason: str) -> dict[str, Any]:
+    """A row that says why there is no number."""
+    return {
+        "metric": metric,
+        "value": None,
+        "unit": unit,
+        "kind": "unavailable",
+        "source": source,
+        "reason": reason or "no reason was recorded",
+    }
+
+
+def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Metrics of one launch of a whole run.
+
+    `real_s` runs from just before the runtime's start to its end, without the steady steps and the harness's
+    own bookkeeping, which lie between the end of the paper's epoch and the last mark. `user_s` and `system_s`
+    are getrusage inside, loader worker included, up to the end of the epoch.
+    """
+    if launch["status"] != "ok":
+        return [unavailable("real_s", "s", "launcher", f"{launch['status']}: {launch['reason']}")]
+    inside = launch["inside"]
+    marks = {mark["name"]: mark for mark in inside["marks"]}
+    results = inside["results"]
+    end = marks["epoch_end"]
+    rows = [
+        measured(
+            "real_s",
+            (launch["end_ns"] - launch["spawn_ns"] - (marks["last"]["at_ns"] - end["at_ns"])) / 1e9,
+            "s",
+            "launcher",
+        ),
+        measured("user_s", end["user_s"], "s", "getrusage"),
+        measured("system_s", end["system_s"], "s", "getrusage"),
+    ]
+    for metric, (start, stop) in PHASES.items():
+        from_ns = launch["spawn_ns"] if start is None else marks[start]["at_ns"]
+        rows.append(measured(metric, (marks[stop]["at_ns"] - from_ns) / 1e9, "s", "marks"))
+    rows += [
+        measured("exit_s", (launch["end_ns"] - marks["last"]["at_ns"]) / 1e9, "s", "launcher"),
+        measured(
+            "samples_per_s", results["samples"] / ((end["at_ns"] - marks["model"]["at_ns"]) / 1e9), "1/s", "marks"
+        ),
+        measured("loss_mean", statistics.fmean(results["losses"]), "1", "workload"),
+        measured("loss_last", results["losses"][-1], "1", "workload"),
+        measured("peak_rss_bytes", inside["memory"]["peak_rss_bytes"], "B", "getrusage"),
+        _runtime_cpu(launch, marks["last"]),
+    ]
+    if results["steady_step_s"]:
+        rows += [
+            measured("steady_step_s", statistics.median(results["steady_step_s"]), "s", "marks"),
+            measured("steady_step_mean_s", statistics.fmean(results["steady_step_s"]), "s", "marks"),
+        ]
+    return rows
+
+
+def _runtime_cpu(launch: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """CPU time of the runtime's own processes: what the launcher reaped, less what the program used inside."""
+    helpers = launch["client_user_s"] + launch["client_system_s"] - last["user_s"] - last["system_s"]
+    if helpers < 0:
+        return unavailable(
+            "runtime_cpu_s",
+            "s",
+            "wait4",
+            "the program is no descendant of the client, so its helpers can't be told from others",
+        )
+    return measured("runtime_cpu_s", helpers, "s", "wait4")
+
+
+def campaign_metrics(plan: Mapping[str, Any], units: Iterable[Mapping[str, Any]], campaign: str) -> list[dict]:
+    """Rows of a sealed campaign of whole runs or of a sweep; discarded units are left out."""
+    rows = []
+    for unit in units:
+        if unit["discarded"]:
+            continue
+        for name, launch in unit["launches"].items():
+            env, batch = ("host", int(name)) if plan["kind"] == "sweep" else (name, plan["spec"]["batch"])
+            identity = identify(plan, campaign, env, batch)
+            rows += [{**identity, "rep": unit["unit"], **row} for row in whole_run_metrics(launch)]
+    for env, reason in plan["unavailable"].items():
+        identity = identify(plan, campaign, env, plan["spec"]["batch"])
+        rows.append({**identity, "rep": None, **unavailable("real_s", "s", "launcher", reason)})
+    return rows
+
+
+def identify(plan: Mapping[str, Any], campaign: str, env: str, batch: int | None) -> dict[str, Any]:
+    """The identity that every row carries."""
+    return {
+        "study": plan["study"],
+        "campaign": campaign,
+        "scenario": SCENARIO,
+        "workload": plan["workload"],
+        "env": env,
+        "stack": plan["stack"],
+        "arm": plan["arm"],
+        "batch": batch,
+    }
+
+
+class ProfileRows:
+    """Tables of one profiled launch: metrics, operators, samples, fingerprints."""
+
+    def __init__(self, record: Mapping[str, Any], folder: Path) -> None:
+        self.record = record
+        self.identity = identify(record, "profile", record["env"], record["batch"])
+        self.ok = record["status"] == "ok"
+        self.results = record["inside"]["results"] if self.ok else {}
+        self.events = traces.read_events(folder / record["trace"]) if self.ok and record["trace"] else None
+        if self.events is not None and traces.step_count(self.events) != self.results["profiled_steps"]:
+            raise IntegrityError(
+                f"{folder / record['trace']} holds {traces.step_count(self.events)} steps, its record says "
+                f"{self.results['profiled_steps']}: it belongs to another launch; run the profile again"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Number of recorded steps."""
+        return self.results["profiled_steps"]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Metric rows of the launch, per training step where the name says so."""
+        if not self.ok:
+            reason = f"{self.record['status']}: {self.record['reason']}"
+            rows = [unavailable("flops_per_step", "1", "operator count", reason)]
+        else:
+            rows = [*self._counted(), *self._timed(), *self._device(), *self._usage()]
+        return [{**self.identity, "rep": None, **row} for row in rows]
+
+    def _counted(self) -> list[dict[str, Any]]:
+        counts = self.results["counts"]
+        if counts["operators"] is None:
+            return [
+                unavailable(name, unit, "operator count", counts["reason"])
+                for name, unit in (("flops_per_step", "1"), ("operator_bytes_per_step", "B"))
+            ]
+        table = counts["operators"].values()
+        return [
+            modelled("flops_per_step", sum(row["flops"] for row in table), "1", "operator count"),
+            modelled("operator_bytes_per_step", sum(row["bytes"] for row in table), "B", "operator count"),
+        ]
+
+    def _timed(self) -> list[dict[str, Any]]:
+        plain = statistics.median(self.results["plain_step_s"])
+        rows = [measured("plain_step_s", plain, "s", "marks")]
+        if self.events is None:
+            return [
+                *rows,
+                unavailable(
+                    "profiler_slowdown",
+                    "1",
+                    "torch.profiler",
+                    self.results["profiler_reason"] or "no trace was recorded",
+                ),
+            ]
+        operators = traces.operators(self.events).set_index("name")
+        rows += [
+            measured(
+                "profiler_slowdown",
+                statistics.median(self.results["profiled_step_s"]) / plain,
+                "1",
+                "torch.profiler",
+            ),
+            measured("operator_s_per_step", operators["self_s"].sum() / self.steps, "s", "torch.profiler"),
+            measured("operators_per_step", operators["calls"].sum() / self.steps, "1", "torch.profiler"),
+        ]
+        for metric, names in HOST_SIDE.items():
+            found = operators.loc[operators.index.isin(names), "self_s"].sum()
+            rows.append(measured(metric, found / self.steps, "s", "torch.profiler"))
+        return rows
+
+    def _device(self) -> list[dict[str, Any]]:
+        on_cuda = self.record["inside"]["facts"]["torch"]["cuda_available"]
+        rows = []
+        if not on_cuda or self.events is None:
+            reason = NO_DEVICE if not on_cuda else "no trace was recorded"
+            for kind in CUDA_ONLY:
+                rows += [
+                    unavailable(f"{kind}_s", "s", "torch.profiler", reason),
+                    unavailable(f"{kind}_calls", "1", "torch.profiler", reason),
+                ]
+            rows += [
+                unavailable("kernel_s", "s", "torch.profiler", reason),
+                unavailable("kernel_calls", "1", "torch.profiler", reason),
+            ]
+        else:
+            activity = traces.device_activity(self.events)
+            for kind in (*CUDA_ONLY, "kernel"):
+                part = activity[activity["kind"] == kind]
+                rows += [
+                    measured(f"{kind}_s", part["total_s"].sum(), "s", "torch.profiler"),
+                    measured(f"{kind}_calls", part["calls"].sum(), "1", "torch.profiler"),
+                ]
+        return rows + [unavailable(name, unit, "counters", NO_COUNTERS) for name, unit in COUNTER_METRICS.items()]
+
+    def _usage(self) -> list[dict[str, Any]]:
+        samples = self.sample_rows()
+        busy = [row["cpu_percent"] for row in samples if row["cpu_percent"] is not None]
+        rows = [measured("peak_rss_bytes", self.record["inside"]["memory"]["peak_rss_bytes"], "B", "getrusage")]
+        if busy:
+            rows.append(measured("cpu_percent_mean", statistics.fmean(busy), "%", "sampler"))
+        else:
+            rows.append(unavailable("cpu_percent_mean", "%", "sampler", "fewer than two samples"))
+        return rows
+
+    def sample_rows(self) -> list[dict[str, Any]]:
+        """Utilisation over time; per cent of one CPU between a sample and the one before it."""
+        rows, before = [], None
+        for sample in self.results.get("samples", []):
+            percent = None
+            if before is not None and sample["at_ns"] > before["at_ns"]:
+                percent = 100 * (sample["cpu_s"] - before["cpu_s"]) / ((sample["at_ns"] - before["at_ns"]) / 1e9)
+            rows.append(
+                {
+                    **self.identity,
+                    "at_s": (sample["at_ns"] - self.record["spawn_ns"]) / 1e9,
+                    "cpu_percent": percent,
+                    "rss_bytes": sample["rss_bytes"],
+                    "cgroup_memory_bytes": sample["cgroup_memory_bytes"],
+                }
+            )
+            before = sample
+        return rows
+
+    def operator_rows(self) -> list[dict[str, Any]]:
+        """One row per operator: profiled calls and own time beside counted FLOPs and bytes, per step."""
+        if not self.ok:
+            return []
+        counted = self.results["counts"]["operators"] or {}
+        timed: dict[str, Mapping[str, float]] = {}
+        if self.events is not None:
+            timed = traces.operators(self.events).set_index("name").to_dict("index")
+        rows = []
+        for name in sorted({*counted, *timed}):
+            rows.append(
+                {
+                    **self.identity,
+                    "operator": name,
+                    "calls_per_step": timed[name]["calls"] / self.steps if name in timed else None,
+                    "self_s_per_step": timed[name]["self_s"] / self.steps if name in timed else None,
+                    "flops_per_step": counted[name]["flops"] if name in counted else None,
+                    "bytes_per_step": counted[name]["bytes"] if name in counted else None,
+                }
+            )
+        return rows
+
+    def fingerprint_rows(self) -> list[dict[str, Any]]:
+        """Every file that was really mapped; the tree's own files by their path inside the tree."""
+        if not self.ok:
+            return []
+        tree = str(Path(self.record["inside"]["facts"]["executable"]).parent.parent) + "/"
+        rows = []
+        for row in self.results["mapped"]:
+            path = row["path"]
+            path = "{tree}/" + path.removeprefix(tree) if path.startswith(tree) else path
+            rows.append(
+                {
+                    **self.identity,
+                    "path": path,
+                    "soname": row["soname"],
+                    "build_id": row["build_id"],
+                    "sha256": row["sha256"],
+                }
+            )
+        return rows
+
+
+def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Measured values of one metric: one row per repetition, one column per environment."""
+    chosen = metrics[(metrics["metric"] == metric) & (metrics["kind"] != "unavailable")]
+    return chosen.pivot_table(index="rep", columns="env", values="value")

@@ -1,0 +1,169 @@
+"""The tables that cross a file boundary, each through a strict schema, written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pandera.pandas as pa
+
+from tare.errors import IntegrityError, UserError
+from tare.files import atomic_path
+
+KINDS = ("measured", "modelled", "unavailable")
+VERDICTS = ("equivalent", "different within margin", "different", "inconclusive")
+
+IDENTITY = {
+    "study": pa.Column(str),
+    "campaign": pa.Column(str),
+    "scenario": pa.Column(str),
+    "workload": pa.Column(str),
+    "env": pa.Column(str),
+    "stack": pa.Column(str),
+    "arm": pa.Column(str),
+    "batch": pa.Column(pd.Int64Dtype(), nullable=True),
+}
+
+
+def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
+    unavailable = table["kind"] == "unavailable"
+    return (unavailable & table["value"].isna() & table["reason"].notna()) | (
+        ~unavailable & table["value"].notna() & table["reason"].isna()
+    )
+
+
+METRICS = pa.DataFrameSchema(
+    {
+        **IDENTITY,
+        "rep": pa.Column(pd.Int64Dtype(), nullable=True),
+        "metric": pa.Column(str),
+        "value": pa.Column(float, nullable=True),
+        "unit": pa.Column(str),
+        "kind": pa.Column(str, pa.Check.isin(KINDS)),
+        "source": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_could_not_has_reason, error="a value without kind, or an unavailable one without its reason"),
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+VERDICT_TABLE = pa.DataFrameSchema(
+    {
+        **IDENTITY,
+        "metric": pa.Column(str),
+        "reference": pa.Column(str),
+        "n_units": pa.Column(int, pa.Check.ge(0)),
+        "ratio": pa.Column(float, nullable=True),
+        "total_ratio": pa.Column(float, nullable=True),
+        "ci_low": pa.Column(float, nullable=True),
+        "ci_high": pa.Column(float, nullable=True),
+        "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
+        "family_size": pa.Column(int, pa.Check.ge(1)),
+        "margin": pa.Column(float, pa.Check.gt(0)),
+        "verdict": pa.Column(str, pa.Check.isin(VERDICTS)),
+        "control_ratio": pa.Column(float, nullable=True),
+        "control_ci_low": pa.Column(float, nullable=True),
+        "control_ci_high": pa.Column(float, nullable=True),
+        "design": pa.Column(str, pa.Check.isin(("stein", "fixed"))),
+        "reason": pa.Column(str, nullable=True),
+    },
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+OPERATORS = pa.DataFrameSchema(
+    {
+        **IDENTITY,
+        "operator": pa.Column(str),
+        "calls_per_step": pa.Column(float, nullable=True),
+        "self_s_per_step": pa.Column(float, nullable=True),
+        "flops_per_step": pa.Column(float, nullable=True),
+        "bytes_per_step": pa.Column(float, nullable=True),
+    },
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+SAMPLES = pa.DataFrameSchema(
+    {
+        **IDENTITY,
+        "at_s": pa.Column(float),
+        "cpu_percent": pa.Column(float, nullable=True),
+        "rss_bytes": pa.Column(float, nullable=True),
+        "cgroup_memory_bytes": pa.Column(float, nullable=True),
+    },
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+FINGERPRINTS = pa.DataFrameSchema(
+    {
+        **IDENTITY,
+        "path": pa.Column(str),
+        "soname": pa.Column(str, nullable=True),
+        "build_id": pa.Column(str, nullable=True),
+        "sha256": pa.Column(str, pa.Check.str_length(64, 64)),
+    },
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+SCHEMAS = {
+    "metrics": METRICS,
+    "verdicts": VERDICT_TABLE,
+    "operators": OPERATORS,
+    "samples": SAMPLES,
+    "fingerprints": FINGERPRINTS,
+}
+
+
+def make(name: str, rows: list[dict[str, object]]) -> pd.DataFrame:
+    """A table from rows, in its schema's columns and types.
+
+    Raises:
+        IntegrityError: a row does not fit the schema: a defect of the code that made it.
+    """
+    schema = SCHEMAS[name]
+    table = pd.DataFrame(rows, columns=list(schema.columns))
+    return _validate(name, table, f"new table {name}")
+
+
+def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
+    """Write a table as CSV or Parquet, by the suffix of each path."""
+    checked = _validate(name, table, f"table {name}")
+    for path in paths:
+        with atomic_path(path) as temporary:
+            if path.suffix == ".parquet":
+                checked.to_parquet(temporary, index=False)
+            else:
+                checked.to_csv(temporary, index=False)
+
+
+def read(name: str, path: Path) -> pd.DataFrame:
+    """Read a table back.
+
+    Raises:
+        UserError: it is missing.
+        IntegrityError: it does not fit its schema.
+    """
+    if not path.exists():
+        raise UserError(f"no table {path}: make it with `snakemake {path}`")
+    try:
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except (ValueError, OSError) as error:
+        raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
+    return _validate(name, table, str(path))
+
+
+def _validate(name: str, table: pd.DataFrame, where: str) -> pd.DataFrame:
+    try:
+        return SCHEMAS[name].validate(table)
+    except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
+        first = str(error).strip().splitlines()[0]
+        raise IntegrityError(f"{where} does not fit the schema of {name}: {first[:300]}") from error

@@ -1,0 +1,106 @@
+"""Reads torch.profiler's Chrome traces: operators, kernels, copies by direction, memsets.
+
+Times are microseconds in the trace and seconds here. An operator's own time is its duration less that of the
+operators called inside it on the same thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare.errors import IntegrityError
+
+OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
+DEVICE_COLUMNS = ["kind", "name", "calls", "total_s", "bytes"]
+COPY_DIRECTION = re.compile(r"Memcpy (HtoD|DtoH|DtoD|HtoH|PtoP)")
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The complete ('X') events of a trace.
+
+    Raises:
+        IntegrityError: the file is cut short, not a trace, or holds no event.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as handle:
+            content = json.load(handle)
+        events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path} is no whole torch.profiler trace ({error}); run the profile again") from error
+    if not events:
+        raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
+    return events
+
+
+def operators(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls, total and own seconds of each operator (category cpu_op), largest own time first."""
+    by_thread: dict[Any, list[dict[str, Any]]] = {}
+    for event in events:
+        if event.get("cat") == "cpu_op":
+            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+    rows: dict[str, list[float]] = {}
+    for thread in by_thread.values():
+        _add_own_times(thread, rows)
+    table = pd.DataFrame([[name, *values] for name, values in rows.items()], columns=OPERATOR_COLUMNS)
+    return table.astype({"calls": int}).sort_values("self_s", ascending=False, ignore_index=True)
+
+
+def _add_own_times(thread: list[dict[str, Any]], rows: dict[str, list[float]]) -> None:
+    """Nested intervals of one thread: a stack of open events; each closes before its parent."""
+    open_events: list[tuple[float, str]] = []
+    for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
+        start, duration, name = float(event["ts"]), float(event["dur"]), event["name"]
+        while open_events and open_events[-1][0] <= start:
+            open_events.pop()
+        row = rows.setdefault(name, [0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += duration / 1e6
+        row[2] += duration / 1e6
+        if open_events:
+            rows[open_events[-1][1]][2] -= duration / 1e6
+        open_events.append((start + duration, name))
+
+
+def device_activity(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls, seconds and bytes of kernels, copies (by direction) and memsets on a CUDA device.
+
+    `kind` is kernel, htod, dtoh, dtod, htoh, ptop or memset; empty where the trace is of a CPU.
+    """
+    rows: dict[tuple[str, str], list[float]] = {}
+    for event in events:
+        kind = _device_kind(event)
+        if kind is not None:
+            row = rows.setdefault((kind, event["name"]), [0, 0.0, 0])
+            row[0] += 1
+            row[1] += float(event["dur"]) / 1e6
+            row[2] += int((event.get("args") or {}).get("bytes", 0))
+    table = pd.DataFrame([[*key, *values] for key, values in rows.items()], columns=DEVICE_COLUMNS)
+    return table.astype({"calls": int, "bytes": int}).sort_values("total_s", ascending=False, ignore_index=True)
+
+
+def _device_kind(event: dict[str, Any]) -> str | None:
+    category = event.get("cat")
+    if category == "kernel":
+        return "kernel"
+    if category == "gpu_memset":
+        return "memset"
+    if category == "gpu_memcpy":
+        found = COPY_DIRECTION.match(event["name"])
+        return found.group(1).lower() if found else "copy"
+    return None
+
+
+def step_count(events: Iterable[dict[str, Any]]) -> int:
+    """Number of profiled steps that the trace holds, from the profiler's own annotations."""
+    names = {
+        e["name"] for e in events if e["name"].startswith("ProfilerStep#") and e.get("cat") == "user_annotation"
+    }
+    return len(names)
