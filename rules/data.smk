@@ -1,0 +1,16 @@
+rule fetch_data:
+    input:
+        registry="data/registry.yaml",
+        recipes="tare/prepare.py",
+    output:
+        record="results/data/{dataset}.json",
+    log:
+        "results/logs/data/{dataset}.log",
+    retries: 2
+    params:
+        choice=lookup(dpath="data/{dataset}", within=config, default="auto"),
+    message:
+        "fetch and verify the data set {wildcards.dataset}"
+    shell:
+        "python -m tare fetch --dataset {wildcards.dataset:q} --choice {params.choice:q}"
+        " --out {output.record:q} 2> {log:q}"

@@ -1,0 +1,81 @@
+"""What the data tests share: a cache of their own, and a web server that behaves as a request's path says."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+from pathlib import Path
+
+import pytest
+
+from tare import fetch
+
+CONTENT = b"the same bytes from every source\n" * 1000
+GOOD = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def data_cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TARE_CACHE", str(folder))
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Behaves as its path says."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        self.server.hits.append(self.path)
+        body = self.server.bodies.get(self.path.rsplit("/", 1)[1], CONTENT)
+        if self.path.startswith("/missing"):
+            self.send_error(404)
+            return
+        if self.path.startswith("/mute"):
+            self.server.release.wait(20)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.path.startswith("/short"):
+            self.wfile.write(body[: len(body) // 2])
+        elif self.path.startswith("/stall"):
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.server.release.wait(20)
+        elif self.command == "GET":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def server():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.hits, running.bodies, running.release = [], {}, threading.Event()
+        running.base = f"http://127.0.0.1:{running.server_address[1]}"
+        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
+        yield running
+        running.release.set()
+        running.shutdown()
+
+
+def https_source(url: str, name: str = "first", gives: str = "content", **part) -> fetch.Source:
+    spec = {"parts": [{"gives": gives, "url": url, "unpack": "none", **part}]}
+    return fetch.Source(name=name, kind="https", canonical=name == "first", spec=spec)
+
+
+def dataset(*sources: fetch.Source, sha256: str | None = GOOD, name: str = "made") -> fetch.Dataset:
+    return fetch.Dataset(
+        name=name, files={"content": sha256}, sources=sources, recipe="mnist-raw", settings={"title": "t"}
+    )
+
+
+def kept_files(cache: Path) -> list[Path]:
+    return [p for p in cache.rglob("*") if p.is_file() and p.suffix != ".lock"]

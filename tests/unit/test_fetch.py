@@ -1,0 +1,141 @@
+"""Fetching: sources in order, short timeouts, hashes, and a cache that is not believed blindly."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import shutil
+import socket
+import time
+
+import pytest
+from data_server import CONTENT, GOOD, dataset, https_source, kept_files
+
+from tare import fetch
+from tare.errors import IntegrityError, UnavailableError
+
+pytestmark = pytest.mark.usefixtures("data_cache")
+
+# --- sources
+
+
+def test_the_first_source_that_answers_is_used_and_recorded(server):
+    got = fetch.fetch(dataset(https_source(f"{server.base}/ok/a"), https_source(f"{server.base}/ok/b", "second")))
+    assert got.paths["content"].read_bytes() == CONTENT
+    assert got.source["name"] == "first" and got.source["canonical"] is True
+    assert server.hits == ["/ok/a"]
+
+
+@pytest.mark.parametrize("trouble", ["missing", "short", "stall", "mute"])
+def test_a_source_that_fails_gives_way_to_the_next(server, data_cache, monkeypatch, trouble):
+    monkeypatch.setattr(fetch, "STALL_S", 0.3)
+    started = time.monotonic()
+    got = fetch.fetch(
+        dataset(https_source(f"{server.base}/{trouble}/a"), https_source(f"{server.base}/ok/b", "second"))
+    )
+    assert got.source["name"] == "second" and got.source["canonical"] is False
+    assert time.monotonic() - started < 5
+    assert not list(data_cache.rglob(".partial-*")), "a partial download was left behind"
+
+
+def test_a_host_that_does_not_accept_a_connection_gives_way_within_the_connect_timeout(server, monkeypatch):
+    monkeypatch.setattr(fetch, "CONNECT_S", 0.3)
+    with contextlib.closing(socket.socket()) as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        clients = [socket.socket() for _ in range(3)]
+        for client in clients:  # fill the backlog, so that a further connection is never answered
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                client.connect(("127.0.0.1", port))
+        started = time.monotonic()
+        got = fetch.fetch(
+            dataset(https_source(f"http://127.0.0.1:{port}/a"), https_source(f"{server.base}/ok/b", "second"))
+        )
+        assert got.source["name"] == "second"
+        assert time.monotonic() - started < 3
+        for client in clients:
+            client.close()
+
+
+def test_no_answer_at_all_names_every_reason(server, data_cache):
+    with pytest.raises(UnavailableError) as caught:
+        fetch.fetch(
+            dataset(https_source(f"{server.base}/missing/a"), https_source("http://127.0.0.1:9/b", "second"))
+        )
+    assert "404" in str(caught.value) and "refused" in str(caught.value)
+    assert kept_files(data_cache) == []
+
+
+def test_a_wrong_hash_stops_with_both_hashes_and_the_name_and_keeps_nothing(server, data_cache):
+    expected = "0" * 64
+    with pytest.raises(IntegrityError) as caught:
+        fetch.fetch(
+            dataset(
+                https_source(f"{server.base}/ok/a"),
+                https_source(f"{server.base}/ok/b", "second"),
+                sha256=expected,
+            )
+        )
+    message = str(caught.value)
+    assert expected in message and GOOD in message and "content" in message
+    assert kept_files(data_cache) == []
+    assert server.hits == ["/ok/a"], "another source must not hide a changed file"
+
+
+def test_a_wrong_md5_of_what_travels_is_refused(server, data_cache):
+    server.bodies["x.gz"] = gzip.compress(CONTENT)
+    source = https_source(f"{server.base}/ok/x.gz", unpack="gzip", md5="f" * 32)
+    with pytest.raises(IntegrityError, match=r"x\.gz.*MD5"):
+        fetch.fetch(dataset(source))
+    assert kept_files(data_cache) == []
+
+
+def test_gzip_is_unpacked_and_a_broken_one_refused(server, data_cache):
+    server.bodies["x.gz"] = gzip.compress(CONTENT)
+    server.bodies["broken.gz"] = gzip.compress(CONTENT)[:-20]
+    with pytest.raises(IntegrityError, match="does not unpack"):
+        fetch.fetch(dataset(https_source(f"{server.base}/ok/broken.gz", unpack="gzip")))
+    assert kept_files(data_cache) == []
+    got = fetch.fetch(dataset(https_source(f"{server.base}/ok/x.gz", unpack="gzip")))
+    assert got.paths["content"].read_bytes() == CONTENT
+
+
+# --- cache
+
+
+def test_cached_content_is_hashed_again_before_it_is_trusted(server, capsys):
+    made = dataset(https_source(f"{server.base}/ok/a"))
+    first = fetch.fetch(made)
+    assert fetch.fetch(made).paths == first.paths
+    assert server.hits == ["/ok/a"], "cached content was downloaded again"
+    path = first.paths["content"]
+    stat = path.stat()
+    path.write_bytes(b"X" + CONTENT[1:])
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert fetch.fetch(made).paths["content"].read_bytes() == CONTENT
+    assert len(server.hits) == 2
+    assert "no longer holds content" in capsys.readouterr().err
+
+
+def test_a_torn_origin_record_means_fetching_again(server, data_cache):
+    made = dataset(https_source(f"{server.base}/ok/a"))
+    fetch.fetch(made)
+    (data_cache / "data/origin/made.json").write_text('{"source": ')
+    assert fetch.fetch(made).source["name"] == "first"
+    assert len(server.hits) == 2
+
+
+def test_trust_on_first_use_refuses_a_later_change(server, data_cache):
+    made = dataset(https_source(f"{server.base}/ok/a"), sha256=None)
+    first = fetch.fetch(made)
+    assert first.hashes["content"] == GOOD
+    shutil.rmtree(data_cache / "data/sha256")
+    assert fetch.fetch(made).hashes["content"] == GOOD
+    shutil.rmtree(data_cache / "data/sha256")
+    server.bodies["a"] = CONTENT + b"changed"
+    with pytest.raises(IntegrityError, match=GOOD):
+        fetch.fetch(made)
+    assert not list((data_cache / "data/sha256").glob("*"))
