@@ -1,0 +1,57 @@
+"""Argument lists that give a process the equal conditions of a launch, for runtimes without options of their own.
+
+CPU set, file limit and network are set by small programs that replace themselves with the next one, so that
+what is measured has no extra parent. The CPU set and the limit are inherited by everything the runtime starts.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from tare.adapters import Launch
+from tare.errors import UnavailableError
+
+
+def cpu_list(launch: Launch) -> str:
+    """The CPU set as taskset and the container runtimes write it: 0,1,4."""
+    return ",".join(str(cpu) for cpu in launch.cpus)
+
+
+def prefix(launch: Launch) -> list[str]:
+    """CPU set, file limit and an empty network around the command that follows.
+
+    A user who is not root gets the new network namespace inside a user namespace that keeps the user's id.
+    """
+    argv = ["taskset", "-c", cpu_list(launch), "prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
+    if launch.isolate_network:
+        own_ids = [] if launch.uid == 0 else ["--user", f"--map-user={launch.uid}", f"--map-group={launch.gid}"]
+        argv += ["unshare", *own_ids, "--net", "--"]
+    return argv
+
+
+def image_of(launch: Launch) -> str:
+    """The prepared image that a contained launch names.
+
+    Raises:
+        UnavailableError: the launch names none.
+    """
+    if launch.reference is None:
+        raise UnavailableError(f"launch {launch.name} names no prepared image")
+    return launch.reference
+
+
+def csv_field(key: str, value: str) -> str:
+    """`key=value` as a field of a CSV line, quoted where it has to be (docker --mount, apptainer --mount)."""
+    text = f"{key}={value}"
+    if any(character in text for character in ',"\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def user_name() -> str:
+    """Login name of this process's user, or its number where it has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -1,0 +1,185 @@
+"""Apptainer (formerly Singularity): a .sif image, built through spython from the one OCI archive."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from envs._conditions import csv_field, image_of, prefix
+from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
+from tare.errors import UnavailableError
+from tare.files import cache_dir, project_root
+from tare.process import run
+from tare.registry import register
+from tare.runtimes import find_apptainer
+from tare.trial import Trial, probe_by_trial
+
+BUILD_S = 600.0
+COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
+REMEDY = "python -m tare runtimes install"
+# /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
+HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
+
+
+def mount_option(bind: Bind) -> str:
+    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe."""
+    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field("destination", str(bind.target))]
+    return ",".join(fields if bind.writable else [*fields, "ro"])
+
+
+def root_lacks_capabilities(status: str, last_capability: int) -> bool:
+    """Whether root (by /proc/self/status) lacks a capability; Apptainer's root mode asks for all of them."""
+    user = re.search(r"^Uid:\s+\d+\s+(\d+)", status, re.MULTILINE)
+    permitted = re.search(r"^CapPrm:\s+([0-9a-f]+)", status, re.MULTILINE)
+    if user is None or permitted is None or user.group(1) != "0":
+        return False
+    every = (1 << (last_capability + 1)) - 1
+    return int(permitted.group(1), 16) & every != every
+
+
+def mount_mode(parent_mounts: str) -> str | None:
+    """How the .sif is mounted, by the runtime's own mounts: squashfs (kernel), squashfuse_ll, unpacked, …"""
+    for line in parent_mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) > 4 and fields[4].endswith("/session/rootfs"):
+            kind = after.split()[0]
+            if kind == "squashfs":
+                return "kernel squashfs"
+            return kind.removeprefix("fuse.") if kind.startswith("fuse") else "unpacked"
+    return None
+
+
+@register("apptainer")
+class Apptainer(Environment):
+    """A .sif image run by Apptainer or Singularity; needs user namespaces or root."""
+
+    title = "Apptainer"
+    description = "A single-file squashfs image (.sif), mounted for each launch; host user, no daemon."
+
+    def __init__(self, program: str | None = None, userns: bool | None = None) -> None:
+        self._program = program
+        self._userns = userns
+
+    @cached_property
+    def program(self) -> str:
+        """The machine's own program, else the relocated one; its bare name where there is none."""
+        found = find_apptainer()
+        return self._program or (str(found.program) if found else "apptainer")
+
+    @cached_property
+    def userns(self) -> bool:
+        """Whether launches and builds must ask for a user namespace: root without every capability."""
+        if self._userns is not None:
+            return self._userns
+        last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+        return root_lacks_capabilities(Path("/proc/self/status").read_text(), last)
+
+    def probe(self) -> Probe:
+        """Build the trial image, launch it, and see how it is mounted."""
+        found = find_apptainer()
+        if found is None:
+            return Probe(available=False, reason="neither apptainer nor singularity is installed", remedy=REMEDY)
+        try:
+            answer = run([self.program, "--version"], timeout_s=10, check=True).stdout.strip()
+        except UnavailableError as error:
+            return Probe(available=False, reason=error.reason, remedy=REMEDY)
+        version = answer.rpartition("version ")[2]
+
+        def examine(trial: Trial) -> dict[str, Any]:
+            mode = mount_mode(trial.seen["parent_mounts"])
+            if mode == "unpacked":
+                raise UnavailableError(
+                    "it unpacks the image at each launch, which would be measured with it: squashfuse is missing",
+                    "apt-get install squashfuse fuse3",
+                )
+            return {"mount_mode": mode, "origin": found.origin, "userns": self.userns}
+
+        return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
+
+    def prepare(self, image: OciImage, folder: Path) -> Prepared:
+        """Build the .sif with zstd, in `folder`.
+
+        Raises:
+            UnavailableError: Apptainer is missing or fails; the reason is its own last line.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.sif"
+        partial = target.with_suffix(".building.sif")
+        processors = str(len(os.sched_getaffinity(0)))
+        squash = " ".join([*COMPRESSION, "-processors", processors])
+        options = [*(["--userns"] if self.userns else []), "--disable-cache", "--mksquashfs-args", squash]
+        started = time.monotonic()
+        run(
+            [sys.executable, "-m", "envs.apptainer", f"docker-archive:{image.archive}", str(partial), *options],
+            timeout_s=BUILD_S,
+            env=self._build_environment(folder),
+            cwd=project_root(),
+            check=True,
+        )
+        partial.replace(target)
+        return Prepared(
+            reference=str(target),
+            bytes=target.stat().st_blocks * 512,
+            seconds={"build": time.monotonic() - started},
+            details={"compression": " ".join(COMPRESSION), "origin": find_apptainer().origin},
+        )
+
+    def command(self, launch: Launch) -> list[str]:
+        """`apptainer exec` behind the common prefix; the limits are inherited."""
+        binds = [part for bind in launch.binds for part in ("--mount", mount_option(bind))]
+        return [
+            *prefix(launch),
+            *(self.program, "--quiet", "exec"),
+            *(["--userns"] if self.userns else []),
+            *("--cleanenv", "--no-home", "--no-mount", HIDDEN, "--scratch", "/tmp"),
+            *binds,
+            *("--pwd", str(launch.workdir)),
+            *(["--nv"] if launch.gpus else []),
+            *(image_of(launch), *launch.argv),
+        ]
+
+    def environment_variables(self) -> dict[str, str]:
+        """A PATH that has the FUSE helpers, and settings and cache away from the user's own."""
+        own = cache_dir("apptainer")
+        path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return {"PATH": path.lstrip(":"), "HOME": str(Path.home()), "APPTAINER_CONFIGDIR": str(own / "config")}
+
+    def _build_environment(self, folder: Path) -> dict[str, str]:
+        """spython calls its program `singularity`, so a link of that name leads to ours."""
+        links = cache_dir("apptainer", "bin")
+        link, program = links / "singularity", shutil.which(self.program) or self.program
+        if not link.is_symlink() or str(link.readlink()) != program:
+            fresh = links / f"singularity.{os.getpid()}"
+            fresh.symlink_to(program)
+            fresh.replace(link)
+        variables = self.environment_variables()
+        temporary = {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
+        return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
+
+
+def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
+    """Build `target` from `recipe` through spython, forced over an older one.
+
+    Raises:
+        CalledProcessError: the build failed; its output has been printed.
+    """
+    from spython.main import Client
+
+    _, lines = Client.build(recipe=recipe, image=target, sudo=False, force=True, stream=True, options=options)
+    for line in lines:
+        print(line, end="", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        build_with_spython(sys.argv[1], sys.argv[2], sys.argv[3:])
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode or 1)

@@ -1,0 +1,139 @@
+"""Charliecloud: an unpacked folder entered by ch-run through a user namespace, without daemon or set-uid program.
+
+ch-run binds folders read-write only (its version 0.31 knows no read-only bind), and it shares the host's /dev,
+/proc and /sys. The image itself is mounted read-only; since ch-run then makes no mount points, the launch makes
+them first: empty folders inside the unpacked image, at the paths of its binds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from pathlib import Path, PurePosixPath
+
+from envs._conditions import image_of, prefix, user_name
+from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
+from tare.errors import UnavailableError
+from tare.process import run
+from tare.registry import register
+from tare.trial import probe_by_trial
+
+UNPACK_S = 300.0
+REMEDY = "apt-get install charliecloud"
+# ch-run binds or expects these in every image.
+FOLDERS = ("dev", "etc", "proc", "sys", "tmp", "home", "mnt", "ch")
+FILES = ("etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf")
+MAKE_MOUNT_POINTS = 'while [ "$1" != -- ]; do [ -e "$1" ] || mkdir -p "$1"; shift; done; shift; exec "$@"'
+
+
+def whiteouts(layer: Path) -> list[str]:
+    """Names of the members of a layer that remove something from the layers below it."""
+    with tarfile.open(layer) as archive:
+        return [name for name in archive.getnames() if PurePosixPath(name).name.startswith(".wh.")]
+
+
+def remove_whited_out(root: Path, names: list[str]) -> None:
+    """Remove what a layer's whiteouts name: one entry, or all that a folder held (.wh..wh..opq)."""
+    for name in names:
+        marker = PurePosixPath(name)
+        parent = root / marker.parent
+        doomed = list(parent.iterdir()) if marker.name == ".wh..wh..opq" and parent.is_dir() else []
+        doomed = doomed or [parent / marker.name.removeprefix(".wh.")]
+        for path in doomed:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+@register("charliecloud")
+class Charliecloud(Environment):
+    """An unpacked image run by ch-run; needs user namespaces, or root."""
+
+    title = "Charliecloud"
+    description = "An unpacked folder entered through a user namespace; no daemon, no set-uid program."
+
+    def probe(self) -> Probe:
+        """Unpack the trial image and launch it."""
+        try:
+            answer = run(["ch-run", "--version"], timeout_s=10, env=self.environment_variables(), check=True)
+        except UnavailableError as error:
+            return Probe(available=False, reason=error.reason, remedy=REMEDY)
+        version = (answer.stdout.strip() or answer.stderr.strip()).splitlines()[0]
+        return probe_by_trial(self, version, remedy=REMEDY, examine=lambda trial: {"image_format": "folder"})
+
+    def prepare(self, image: OciImage, folder: Path) -> Prepared:
+        """Unpack the layers, lowest first, into one folder.
+
+        Raises:
+            UnavailableError: tar fails.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / image.digest.removeprefix("sha256:")[:16]
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
+            root = Path(temporary) / "root"
+            root.mkdir()
+            for layer in image.layers:
+                self._unpack(layer, root)
+            make_entries(root)
+            if target.exists():
+                target.rename(Path(temporary) / "old")
+            root.rename(target)
+            size = allocated_bytes(target)
+        return Prepared(
+            reference=str(target),
+            bytes=size,
+            seconds={"unpack": time.monotonic() - started},
+            details={"image_format": "folder"},
+        )
+
+    def _unpack(self, layer: Path, root: Path) -> None:
+        remove_whited_out(root, whiteouts(layer))
+        # --no-same-owner: all files belong to whoever unpacks, as ch-convert leaves them.
+        options = ["--no-same-owner", "--preserve-permissions", "--exclude=.wh.*", "--exclude=dev/*"]
+        run(["tar", "-x", *options, "-f", str(layer), "-C", str(root)], timeout_s=UNPACK_S, check=True)
+
+    def command(self, launch: Launch) -> list[str]:
+        """`ch-run` behind the common prefix; a small shell first makes the mount points and becomes ch-run."""
+        image = image_of(launch)
+        points = [f"{image}{bind.target}" for bind in launch.binds]
+        binds = [f"--bind={bind.source}:{bind.target}" for bind in launch.binds]
+        return [
+            *prefix(launch),
+            *("sh", "-c", MAKE_MOUNT_POINTS, "mount-points", *points, "--"),
+            *("ch-run", "--private-tmp", "--unset-env=*"),
+            *(f"--uid={launch.uid}", f"--gid={launch.gid}"),
+            *binds,
+            *(f"--cd={launch.workdir}", image, "--", *launch.argv),
+        ]
+
+    def environment_variables(self) -> dict[str, str]:
+        """ch-run refuses to start without $USER."""
+        path = os.environ.get("PATH", "/usr/bin:/bin")
+        return {"PATH": path, "USER": user_name(), "HOME": str(Path.home())}
+
+
+def make_entries(root: Path) -> None:
+    """Make the folders and files over which ch-run mounts the host's, where the image lacks them."""
+    for name in FOLDERS:
+        (root / name).mkdir(exist_ok=True)
+    for name in FILES:
+        path = root / name
+        if not path.exists() and not path.is_symlink():
+            path.touch()
+
+
+def allocated_bytes(root: Path) -> int:
+    """Disk space of a tree: allocated blocks, each file once however many names it has."""
+    seen, total = set(), 0
+    for folder, _, files in os.walk(root):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            status = path.lstat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
+    return total

@@ -1,0 +1,112 @@
+"""Docker: a container of the daemon, by image ID, without network and with a read-only root."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from envs._conditions import cpu_list, csv_field, image_of
+from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
+from tare.daemon import docker_endpoint, endpoint_variables
+from tare.errors import IntegrityError, TareError
+from tare.process import Finished, run
+from tare.registry import register
+from tare.trial import probe_by_trial
+
+CALL_S = 30.0
+LOAD_S = 900.0
+REMEDY = "apt-get install docker.io"
+
+
+def mount_option(bind: Bind) -> str:
+    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe."""
+    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field("target", str(bind.target))]
+    return ",".join(fields if bind.writable else [*fields, "readonly"])
+
+
+@register("docker")
+class Docker(Environment):
+    """A Docker container; the daemon of the machine, or a private one where none answers."""
+
+    title = "Docker"
+    description = "A container started by the Docker daemon, with its default seccomp profile."
+
+    def probe(self) -> Probe:
+        """Load and launch the trial image; starts a private daemon where none answers and we may."""
+        try:
+            with docker_endpoint():
+                version = self._call("version", "--format", "{{.Server.Version}}").stdout.strip()
+                return probe_by_trial(self, version)
+        except TareError as error:
+            reason = getattr(error, "reason", str(error))
+            return Probe(available=False, reason=reason, remedy=getattr(error, "remedy", None) or REMEDY)
+
+    def prepare(self, image: OciImage, folder: Path) -> Prepared:
+        """Load the archive where the daemon lacks the image; the reference is the image ID.
+
+        Raises:
+            UnavailableError: no daemon, or it refuses the archive.
+            IntegrityError: what the archive gave has another ID.
+        """
+        with docker_endpoint():
+            seconds = {}
+            if not self._has(image.image_id):
+                started = time.monotonic()
+                self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
+                seconds["load"] = time.monotonic() - started
+            if not self._has(image.image_id):
+                raise IntegrityError(
+                    f"{image.archive} did not give the image {image.image_id} that its record names"
+                )
+            size = self._call("image", "inspect", "--format", "{{.Size}}", image.image_id).stdout.strip()
+            driver = self._call("info", "--format", "{{.Driver}}").stdout.strip()
+        return Prepared(
+            reference=image.image_id,
+            bytes=int(size),
+            seconds=seconds,
+            details={"storage_driver": driver, "loaded_now": bool(seconds)},
+        )
+
+    def command(self, launch: Launch) -> list[str]:
+        """`docker run` with every condition as an option of its own."""
+        limits = f"nofile={launch.nofile}:{launch.nofile}"
+        binds = [part for bind in launch.binds for part in ("--mount", mount_option(bind))]
+        return [
+            *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
+            *("--name", launch.name),
+            *(["--network", "none"] if launch.isolate_network else []),
+            *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
+            *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
+            *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
+            *binds,
+            *(["--gpus", "all"] if launch.gpus else []),
+            *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
+        ]
+
+    def cleanup(self, launch: Launch) -> list[list[str]]:
+        """The daemon keeps a container whose client was killed."""
+        return [["docker", "rm", "--force", launch.name]]
+
+    def environment_variables(self) -> dict[str, str]:
+        """Where the daemon listens."""
+        return endpoint_variables()
+
+    def is_intact(self, prepared: Prepared) -> bool:
+        """Whether the daemon still has the image."""
+        with docker_endpoint():
+            return self._has(prepared.reference)
+
+    def _has(self, image_id: str) -> bool:
+        found = self._call("image", "inspect", "--format", "{{.Id}}", image_id, check=False)
+        return found.ok and found.stdout.strip() == image_id
+
+    def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
+        return run(["docker", *arguments], timeout_s=timeout_s, env=client_environment(), check=check)
+
+
+def client_environment() -> dict[str, str]:
+    """The Docker client's own environment: where its programs, settings and daemon are."""
+    import os
+
+    kept = {key: os.environ[key] for key in ("PATH", "HOME", "DOCKER_CONFIG") if key in os.environ}
+    return {**kept, **endpoint_variables()}
