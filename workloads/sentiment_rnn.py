@@ -62,7 +62,7 @@ class Training:
 
 def read_rows(folder):
     """Texts and labels (1.0 positive, 0.0 negative) of the prepared reviews, in file order."""
-    with open(os.path.join(folder, "train.jsonl"), encoding="utf-8") as handle:
+    with open(os.path.join(folder, "reviews.jsonl"), encoding="utf-8") as handle:
         rows = [json.loads(line) for line in handle]
     return [row["text"] for row in rows], [float(row["label"]) for row in rows]
 

@@ -1,0 +1,61 @@
+# Tare weighs the container. `snakemake --cores 1 all` reproduces the study in config/config.yaml;
+# `snakemake --cores 1 docker` weighs one environment alone; presets: --configfile config/smoke.yaml
+
+
+configfile: "config/config.yaml"
+
+
+include: "rules/common.smk"
+
+
+pathvars:
+    results=RESULTS,
+
+
+wildcard_constraints:
+    batch=r"\d+",
+    campaign=r"[a-z0-9_+-]+",
+    dataset=r"[a-z][a-z0-9_]*",
+    env=r"[a-z][a-z0-9_-]*",
+    notebook=r"[a-z_]+",
+    stack=r"[a-z][a-z0-9.-]*",
+    study=r"[a-z][a-z0-9_-]*",
+    workload=r"[a-z][a-z0-9_-]*",
+
+
+include: "rules/data.smk"
+include: "rules/containers.smk"
+include: "rules/runs.smk"
+include: "rules/metrics.smk"
+include: "rules/notebooks.smk"
+include: "rules/report.smk"
+
+
+onstart:
+    hold_daemon()
+
+
+onsuccess:
+    release_daemon()
+
+
+onerror:
+    release_daemon()
+
+
+rule all:
+    input:
+        "<results>/report/index.html",
+        "<results>/tables/metrics.csv",
+    default_target: True
+
+
+for name in ENVIRONMENTS:
+
+    rule:
+        name:
+            name
+        input:
+            f"results/images/{STACK}/{name}.json",
+            collect("results/profiles/{study}/{workload}/{env}/profile.json", study=STUDY, workload=WORKLOADS, env=name),
+            f"<results>/environments/{name}/verdicts.csv",

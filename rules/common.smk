@@ -1,0 +1,77 @@
+# What several rule files share: the checked study, and the few helpers that Snakemake has no word for.
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from tare import study as study_module
+from tare.errors import TareError
+
+# Rules call `python -m tare`: this Python, also where its environment is not activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+try:
+    config = study_module.check(config)
+except TareError as error:
+    raise WorkflowError(str(error))
+
+STUDY = config["study"]
+STACK = config["stack"]
+ENVIRONMENTS = config["environments"]
+WORKLOADS = list(config["workloads"])
+RESULTS = study_module.results_folder(STUDY)
+JOINT = study_module.campaign_name(ENVIRONMENTS)
+
+# What runs inside a launch, and what starts it: an edit here, and nowhere else, makes a measurement old.
+INSIDE = [
+    "tare/inside/main.py",
+    "tare/inside/marks.py",
+    "tare/inside/facts.py",
+    "tare/inside/frameworks.py",
+    "tare/launch.py",
+]
+INSIDE_TRAIN = [*INSIDE, "tare/inside/train.py", "tare/rounds.py", "tare/campaign.py"]
+INSIDE_PROFILE = [*INSIDE, "tare/inside/train.py", "tare/inside/profiled.py", "tare/inside/counting.py", "tare/inside/elf.py"]
+
+
+def study_json(kind):
+    """Input function of `params.study`: the part of the study that one kind of work depends on."""
+    return lambda wildcards: study_module.subset(config, kind, wildcards.get("workload"))
+
+
+def dataset_record(wildcards):
+    """Data record of a workload."""
+    from tare.registry import describe_workload
+
+    return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
+
+
+def campaign_environments(wildcards):
+    """Environments of a campaign from its name, host first."""
+    names = wildcards.campaign.split("+")
+    return ["host", *(name for name in names if name != "host")]
+
+
+def campaign_images(wildcards):
+    """Image records of a campaign's environments."""
+    return [f"results/images/{STACK}/{env}.json" for env in campaign_environments(wildcards)]
+
+
+def campaign_adapters(wildcards):
+    """Adapter modules of a campaign's environments."""
+    return [f"envs/{env}.py" for env in campaign_environments(wildcards)]
+
+
+def hold_daemon():
+    """Keep a private Docker daemon, once a rule has started one, alive until the workflow ends."""
+    from tare.daemon import hold
+
+    hold(os.getpid())
+
+
+def release_daemon():
+    """Let a private Docker daemon end."""
+    from tare.daemon import release
+
+    release(os.getpid())
