@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from envs._conditions import cpu_list, csv_field, image_of
@@ -40,6 +43,16 @@ class Docker(Environment):
         except TareError as error:
             reason = getattr(error, "reason", str(error))
             return Probe(available=False, reason=reason, remedy=getattr(error, "remedy", None) or REMEDY)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Count as a user of the daemon; starts a private one where none answers.
+
+        Raises:
+            UnavailableError: none can be had.
+        """
+        with docker_endpoint():
+            yield
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the daemon lacks the image; the reference is the image ID.
@@ -106,7 +119,5 @@ class Docker(Environment):
 
 def client_environment() -> dict[str, str]:
     """The Docker client's own environment: where its programs, settings and daemon are."""
-    import os
-
     kept = {key: os.environ[key] for key in ("PATH", "HOME", "DOCKER_CONFIG") if key in os.environ}
     return {**kept, **endpoint_variables()}
