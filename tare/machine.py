@@ -119,16 +119,22 @@ def _libc() -> str:
 
 
 def _virtualisation() -> str:
-    """What systemd-detect-virt says (`none` on bare metal), else what the processor's hypervisor flag says."""
-    if shutil.which("systemd-detect-virt"):
-        answer = run(["systemd-detect-virt"], timeout_s=TOOL_S).stdout.strip()
-        if answer:
-            return answer
-    if "hypervisor" in (_cpuinfo().get("flags") or "").split():
-        return "a hypervisor (processor flag)"
-    if platform.machine() in ("x86_64", "i686"):
-        return "none"
-    raise UnavailableError("systemd-detect-virt is not installed, and this processor has no hypervisor flag")
+    """Virtual machine and container around us as systemd-detect-virt names them: `vm kvm, container docker`."""
+    hypervisor = "hypervisor" in (_cpuinfo().get("flags") or "").split()
+    if shutil.which("systemd-detect-virt") is None:
+        if not hypervisor and platform.machine() not in ("x86_64", "i686"):
+            raise UnavailableError(
+                "systemd-detect-virt is not installed, and this processor has no hypervisor flag"
+            )
+        return "vm (the processor's hypervisor flag)" if hypervisor else "none"
+    found = {}
+    for kind in ("vm", "container"):
+        answer = run(["systemd-detect-virt", f"--{kind}"], timeout_s=TOOL_S).stdout.strip()
+        if answer and answer != "none":
+            found[kind] = answer
+    if hypervisor and "vm" not in found:
+        found["vm"] = "of unknown make"
+    return ", ".join(f"{kind} {name}" for kind, name in sorted(found.items(), reverse=True)) or "none"
 
 
 def _governor() -> str:
