@@ -143,8 +143,13 @@ def single(
     folder: Path | None,
     record: Path | None,
     out: Path | None,
-) -> int:
-    """One whole run by hand."""
+) -> dict[str, Any]:
+    """One whole run by hand; returns its record.
+
+    Raises:
+        UnavailableError: the environment is not to be had here.
+        TareError: the launch failed.
+    """
     study = load_checked(source)
     settings = study["workloads"].get(workload)
     if settings is None:
@@ -158,12 +163,4 @@ def single(
         write_json(out, result)
     if result["status"] != "ok":
         raise TareError(f"{workload} in {env}: {result['status']}: {result['reason']}")
-    from tare.metrics import whole_run_metrics
-
-    for row in whole_run_metrics(result):
-        say(
-            f"{row['metric']:28} {row['value']:.6g} {row['unit']}"
-            if row["value"] is not None
-            else f"{row['metric']:28} {row['kind']}: {row['reason']}"
-        )
-    return 0
+    return result

@@ -51,7 +51,7 @@ class Finished:
         """One line on how it ended: the timeout, the signal, or the last line it printed."""
         if self.timed_out:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
-        lines = [line.strip() for line in (self.stderr + "\n" + self.stdout).splitlines() if line.strip()]
+        lines = [line.strip() for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
         errors = [
             line
             for line in lines

@@ -58,7 +58,7 @@ def t_interval(values: Sequence[float], alpha: float) -> Interval:
 
 
 def judge(interval: Interval, margin: float) -> str:
-    """The verdict of an interval of log-ratios; `margin` is relative, applied alike to both sides on a log scale."""
+    """The verdict of an interval of log-ratios; `margin` is relative, alike to both sides on a log scale."""
     if interval.low is None or interval.high is None:
         return "inconclusive"
     limit = math.log1p(margin)

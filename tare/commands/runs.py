@@ -82,8 +82,10 @@ def run_ceilings(arguments: argparse.Namespace) -> int:
 def run_single(arguments: argparse.Namespace) -> int:
     """`tare run`: exit status 3 where the environment is unavailable or the launch failed."""
     from tare import measure
+    from tare.metrics import whole_run_metrics
+    from tare.progress import say
 
-    return measure.single(
+    record = measure.single(
         arguments.study,
         arguments.workload,
         arguments.env,
@@ -92,3 +94,7 @@ def run_single(arguments: argparse.Namespace) -> int:
         arguments.data,
         arguments.out,
     )
+    for row in whole_run_metrics(record):
+        value = f"{row['kind']}: {row['reason']}" if row["value"] is None else f"{row['value']:.6g} {row['unit']}"
+        say(f"{row['metric']:20} {value}")
+    return 0

@@ -1,0 +1,295 @@
+"""Records to metrics, on records whose numbers are made by hand."""
+
+import copy
+import gzip
+import json
+
+import pytest
+
+from tare import metrics, tables, traces
+from tare.errors import IntegrityError
+
+S = 1_000_000_000
+
+
+def marks(*rows):
+    return [
+        {"name": name, "at_ns": int(at * S), "user_s": user, "system_s": system} for name, at, user, system in rows
+    ]
+
+
+@pytest.fixture
+def launch():
+    return {
+        "status": "ok",
+        "reason": None,
+        "spawn_ns": 100 * S,
+        "end_ns": 120 * S,
+        "client_user_s": 9.0,
+        "client_system_s": 1.5,
+        "deviations": [],
+        "inside": {
+            "memory": {"peak_rss_bytes": 5000, "children_peak_rss_bytes": 10},
+            "marks": marks(
+                ("entry", 101, 0.1, 0.1),
+                ("imports", 103, 2, 0.2),
+                ("data", 103.5, 2.1, 0.2),
+                ("model", 104, 2.2, 0.2),
+                ("first_step", 105, 3, 0.3),
+                ("epoch_end", 107, 5, 0.5),
+                ("steady_start", 108, 5.1, 0.5),
+                ("steady_end", 117, 8, 0.6),
+                ("last", 118, 8.5, 0.75),
+            ),
+            "results": {
+                "samples": 512,
+                "losses": [2.0, 1.0],
+                "steady_step_s": [1.0, 2.0, 6.0],
+                "steady_warmup_step_s": [9.0],
+            },
+        },
+    }
+
+
+def values(rows):
+    return {row["metric"]: row["value"] for row in rows}
+
+
+def test_phases_add_up_and_the_steady_steps_are_not_in_the_whole_run(launch):
+    found = values(metrics.whole_run_metrics(launch))
+    assert found["runtime_start_s"] == 1
+    assert found["imports_s"] == 2
+    assert found["data_s"] == 0.5
+    assert found["model_s"] == 0.5
+    assert found["first_step_s"] == 1
+    assert found["epoch_rest_s"] == 2
+    assert found["exit_s"] == 2
+    # 20 s from start to end, less the 11 s between the end of the epoch and the last mark
+    assert found["real_s"] == 9
+    phases = ("runtime_start_s", "imports_s", "data_s", "model_s", "first_step_s", "epoch_rest_s", "exit_s")
+    assert sum(found[name] for name in phases) == pytest.approx(found["real_s"])
+    assert (found["user_s"], found["system_s"]) == (5, 0.5)
+    assert found["samples_per_s"] == pytest.approx(512 / 3)
+    assert (found["steady_step_s"], found["steady_step_mean_s"]) == (2, 3)
+    assert found["runtime_cpu_s"] == pytest.approx(10.5 - 9.25)
+
+
+def test_a_client_that_is_no_parent_cannot_tell_the_runtimes_cpu_time(launch):
+    launch["client_user_s"] = 0.01
+    launch["client_system_s"] = 0.0
+    row = next(r for r in metrics.whole_run_metrics(launch) if r["metric"] == "runtime_cpu_s")
+    assert (row["kind"], row["value"]) == ("unavailable", None)
+    assert "no descendant" in row["reason"]
+
+
+def test_a_failed_launch_is_a_row_with_its_reason():
+    rows = metrics.whole_run_metrics({"status": "timeout", "reason": "killed after 180 s"})
+    assert [(r["kind"], r["value"], r["reason"]) for r in rows] == [
+        ("unavailable", None, "timeout: killed after 180 s")
+    ]
+
+
+def plan(**changes):
+    return {
+        "kind": "rounds",
+        "study": "s",
+        "workload": "mnist_cnn",
+        "stack": "t",
+        "arm": "a",
+        "spec": {"batch": 64},
+        "unavailable": {"podman": "no podman here"},
+        **changes,
+    }
+
+
+def test_discarded_units_are_left_out_and_unavailable_environments_have_rows(launch):
+    units = [
+        {"unit": 0, "discarded": True, "launches": {"host": launch}},
+        {"unit": 1, "discarded": False, "launches": {"host": launch}},
+    ]
+    table = tables.make("metrics", metrics.campaign_metrics(plan(), units, "c"))
+    assert set(table["rep"].dropna()) == {1}
+    podman = table[table["env"] == "podman"].iloc[0]
+    assert (podman["kind"], podman["reason"]) == ("unavailable", "no podman here")
+
+
+def test_a_sweep_has_its_batch_in_the_identity(launch):
+    units = [{"unit": 0, "discarded": False, "launches": {"16": launch, "512": launch}}]
+    table = tables.make("metrics", metrics.campaign_metrics(plan(kind="sweep", unavailable={}), units, "sweep"))
+    assert set(table["batch"]) == {16, 512}
+    assert set(table["env"]) == {"host"}
+
+
+def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
+    row = {
+        **metrics.identify(plan(), "c", "host", 64),
+        "rep": 0,
+        **metrics.measured("real_s", 1.0, "s", "launcher"),
+    }
+    tables.make("metrics", [row])
+    for wrong in ({"value": None}, {"kind": "guessed"}, {"reason": "but it has a value"}, {"kind": "unavailable"}):
+        with pytest.raises(IntegrityError):
+            tables.make("metrics", [{**row, **wrong}])
+
+
+def test_tables_come_back_as_they_were_written(launch, tmp_path):
+    units = [{"unit": 1, "discarded": False, "launches": {"host": launch}}]
+    table = tables.make("metrics", metrics.campaign_metrics(plan(), units, "c"))
+    tables.write("metrics", table, tmp_path / "m.csv", tmp_path / "m.parquet")
+    for name in ("m.csv", "m.parquet"):
+        assert tables.read("metrics", tmp_path / name).equals(table)
+    (tmp_path / "m.csv").write_text("study,campaign\ns,c\n")
+    with pytest.raises(IntegrityError, match="does not fit the schema"):
+        tables.read("metrics", tmp_path / "m.csv")
+
+
+# One step on a CUDA device as torch.profiler writes it; made by hand, times in microseconds.
+CUDA_TRACE = [
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 100},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::linear", "pid": 1, "tid": 1, "ts": 10, "dur": 50},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::t", "pid": 1, "tid": 1, "ts": 12, "dur": 8},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 1, "tid": 1, "ts": 25, "dur": 30},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 1, "tid": 2, "ts": 15, "dur": 5},
+    {
+        "ph": "X",
+        "cat": "gpu_memcpy",
+        "name": "Memcpy HtoD (Pageable -> Device)",
+        "pid": 0,
+        "tid": 7,
+        "ts": 20,
+        "dur": 4,
+        "args": {"bytes": 1024},
+    },
+    {
+        "ph": "X",
+        "cat": "gpu_memcpy",
+        "name": "Memcpy DtoH (Device -> Pinned)",
+        "pid": 0,
+        "tid": 7,
+        "ts": 80,
+        "dur": 2,
+        "args": {"bytes": 4},
+    },
+    {
+        "ph": "X",
+        "cat": "gpu_memset",
+        "name": "Memset (Device)",
+        "pid": 0,
+        "tid": 7,
+        "ts": 26,
+        "dur": 1.5,
+        "args": {"bytes": 512},
+    },
+    {"ph": "X", "cat": "kernel", "name": "volta_sgemm_128x64_nn", "pid": 0, "tid": 7, "ts": 30, "dur": 20},
+    {"ph": "X", "cat": "kernel", "name": "volta_sgemm_128x64_nn", "pid": 0, "tid": 7, "ts": 55, "dur": 10},
+    {"ph": "i", "name": "marker", "pid": 0, "tid": 0, "ts": 0},
+]
+
+
+def write_trace(path, events=CUDA_TRACE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as handle:
+        json.dump({"traceEvents": events}, handle)
+    return path
+
+
+def test_own_time_is_total_less_what_was_called_inside(tmp_path):
+    table = traces.operators(traces.read_events(write_trace(tmp_path / "t.json.gz"))).set_index("name")
+    assert table.loc["aten::linear", "total_s"] == pytest.approx(50e-6)
+    assert table.loc["aten::linear", "self_s"] == pytest.approx((50 - 8 - 30) * 1e-6)
+    assert table.loc["aten::addmm", "self_s"] == pytest.approx(30e-6)
+    assert table.loc["aten::mul", "self_s"] == pytest.approx(5e-6)
+
+
+def test_copies_are_told_apart_by_direction(tmp_path):
+    table = traces.device_activity(traces.read_events(write_trace(tmp_path / "t.json.gz"))).set_index("kind")
+    assert table.loc["htod", ["calls", "bytes"]].tolist() == [1, 1024]
+    assert table.loc["dtoh", "total_s"] == pytest.approx(2e-6)
+    assert table.loc["memset", "total_s"] == pytest.approx(1.5e-6)
+    assert table.loc["kernel", "calls"] == 2
+    assert table.loc["kernel", "total_s"] == pytest.approx(30e-6)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"traceEvents": [', b'{"other": 1}', b'{"traceEvents": []}', b"\x1f\x8bcut"]
+)
+def test_a_trace_cut_short_or_empty_is_named(tmp_path, content):
+    for name in ("t.json", "t.json.gz"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(IntegrityError, match="run the profile again"):
+            traces.read_events(tmp_path / name)
+
+
+def profile_record(cuda):
+    return {
+        "study": "s",
+        "workload": "mnist_cnn",
+        "env": "host",
+        "stack": "t",
+        "arm": "a",
+        "batch": 64,
+        "trace": "t.json.gz",
+        "status": "ok",
+        "reason": None,
+        "spawn_ns": 0,
+        "inside": {
+            "facts": {"torch": {"cuda_available": cuda}, "executable": "/c/tree/bin/python3.11"},
+            "memory": {"peak_rss_bytes": 7},
+            "results": {
+                "plain_step_s": [1.0, 2.0, 3.0],
+                "profiled_step_s": [4.0],
+                "profiled_steps": 1,
+                "profiler_reason": None,
+                "counts": {"operators": {"aten::addmm": {"calls": 1, "flops": 1000, "bytes": 50}}, "reason": None},
+                "samples": [
+                    {"at_ns": 0, "cpu_s": 0.0, "rss_bytes": 1, "cgroup_memory_bytes": None},
+                    {"at_ns": S // 2, "cpu_s": 0.25, "rss_bytes": 2, "cgroup_memory_bytes": None},
+                ],
+                "mapped": [
+                    {"path": "/c/tree/lib/libx.so", "soname": "libx.so", "build_id": "ab", "sha256": "0" * 64},
+                    {"path": "/lib/libc.so.6", "soname": "libc.so.6", "build_id": None, "sha256": "1" * 64},
+                ],
+            },
+        },
+    }
+
+
+def test_a_cuda_trace_fills_the_papers_columns(tmp_path):
+    write_trace(tmp_path / "t.json.gz")
+    rows = metrics.ProfileRows(profile_record(cuda=True), tmp_path).metrics()
+    found = values(rows)
+    assert found["htod_s"] == pytest.approx(4e-6)
+    assert (found["htod_calls"], found["memset_calls"], found["kernel_calls"]) == (1, 1, 2)
+    assert found["dtoh_s"] == pytest.approx(2e-6)
+    assert found["profiler_slowdown"] == 2
+    assert found["flops_per_step"] == 1000
+    assert found["cpu_percent_mean"] == pytest.approx(50)
+    kinds = {row["metric"]: row["kind"] for row in rows}
+    assert kinds["flops_per_step"] == "modelled"
+    assert kinds["htod_s"] == "measured"
+    assert kinds["dram_read_bytes"] == "unavailable"
+    tables.make("metrics", rows)
+
+
+def test_on_a_cpu_they_are_unavailable_with_the_reason(tmp_path):
+    write_trace(
+        tmp_path / "t.json.gz", [e for e in CUDA_TRACE if not str(e.get("cat")).startswith(("gpu", "kernel"))]
+    )
+    rows = {row["metric"]: row for row in metrics.ProfileRows(profile_record(cuda=False), tmp_path).metrics()}
+    for name in ("memset_s", "htod_s", "dtoh_s", "dram_read_bytes", "hbm_transactions"):
+        assert rows[name]["kind"] == "unavailable" and rows[name]["value"] is None and rows[name]["reason"]
+
+
+def test_a_trace_of_another_launch_is_refused(tmp_path):
+    write_trace(tmp_path / "t.json.gz")
+    record = copy.deepcopy(profile_record(cuda=True))
+    record["inside"]["results"]["profiled_steps"] = 8
+    with pytest.raises(IntegrityError, match="belongs to another launch"):
+        metrics.ProfileRows(record, tmp_path)
+
+
+def test_mapped_files_of_the_tree_carry_their_path_inside_it(tmp_path):
+    write_trace(tmp_path / "t.json.gz")
+    rows = metrics.ProfileRows(profile_record(cuda=True), tmp_path).fingerprint_rows()
+    assert [row["path"] for row in rows] == ["{tree}/lib/libx.so", "/lib/libc.so.6"]
+    tables.make("fingerprints", rows)

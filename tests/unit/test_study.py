@@ -1,0 +1,109 @@
+"""The study file: what is right passes, what is wrong is named in one line."""
+
+import copy
+import json
+
+import pytest
+import yaml
+
+from tare import study
+from tare.errors import UserError
+from tare.files import project_root
+
+
+@pytest.fixture
+def config():
+    return study.load(project_root() / "config/config.yaml")
+
+
+@pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
+def test_every_preset_is_right(preset):
+    checked = study.load_checked(project_root() / f"config/{preset}.yaml")
+    assert checked["environments"][0] == "host"
+
+
+def test_presets_never_share_a_path():
+    names = [
+        study.load_checked(p)["study"]
+        for p in sorted((project_root() / "config").glob("*.yaml"))
+        if p.stem in ("config", "smoke", "thorough")
+    ]
+    assert len({study.results_folder(name) for name in names}) == len(names) == 3
+
+
+def change(config, path, value):
+    changed = copy.deepcopy(config)
+    at = changed
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("rounds", "unit"), 3, "did you mean 'units'"),
+        (("enviroments",), ["host"], "did you mean 'environments'"),
+        (("rounds", "units"), -3, "rounds: units: -3 is less than the minimum"),
+        (("rounds", "units"), "six", "rounds: units: 'six' is not of type 'integer'"),
+        (("conditions", "allocator"), "stedy", "did you mean 'steady'"),
+        (("environments",), ["host", "dokcer"], "did you mean 'docker'"),
+        (("environments",), ["docker"], "host is missing"),
+        (("stack",), "torch-2.14", "did you mean 'torch-2.13'"),
+        (("data", "sentiment"), "imbd", "did you mean 'imdb'"),
+        (("margins", "run"), 0, "margins: run"),
+        (("sweep", "repetitions"), 1, "sweep: repetitions: 1 is less than the minimum of 3"),
+        (("study",), "tables", "name of a folder of results"),
+        (("study",), "Über/../etc", "does not match"),
+        (("conditions", "threads"), 64, "threads is larger than cpus"),
+        (("workloads", "mnist_cnn", "batch"), 100000, "100000"),
+        (("workloads", "mnist_cnn", "sweep_batches"), [513], "larger than its 512 samples"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_nearest_right_word(config, path, value, says):
+    with pytest.raises(UserError) as caught:
+        study.check(change(config, path, value))
+    message = str(caught.value)
+    assert says in message
+    assert "\n" not in message
+
+
+def test_an_unknown_workload_is_named(config):
+    config["workloads"]["mnist_cn"] = config["workloads"].pop("mnist_cnn")
+    with pytest.raises(UserError, match="did you mean 'mnist_cnn'"):
+        study.check(config)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- 1\n- 2\n", ""])
+def test_a_file_that_is_no_study(tmp_path, text):
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"study\.yaml"):
+        study.load(path)
+
+
+def test_a_subset_holds_what_the_work_depends_on_and_nothing_else(config):
+    part = json.loads(study.subset(config, "rounds", "mnist_cnn"))
+    assert part["rounds"] == config["rounds"]
+    assert list(part["workloads"]) == ["mnist_cnn"]
+    assert "sweep" not in part and "profile" not in part
+    before = study.subset(config, "rounds", "mnist_cnn")
+    config["sweep"]["repetitions"] = 99
+    config["workloads"]["mnist_cnn"]["sweep_batches"] = [16]
+    assert study.subset(config, "rounds", "mnist_cnn") == before
+    config["margins"]["run"] = 0.5
+    assert study.subset(config, "rounds", "mnist_cnn") != before
+
+
+def test_presets_merge_as_snakemake_merges_them():
+    base = yaml.safe_load("a: {b: 1, c: [1, 2]}\nd: 1")
+    assert study.merge(base, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 1}
+
+
+def test_campaign_names_are_keyed_by_the_set():
+    assert (
+        study.campaign_name(["host", "docker"])
+        == study.campaign_name(["docker", "host", "docker"])
+        == "docker+host"
+    )
