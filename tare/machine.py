@@ -155,8 +155,12 @@ def _mitigations() -> dict[str, str]:
     return {path.name: _read(path) for path in sorted(folder.iterdir())}
 
 
-def _cgroups() -> str:
-    """v2, v1, or hybrid (v1 controllers beside a v2 tree)."""
+def cgroups() -> str:
+    """v2, v1, or hybrid (v1 controllers beside a v2 tree).
+
+    Raises:
+        UnavailableError: no cgroup filesystem is mounted.
+    """
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         return "v2"
@@ -224,7 +228,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "distribution": _distribution,
     "libc": _libc,
     "virtualisation": _virtualisation,
-    "cgroups": _cgroups,
+    "cgroups": cgroups,
     "disk": lambda: _space(cache_dir()),
     "load_1min": _load,
     "gpus": lambda: list(gpus()),

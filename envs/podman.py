@@ -1,0 +1,175 @@
+"""Podman: a container without a daemon, from storage of its own in the cache.
+
+Podman asks for more processes and open files than a restricted root may grant, and crun refuses hybrid cgroups;
+both are met by saying what we want (limits that are ours, runc where cgroups are hybrid), nothing else differs.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from envs._conditions import cpu_list, csv_field, image_of
+from tare import machine
+from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
+from tare.errors import IntegrityError, UnavailableError
+from tare.files import cache_dir, sha256_text
+from tare.process import Finished, run
+from tare.registry import register
+from tare.trial import probe_by_trial
+
+CALL_S = 60.0
+LOAD_S = 900.0
+MOST_PROCESSES = 32768
+REMEDY = "apt-get install podman"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How Podman has to be called on this machine.
+
+    Attributes:
+        storage: folder of its images.
+        state: folder of its running containers; not on a disk that survives a restart.
+        runtime: the OCI runtime, or None for Podman's own choice.
+        cgroup_manager: `cgroupfs` where systemd does not run, or None for Podman's own choice.
+        processes: limit of processes, which must not exceed ours.
+        keep_id: a user who is not root keeps the same id inside.
+    """
+
+    storage: Path
+    state: Path
+    runtime: str | None
+    cgroup_manager: str | None
+    processes: int
+    keep_id: bool
+
+
+def setup_here() -> Setup:
+    """The setup for this machine and user."""
+    storage = cache_dir("podman", "storage")
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/run")
+    base = base if os.access(base, os.W_OK) else Path(tempfile.gettempdir())
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    return Setup(
+        storage=storage,
+        state=base / f"tare-podman-{os.getuid()}-{sha256_text(str(storage))[:8]}",
+        runtime="runc" if _hybrid_cgroups() and shutil.which("runc") else None,
+        cgroup_manager=None if Path("/run/systemd/system").is_dir() else "cgroupfs",
+        processes=MOST_PROCESSES if hard < 0 else min(MOST_PROCESSES, hard),
+        keep_id=os.getuid() != 0,
+    )
+
+
+def _hybrid_cgroups() -> bool:
+    try:
+        return machine.cgroups() == "hybrid"
+    except UnavailableError:
+        return False
+
+
+def mount_option(bind: Bind) -> str:
+    """Value of --mount for one bind, a CSV line."""
+    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field("target", str(bind.target))]
+    return ",".join(fields if bind.writable else [*fields, "readonly"])
+
+
+@register("podman")
+class Podman(Environment):
+    """A Podman container, rootful or rootless; image IDs are those of Docker."""
+
+    title = "Podman"
+    description = "A container without a daemon: each launch is a child of its own monitor process."
+
+    def __init__(self, setup: Setup | None = None) -> None:
+        self._setup = setup
+
+    @cached_property
+    def setup(self) -> Setup:
+        """How Podman has to be called here."""
+        return self._setup or setup_here()
+
+    def probe(self) -> Probe:
+        """Load and launch the trial image."""
+        try:
+            version = run(["podman", "--version"], timeout_s=10, check=True).stdout.strip().rpartition(" ")[2]
+        except UnavailableError as error:
+            return Probe(available=False, reason=error.reason, remedy=REMEDY)
+        runtime = self.setup.runtime or "podman's own choice"
+        return probe_by_trial(self, version, examine=lambda trial: {"oci_runtime": runtime})
+
+    def prepare(self, image: OciImage, folder: Path) -> Prepared:
+        """Load the archive where the storage lacks the image; the reference is the image ID.
+
+        Raises:
+            UnavailableError: Podman refuses the archive.
+            IntegrityError: what the archive gave has another ID.
+        """
+        seconds = {}
+        if not self._has(image.image_id):
+            started = time.monotonic()
+            self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
+            seconds["load"] = time.monotonic() - started
+        if not self._has(image.image_id):
+            raise IntegrityError(f"{image.archive} did not give the image {image.image_id} that its record names")
+        size = self._call("image", "inspect", "--format", "{{.Size}}", image.image_id).stdout.strip()
+        driver = self._call("info", "--format", "{{.Store.GraphDriverName}}").stdout.strip()
+        return Prepared(
+            reference=image.image_id,
+            bytes=int(size),
+            seconds=seconds,
+            details={"storage_driver": driver, "loaded_now": bool(seconds)},
+        )
+
+    def command(self, launch: Launch) -> list[str]:
+        """`podman run` with every condition as an option of its own."""
+        binds = [part for bind in launch.binds for part in ("--mount", mount_option(bind))]
+        return [
+            *self._program(),
+            *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
+            *(["--network", "none"] if launch.isolate_network else []),
+            *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
+            *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
+            *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
+            *(["--userns=keep-id"] if self.setup.keep_id else []),
+            *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
+            *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
+            *binds,
+            *(["--device", "nvidia.com/gpu=all"] if launch.gpus else []),
+            *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
+        ]
+
+    def cleanup(self, launch: Launch) -> list[list[str]]:
+        """The monitor keeps a container whose client was killed."""
+        return [[*self._program(), "rm", "--force", launch.name]]
+
+    def environment_variables(self) -> dict[str, str]:
+        """Podman's own programs, settings and sockets."""
+        kept = {key: os.environ[key] for key in ("PATH", "HOME", "XDG_RUNTIME_DIR") if key in os.environ}
+        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **kept}
+
+    def is_intact(self, prepared: Prepared) -> bool:
+        """Whether the storage still has the image."""
+        return self._has(prepared.reference)
+
+    def _program(self) -> list[str]:
+        setup = self.setup
+        return [
+            *("podman", "--root", str(setup.storage), "--runroot", str(setup.state), "--events-backend", "none"),
+            *(["--cgroup-manager", setup.cgroup_manager] if setup.cgroup_manager else []),
+            *(["--runtime", setup.runtime] if setup.runtime else []),
+        ]
+
+    def _has(self, image_id: str) -> bool:
+        found = self._call("image", "inspect", "--format", "{{.Id}}", image_id, check=False)
+        return found.ok and found.stdout.strip().removeprefix("sha256:") == image_id.removeprefix("sha256:")
+
+    def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
+        argv = [*self._program(), *arguments]
+        return run(argv, timeout_s=timeout_s, env=self.environment_variables(), check=check)
