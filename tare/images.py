@@ -35,7 +35,7 @@ from tare.oci import Layer, assemble, check_archive, write_tree_layer
 from tare.progress import step
 from tare.registry import environment
 from tare.stacks import Stack, load_stack
-from tare.tree import Tree, build_tree
+from tare.tree import Tree, build_tree, load_tree
 from tare.wheels import fetch_wheels
 
 SCHEMA = 1
@@ -173,6 +173,7 @@ def derive(record: Record, name: str) -> Record:
 
     Raises:
         UserError: no such environment.
+        IntegrityError: the tree of an environment that is not contained is gone or damaged.
     """
     adapter = environment(name)
     if not adapter.contained:
@@ -212,7 +213,7 @@ def ensure(record: Record) -> Record:
         raise UnavailableError(record["reason"])
     adapter = environment(record["env"])
     if not adapter.contained:
-        if Path(record["python"]).exists():
+        if load_tree(load_stack(record["stack"], record["variant"]), Path(record["path"]).name) is not None:
             return record
     elif adapter.is_intact(Prepared(reference=record["reference"], bytes=record["bytes"])):
         return record
@@ -336,8 +337,11 @@ def _tree_form(record: Record, name: str) -> Record:
     """The record of an environment that is not contained: the tree itself, content checked."""
     tree = record["tree"]
     path = Path(tree["path"])
-    if not (path / "bin" / "python3").exists():
-        return _derived(record, name, status="unavailable", reason=f"the tree {path} is gone; build it again")
+    if load_tree(load_stack(record["stack"], record["variant"]), tree["key"]) is None:
+        raise IntegrityError(
+            f"the tree {path} is gone or damaged; make it again with "
+            f"`python -m tare build-image --stack {record['stack']} --out FILE`"
+        )
     size = sum(
         (Path(folder) / file).lstat().st_blocks * 512 for folder, _, files in os.walk(path) for file in files
     )

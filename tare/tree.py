@@ -144,6 +144,16 @@ def tree_key(
     )[:32]
 
 
+def load_tree(stack: Stack, key: str) -> Tree | None:
+    """A tree built earlier, verified; None when it is gone or damaged."""
+    path = cache_dir("trees") / key
+    record = path.with_name(f"{key}.json")
+    if not record.exists() or not path.exists():
+        return None
+    tree = _from_record(read_json(record), path, stack)
+    return tree if verify_tree(tree) is None else None
+
+
 def verify_tree(tree: Tree) -> str | None:
     """Compare the files with the manifest; None when they agree, else the first difference.
 

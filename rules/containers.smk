@@ -1,0 +1,45 @@
+# One hash-locked stack -> one tree -> one OCI image -> each environment's own form. Shared by all studies.
+# Everything is cached by content, so that a rule that runs again finds what it made; its record says so.
+
+
+rule build_tree:
+    input:
+        stack="containers/stacks/{stack}/stack.yaml",
+        locks=multiext("containers/stacks/{stack}/", "cpu.txt", "cuda.txt"),
+    output:
+        record="results/images/{stack}/tree.json",
+    log:
+        "results/logs/images/{stack}/tree.log",
+    message:
+        "build the tree of interpreter and packages of {wildcards.stack}"
+    shell:
+        "python -m tare build-tree --stack {wildcards.stack:q} --out {output.record:q} 2> {log:q}"
+
+
+rule build_image:
+    input:
+        recipe="containers/recipe.yaml",
+        tree="results/images/{stack}/tree.json",
+    output:
+        record="results/images/{stack}/oci.json",
+    log:
+        "results/logs/images/{stack}/oci.log",
+    message:
+        "assemble the image of {wildcards.stack}"
+    shell:
+        "python -m tare build-image --stack {wildcards.stack:q} --out {output.record:q} 2> {log:q}"
+
+
+rule derive_image:
+    input:
+        adapter="envs/{env}.py",
+        image="results/images/{stack}/oci.json",
+    output:
+        record="results/images/{stack}/{env}.json",
+    log:
+        "results/logs/images/{stack}/{env}.log",
+    message:
+        "turn the image of {wildcards.stack} into the form of {wildcards.env}"
+    shell:
+        "python -m tare derive-image --stack {wildcards.stack:q} --env {wildcards.env:q}"
+        " --image {input.image:q} --out {output.record:q} 2> {log:q}"
