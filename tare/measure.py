@@ -10,7 +10,6 @@ from typing import Any
 
 from tare import data, images
 from tare import rounds as campaigns
-from tare.adapters import Environment
 from tare.errors import TareError, UnavailableError, UserError
 from tare.files import read_json, write_json
 from tare.launch import Site, launch, site_of
@@ -39,7 +38,7 @@ def sites(
             try:
                 adapter = environment(name)
                 stack.enter_context(adapter.session())
-                image = _image(folder / f"{name}.json", adapter)
+                image = _image(folder / f"{name}.json")
                 available[name] = site_of(name, adapter, image, prepared)
                 provenance["images"][name] = {key: image.get(key) for key in ("digest", "tree_digest", "bytes")}
             except UnavailableError as error:
@@ -50,10 +49,10 @@ def sites(
         yield available, unavailable, provenance
 
 
-def _image(path: Path, adapter: Environment) -> dict[str, Any]:
+def _image(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f"no image record {path}: make it with `snakemake {path}`")
-    return images.ensure(read_json(path), adapter)
+    return images.ensure(read_json(path))
 
 
 def _data(workload: str | None, record: Path | None) -> tuple[Path | None, dict[str, Any]]:

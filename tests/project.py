@@ -1,0 +1,53 @@
+"""Copies of the checkout for tests that run the workflow, and what they ask of it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tare.files import project_root
+
+ROOT = project_root()
+
+
+def copy_checkout(target: Path) -> Path:
+    """The checkout's own files (tracked, or new and not ignored), copied: results and environment stay behind."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        source = ROOT / name
+        if source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name)
+    return target
+
+
+def snakemake(folder: Path, *arguments: str, check: bool = True, timeout_s: float = 1500, **variables: str):
+    """Run this environment's Snakemake in a copy of the project, as a user would who did not activate anything."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), **variables}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("snakemake")), *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL,
+    )
+    if check and done.returncode:
+        raise AssertionError(f"snakemake {' '.join(arguments)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}")
+    return done
+
+
+def tare(folder: Path, *arguments: str, **variables: str):
+    """Run `python -m tare` in a copy of the project."""
+    return subprocess.run(
+        [sys.executable, "-m", "tare", *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), **variables}, capture_output=True, text=True,
+        timeout=600, stdin=subprocess.DEVNULL,
+    )
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    """Fenced code blocks of one language in a page of docs/."""
+    text = (ROOT / "docs" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
