@@ -37,7 +37,10 @@ INSTALL = "apt-get install docker.io"
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Where the private daemon keeps what: all in `folder` but its data and its log."""
+    """Where the private daemon keeps what: all in `folder` but its data, its log and the lock.
+
+    `folder` goes with the daemon; the lock stays, since a lock that is removed locks nobody out.
+    """
 
     folder: Path
     data: Path
@@ -56,7 +59,7 @@ class State:
     @property
     def lock(self) -> Path:
         """Held by whoever changes the users, starts or stops the daemon."""
-        return self.folder / "lock"
+        return self.data.parent / "lock"
 
     @property
     def wake(self) -> Path:
@@ -117,11 +120,13 @@ def write_users(places: State, users: list[User]) -> None:
 
 @contextlib.contextmanager
 def _changing(places: State) -> Iterator[None]:
-    places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if places.folder.stat().st_uid != os.getuid():
-        raise UnavailableError(f"{places.folder} belongs to another user")
     with locked(places.lock, waiting_for="the private Docker daemon starts or stops"):
+        places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if places.folder.stat().st_uid != os.getuid():
+            raise UnavailableError(f"{places.folder} belongs to another user")
         yield
+        if not places.wake.exists() and not read_users(places):
+            shutil.rmtree(places.folder, ignore_errors=True)
 
 
 def hold(pid: int) -> None:

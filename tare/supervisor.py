@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def leftovers(places: State) -> list[int]:
 
 
 def clear(places: State) -> None:
-    """End what an earlier daemon left, and remove its files; the lock and the users stay."""
+    """End what an earlier daemon left, and remove its files; the users stay."""
     for pid in leftovers(places):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -114,10 +115,12 @@ def supervise(places: State, program: str) -> int:
             with locked(places.lock, waiting_for="a new user of the private Docker daemon"):
                 if not read_users(places):
                     end(places, daemon)
+                    shutil.rmtree(places.folder, ignore_errors=True)
                     return 0
         return daemon.returncode or 1
     finally:
-        end(places, daemon)
+        if daemon.poll() is None or places.wake.exists():
+            end(places, daemon)
 
 
 def end(places: State, daemon: subprocess.Popen[bytes]) -> None:
