@@ -1,0 +1,61 @@
+# The one page: everything that was found, self-contained.
+import json
+
+from tare.registry import describe_workload
+
+REPORT_CODE = [
+    *FIGURE_CODE,
+    *sorted(str(path) for path in Path("tare").glob("report/*.py")),
+    "tare/templates/report.html.j2",
+    "tare/templates/page.css",
+]
+DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
+
+
+rule build_report:
+    input:
+        tables=collect(
+            "<results>/tables/{table}.csv",
+            table=["metrics", "verdicts", "operators", "samples", "fingerprints"],
+        ),
+        metrics="<results>/tables/metrics.parquet",
+        notebooks=collect(
+            "<results>/notebooks/{notebook}.html",
+            notebook=["batch_size", "environments", "roofline"],
+        ),
+        roofline="<results>/figures/roofline.svg",
+        batch=collect("<results>/figures/batch_size_{workload}.svg", workload=WORKLOADS),
+        environments=collect(
+            "<results>/figures/{figure}_{workload}.svg",
+            figure=list(ENVIRONMENT_FIGURES),
+            workload=WORKLOADS,
+        ),
+        machine="<results>/machine.json",
+        ceilings="<results>/ceilings.json",
+        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
+        data=collect("results/data/{dataset}.json", dataset=DATASETS),
+        campaigns=collect(
+            "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
+            study=STUDY,
+            workload=WORKLOADS,
+            campaign=[JOINT, "sweep"],
+        ),
+        code=REPORT_CODE,
+    output:
+        page=report(
+            "<results>/report/index.html",
+            caption="captions/report.rst",
+            category="Report",
+            labels={"report": "the whole report"},
+        ),
+    log:
+        "<results>/logs/report.log",
+    params:
+        study=json.dumps(config, sort_keys=True),
+        results=RESULTS,
+    message:
+        "write the report"
+    shell:
+        "python -m tare report --results {params.results:q} --study {params.study:q}"
+        " --out {output.page:q} 2> {log:q}"

@@ -1,0 +1,30 @@
+"""Figures of the notebooks and the report: tidy tables in, SVG out. No measuring, no statistics, no reading of records.
+
+Each function gives a Drawing; `write` puts it into a file. A table without the rows that a figure needs gives a
+figure that says so.
+"""
+
+from tare.figures.batch import batch_size, batch_table
+from tare.figures.intervals import intervals
+from tare.figures.roofline import roofline, roofline_table
+from tare.figures.runs import joint, split, split_table, units
+from tare.figures.style import Drawing, inline, show, write
+from tare.figures.usage import operator_times, utilisation
+
+__all__ = [
+    "Drawing",
+    "batch_size",
+    "batch_table",
+    "inline",
+    "intervals",
+    "joint",
+    "operator_times",
+    "roofline",
+    "roofline_table",
+    "show",
+    "split",
+    "split_table",
+    "units",
+    "utilisation",
+    "write",
+]

@@ -1,0 +1,160 @@
+"""Names and numbers as readers see them: titles of metrics and environments, units scaled to size."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from tare.study import CONTROL, HOST
+
+# Metric -> (title, what it is). The order is the order of tables and figures.
+METRICS = {
+    "real_s": ("Whole run", "from just before the runtime starts to its end, one epoch, as the paper timed it"),
+    "runtime_start_s": ("Runtime start", "from the launcher's call to the first line of our program"),
+    "imports_s": ("Imports", "Python's imports of the framework"),
+    "data_s": ("Data", "opening the data set"),
+    "model_s": ("Model", "building the model and its optimizer"),
+    "first_step_s": ("First step", "from the model to the end of the first training step, loader start included"),
+    "epoch_rest_s": ("Rest of epoch", "the remaining steps of the paper's one epoch"),
+    "exit_s": ("Exit", "from the program's last line to the end of the runtime"),
+    "steady_step_s": ("Steady step", "median of training steps on batches in memory, after the epoch"),
+    "steady_step_mean_s": ("Steady step, mean", "mean of the same steps: stalls weigh in full"),
+    "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),
+    "user_s": ("User time", "CPU time in user mode inside, loader worker included"),
+    "system_s": ("System time", "CPU time in the kernel inside, loader worker included"),
+    "runtime_cpu_s": ("CPU of the runtime", "CPU time of the runtime's own processes"),
+    "peak_rss_bytes": ("Peak memory", "largest resident set of the training process"),
+    "loss_mean": ("Mean loss", "over the epoch"),
+    "loss_last": ("Last loss", "of the epoch's last step"),
+    "plain_step_s": ("Step, not profiled", "median step of the profiled launch before the profiler starts"),
+    "profiler_slowdown": ("Profiler's slow-down", "profiled step by plain step of the same launch"),
+    "operator_s_per_step": ("Operators, own time", "sum over operators of one step, while profiled"),
+    "operators_per_step": ("Operators called", "of one step"),
+    "flops_per_step": ("FLOPs", "of one step, counted from operators: two per multiply-add"),
+    "operator_bytes_per_step": ("Operator bytes", "of one step, read and written as if no cache kept any"),
+    "host_fill_s": ("Fills on the host", "own time of fill_ and zero_ in one step"),
+    "host_copy_s": ("Copies on the host", "own time of copy_ in one step"),
+    "memset_s": ("Memset time", "on the device"),
+    "memset_calls": ("Memset calls", "on the device"),
+    "htod_s": ("Host to device, time", "copies to the device"),
+    "htod_calls": ("Host to device, calls", "copies to the device"),
+    "dtoh_s": ("Device to host, time", "copies from the device"),
+    "dtoh_calls": ("Device to host, calls", "copies from the device"),
+    "kernel_s": ("Kernel time", "on the device"),
+    "kernel_calls": ("Kernels called", "on the device"),
+    "dram_read_bytes": ("DRAM read", "counted by the memory controller"),
+    "dram_write_bytes": ("DRAM written", "counted by the memory controller"),
+    "dram_read_bytes_per_s": ("DRAM read throughput", "counted by the memory controller"),
+    "dram_write_bytes_per_s": ("DRAM write throughput", "counted by the memory controller"),
+    "hbm_transactions": ("HBM transactions", "of 32 B, on the device"),
+    "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
+}
+HIGHER_IS_BETTER = {"samples_per_s"}
+TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
+SHORT = {CONTROL: "Host again"}
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+DECIMAL = ("", "k", "M", "G", "T", "P")
+
+
+def metric_title(metric: str) -> str:
+    """Title of a metric; an unknown one is shown by its own name."""
+    return METRICS[metric][0] if metric in METRICS else metric
+
+
+def metric_meaning(metric: str) -> str:
+    """What a metric is, in a few words; empty where unknown."""
+    return METRICS[metric][1] if metric in METRICS else ""
+
+
+def metric_order(metric: str) -> tuple[int, str]:
+    """Sort key: known metrics in this file's order, the others after them by name."""
+    return (list(METRICS).index(metric) if metric in METRICS else len(METRICS), metric)
+
+
+def env_title(env: str, *, short: bool = False) -> str:
+    """Title of an environment, as its adapter calls itself."""
+    if short and env in SHORT:
+        return SHORT[env]
+    return TITLES.get(env) or _adapter_title(env)
+
+
+@cache
+def _adapter_title(env: str) -> str:
+    from tare.errors import TareError
+    from tare.registry import environment
+
+    try:
+        return environment(env).title
+    except (TareError, ImportError):
+        return env.replace("_", " ").capitalize()
+
+
+@cache
+def workload_title(workload: str) -> str:
+    """Title of a workload from its description; its own name where the module is gone."""
+    from tare.errors import TareError
+    from tare.registry import describe_workload
+
+    try:
+        return str(describe_workload(workload)["title"])
+    except (TareError, ImportError):
+        return workload
+
+
+def env_order(env: str) -> tuple[int, str]:
+    """Sort key: host, then the environments by name, the control last."""
+    return ({HOST: 0, CONTROL: 2}.get(env, 1), env)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with `digits` significant digits, without an exponent, thousands apart."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    rounded = round(value, decimals)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded)))) if rounded else decimals
+    return f"{rounded:,.{decimals}f}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with three significant digits: 812 ns, 3.20 µs, 14.0 ms, 2.51 s, 4 min 05 s."""
+    size = abs(value)
+    if size >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest:02d} s"
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if size >= factor * 0.9995:
+            return f"{significant(value / factor)} {unit}"
+    return f"{significant(value * 1e9)} ns" if value else "0 s"
+
+
+def size_bytes(value: float) -> str:
+    """Bytes in binary units with three significant digits."""
+    index = 0
+    while abs(value) >= 1023.5 and index < len(BINARY) - 1:
+        value, index = value / 1024, index + 1
+    return f"{significant(value) if index else f'{value:.0f}'} {BINARY[index]}"
+
+
+def decimal_prefix(value: float) -> str:
+    """A count or a rate with a decimal prefix and three significant digits: 1.20 G."""
+    index = 0
+    while abs(value) >= 999.5 and index < len(DECIMAL) - 1:
+        value, index = value / 1000, index + 1
+    text = significant(value) if index or value != int(value) else f"{int(value)}"
+    return f"{text} {DECIMAL[index]}".strip()
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A metric's value as a reader sees it, in its unit scaled to size."""
+    if unit == "s":
+        return seconds(value)
+    if unit == "B":
+        return size_bytes(value)
+    if unit == "B/s":
+        text = decimal_prefix(value)
+        return f"{text}B/s" if text[-1].isalpha() else f"{text} B/s"
+    if unit == "1":
+        return decimal_prefix(value) if abs(value) >= 1000 else significant(value, 4).rstrip("0").rstrip(".") \
+            if "." in significant(value, 4) else significant(value, 4)  # fmt: skip
+    return f"{significant(value)} {unit}"
