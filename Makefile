@@ -1,0 +1,62 @@
+# make report   from an empty clone to the report        make test   from an empty clone to passed tests
+# CONFIG=config/smoke.yaml chooses another preset; RUNTIMES=system installs no container runtime.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help report smoke test setup setup-test doctor lock clean clean-cache
+
+CONFIG ?= config/config.yaml
+CORES ?= all
+
+# The first Python 3.11 that starts; `python3` answers for itself when there is none.
+PYTHON = $(eval PYTHON := $(shell for p in python3.11 python3 /usr/bin/python3.11 /usr/bin/python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && { echo "$$p"; exit; }; done))$(PYTHON)
+define NEED_PYTHON
+test -n "$(PYTHON)" || { echo "tare: Tare needs Python 3.11, and there is none here (mend it: apt-get install --yes python3.11 python3.11-venv)" >&2; exit 3; }
+endef
+REPORT_PATH = import pathlib, sys; from tare import study; \
+	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1])["study"]), "report", "index.html").resolve())
+
+help: ## what there is
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+
+report: setup ## environment, runtimes, data, images, runs, report
+	@.venv/bin/snakemake --cores $(CORES) --configfile $(CONFIG) -- all
+	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' $(CONFIG))"
+
+smoke: ## the whole workflow on small settings
+	@$(MAKE) report CONFIG=config/smoke.yaml
+
+test: setup-test ## everything the tests need, then the tests
+	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+setup: ## the virtual environment and the container runtimes
+	@$(NEED_PYTHON)
+	@$(PYTHON) -m tare.bootstrap run
+
+setup-test:
+	@$(NEED_PYTHON)
+	@$(PYTHON) -m tare.bootstrap test
+
+doctor: setup ## what this machine can measure
+	@.venv/bin/python -m tare doctor
+
+# uv resolves faster than pip and writes every file's hash; torch's CPU build comes from where pip is told to look.
+lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
+	@.venv/bin/python -m pip install --quiet --target .venv/uv uv
+	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
+	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
+	for name in run test; do \
+		.venv/uv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
+			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
+	done
+
+clean: ## results and .venv; downloads and images in the cache stay
+	@rm -rf .venv .snakemake *.egg-info
+	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
+
+clean-cache: ## the cache as well, after asking
+	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \
+	read -r -p "Delete $$cache? [y/N] " answer; [ "$$answer" = y ] && rm -rf "$$cache" || echo "kept"

@@ -1,0 +1,237 @@
+"""What a person sees of the workflow: one line per job, and for a failure why, where, and its log's last lines.
+
+Snakemake finds this package by its name; `--logger tare` and profiles/default choose it. The lines that a job
+prints itself pass between these. `--verbose` and `--debug-dag` give Snakemake's own output back; the complete
+log is kept in .snakemake/log either way.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+TAIL_LINES = 12
+TAIL_BYTES = 64 << 10
+LINE_CHARACTERS = 300
+INDENT = " " * 4
+# Lines of Snakemake that tell a person nothing; any other passes.
+NOISE = (
+    "Using shell:",
+    "Building DAG of jobs",
+    "Assuming unrestricted shared filesystem",
+    "Conda environments: ignored",
+    "Singularity containers: ignored",
+    "Group jobs: inactive",
+    "Select jobs to execute",
+    "Execute ",
+    "Complete log(s):",
+    "Elapsed time:",
+    "Trying to restart job",
+    "Shutting down, this might take some time",
+    "host: ",
+    "Updating checkpoint dependencies",
+    "Removing output files of failed job",
+    "Removing temporary output",
+    "Touching output file",
+    "Processed ",
+    "This was a dry-run",
+    "Reasons:",
+)
+# Said better by the line of the failed job, or by the last line.
+SAID_ELSEWHERE = (
+    "At least one job did not complete successfully",
+    "returned non-zero exit status",
+    "Exiting because a job execution failed",
+)
+
+
+class LogHandler(LogHandlerBase):
+    """Prints one line per job on standard error (a dry run: on standard output)."""
+
+    def __post_init__(self) -> None:
+        """Start the clock and the counts."""
+        self._started = time.monotonic()
+        self._total = 0
+        self._jobs: dict[int, Mapping[str, Any]] = {}
+        self._failures: dict[int, int] = {}
+        self._finished: set[int] = set()
+        self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
+        self._plain = self.common_settings.verbose or self.common_settings.debug_dag
+        self._shown = {
+            LogEvent.RUN_INFO: self._run_info,
+            LogEvent.JOB_INFO: self._job_info,
+            LogEvent.JOB_ERROR: self._job_error,
+            LogEvent.JOB_FINISHED: self._job_finished,
+            LogEvent.PROGRESS: self._progress,
+            LogEvent.SHELLCMD: self._shellcmd,
+            LogEvent.GROUP_ERROR: self._message,
+            LogEvent.ERROR: self._message,
+            None: self._message,
+        }
+
+    @property
+    def writes_to_stream(self) -> bool:
+        """Yes: it replaces Snakemake's own stream handler."""
+        return True
+
+    @property
+    def writes_to_file(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        """No: Snakemake's own filter honours --quiet and --printshellcmds."""
+        return False
+
+    @property
+    def has_formatter(self) -> bool:
+        """No: Snakemake's own formatter serves for --verbose."""
+        return False
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        """No."""
+        return False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print what a record means to a person, if it means anything."""
+        try:
+            if self._plain:
+                text = self.format(record)
+                if text and text != "None":
+                    self._print(text)
+                return
+            show = self._shown.get(getattr(record, "event", None))
+            if show is not None:
+                show(record)
+        except Exception:  # a logger must never end a workflow
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Print the last line: how many jobs, how long, what failed."""
+        if self._jobs and not self._plain:
+            self._print(self._last_line())
+        self._jobs = {}
+        super().close()
+
+    # --- one method per kind of record
+
+    def _run_info(self, record: logging.LogRecord) -> None:
+        self._total = dict(record.stats).get("total", 0)
+
+    def _progress(self, record: logging.LogRecord) -> None:
+        self._total = record.total
+
+    def _job_info(self, record: logging.LogRecord) -> None:
+        again = record.jobid in self._jobs
+        self._jobs.setdefault(record.jobid, {"number": len(self._jobs) + 1, "title": _title(record)})
+        title = self._jobs[record.jobid]["title"]
+        if self.common_settings.dryrun:
+            self._print(f"would {title}  ({' '.join(str(record.reason).split())[:LINE_CHARACTERS]})")
+        elif record.shellcmd or record.rule_msg or not _is_target(record):
+            self._print(f"{self._head(record.jobid)} {title}{' (again)' if again else ''}")
+
+    def _shellcmd(self, record: logging.LogRecord) -> None:
+        if command := getattr(record, "shellcmd", None) or getattr(record, "cmd", None):
+            self._print(f"{INDENT}$ {command.strip()}")
+
+    def _job_finished(self, record: logging.LogRecord) -> None:
+        self._finished.add(record.job_id)
+
+    def _job_error(self, record: logging.LogRecord) -> None:
+        self._failures[record.jobid] = self._failures.get(record.jobid, 0) + 1
+        title = self._jobs.get(record.jobid, {}).get("title", record.rule_name)
+        logs = [Path(path.split(" (")[0]) for path in record.log]
+        tail = [line for path in logs for line in _tail(path)]
+        reason = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
+        reason = (reason or record.rule_msg or (tail[-1] if tail else "it ended with an error")).strip()
+        self._print(f"{self._head(record.jobid)} FAILED: rule {record.rule_name}, {title}")
+        self._print(f"{INDENT}{' '.join(str(reason).split())[:LINE_CHARACTERS]}")
+        for path in logs:
+            self._print(f"{INDENT}its log: {path}")
+        if len(tail) > 1:
+            for line in tail:
+                self._print(f"{INDENT}| {line[:LINE_CHARACTERS]}")
+
+    def _message(self, record: logging.LogRecord) -> None:
+        text = record.getMessage() if record.msg is not None else ""
+        if not text.strip() or text == "None" or any(words in text for words in SAID_ELSEWHERE):
+            return
+        if record.levelno < logging.WARNING and text.lstrip().startswith(NOISE):
+            return
+        self._print(text.rstrip())
+
+    # --- pieces of lines
+
+    def _head(self, jobid: int) -> str:
+        number = self._jobs.get(jobid, {}).get("number", 0)
+        gone = int(time.monotonic() - self._started)
+        clock = (
+            f"{gone // 60:02d}:{gone % 60:02d}"
+            if gone < 3600
+            else f"{gone // 3600}:{gone // 60 % 60:02d}:{gone % 60:02d}"
+        )
+        total = max(self._total, len(self._jobs))
+        return f"[{number:{len(str(total))}d}/{total} {clock:>6}]"
+
+    def _last_line(self) -> str:
+        if self.common_settings.dryrun:
+            return f"{_jobs(len(self._jobs))} would run"
+        seconds = round(time.monotonic() - self._started)
+        took = f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02d} s"
+        failed = [
+            self._jobs[job]["title"] for job in self._failures if job in self._jobs and job not in self._finished
+        ]
+        total = max(self._total, len(self._jobs))
+        done = f"{len(self._finished)} of {_jobs(total)} done in {took}"
+        if failed:
+            return (
+                f"{done}, {len(failed)} failed: {'; '.join(failed)}. What is done is kept; the next run carries on."
+            )
+        if len(self._finished) < total:
+            return f"{done}; the next run carries on."
+        return f"{_jobs(len(self._finished))} done in {took}"
+
+    def _print(self, text: str) -> None:
+        try:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            pass
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job" if count == 1 else f"{count} jobs"
+
+
+def _is_target(record: logging.LogRecord) -> bool:
+    """A rule that does nothing but ask for files."""
+    return not record.output
+
+
+def _title(record: logging.LogRecord) -> str:
+    """The rule's message, else its name and wildcards."""
+    if record.rule_msg:
+        return " ".join(str(record.rule_msg).split())
+    wildcards = ", ".join(f"{key}={value}" for key, value in dict(record.wildcards or {}).items())
+    return f"run {record.rule_name}" + (f" ({wildcards})" if wildcards else "")
+
+
+def _tail(path: Path) -> list[str]:
+    """The last lines of a text file; none where it can't be read."""
+    try:
+        with path.open("rb") as handle:
+            handle.seek(0, 2)
+            handle.seek(max(0, handle.tell() - TAIL_BYTES))
+            text = handle.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-TAIL_LINES:]
