@@ -36,12 +36,20 @@ def whiteouts(layer: Path) -> list[str]:
 
 
 def remove_whited_out(root: Path, names: list[str]) -> None:
-    """Remove what a layer's whiteouts name: one entry, or all that a folder held (.wh..wh..opq)."""
+    """Remove what a layer's whiteouts name: one entry, or all that a folder held (.wh..wh..opq).
+
+    Raises:
+        UnavailableError: a name leads out of the image, over a link or `..`.
+    """
     for name in names:
         marker = PurePosixPath(name)
         parent = root / marker.parent
-        doomed = list(parent.iterdir()) if marker.name == ".wh..wh..opq" and parent.is_dir() else []
-        doomed = doomed or [parent / marker.name.removeprefix(".wh.")]
+        if not parent.resolve().is_relative_to(root.resolve()):
+            raise UnavailableError(f"the layer's whiteout {name} leads out of the image")
+        if marker.name == ".wh..wh..opq":
+            doomed = list(parent.iterdir()) if parent.is_dir() else []
+        else:
+            doomed = [parent / marker.name.removeprefix(".wh.")]
         for path in doomed:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

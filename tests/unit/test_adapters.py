@@ -1,0 +1,197 @@
+"""The exact argument lists of each adapter, with no runtime installed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envs._conditions import csv_field
+from envs.apptainer import Apptainer, mount_mode, root_lacks_capabilities
+from envs.charliecloud import MAKE_MOUNT_POINTS, Charliecloud, remove_whited_out
+from envs.docker import Docker
+from envs.host import Host
+from envs.podman import Podman, Setup
+from tare.adapters import Bind, Launch, Prepared
+from tare.errors import UnavailableError
+from tare.registry import environments
+
+LAUNCH = Launch(
+    name="tare-7",
+    argv=("/usr/bin/env", "-i", "A=b", "python", "-c", "print(1)"),
+    reference="/cache/image",
+    binds=(
+        Bind(source=Path("/data/my set"), target=Path("/data/my set")),
+        Bind(source=Path("/out"), target=Path("/out"), writable=True),
+    ),
+    workdir=Path("/out"),
+    cpus=(0, 2),
+    shm_bytes=1 << 30,
+    nofile=1024,
+    uid=0,
+    gid=0,
+)
+PREFIX = ["taskset", "-c", "0,2", "prlimit", "--nofile=1024:1024", "--", "unshare", "--net", "--"]
+SETUP = Setup(
+    storage=Path("/cache/podman"),
+    state=Path("/run/tare-podman"),
+    runtime="runc",
+    cgroup_manager="cgroupfs",
+    processes=500,
+    keep_id=False,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_programs(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def test_host():
+    assert Host().command(LAUNCH) == [*PREFIX, "env", "-C", "/out", *LAUNCH.argv]
+
+
+def test_host_with_its_network_for_another_user():
+    shared = replace(LAUNCH, isolate_network=False)
+    assert "unshare" not in Host().command(shared)
+    someone = Host().command(replace(LAUNCH, uid=1000, gid=100))
+    assert someone[6:12] == ["unshare", "--user", "--map-user=1000", "--map-group=100", "--net", "--"]
+
+
+def test_docker():
+    assert Docker().command(replace(LAUNCH, reference="sha256:abc")) == [
+        *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never", "--name", "tare-7"),
+        *("--network", "none", "--cpuset-cpus", "0,2", "--shm-size", "1073741824", "--ulimit", "nofile=1024:1024"),
+        *("--user", "0:0", "--workdir", "/out", "--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
+        *("--mount", "type=bind,source=/data/my set,target=/data/my set,readonly"),
+        *("--mount", "type=bind,source=/out,target=/out"),
+        *("--entrypoint", "/usr/bin/env", "sha256:abc", "-i", "A=b", "python", "-c", "print(1)"),
+    ]
+    assert Docker().cleanup(LAUNCH) == [["docker", "rm", "--force", "tare-7"]]
+
+
+def test_docker_with_devices_and_network():
+    argv = Docker().command(replace(LAUNCH, gpus=True, isolate_network=False))
+    assert argv[argv.index("--gpus") + 1] == "all"
+    assert "--network" not in argv
+
+
+def test_apptainer():
+    adapter = Apptainer(program="/usr/bin/apptainer", userns=True)
+    assert adapter.command(replace(LAUNCH, reference="/cache/a.sif")) == [
+        *PREFIX,
+        *("/usr/bin/apptainer", "--quiet", "exec", "--userns", "--cleanenv", "--no-home"),
+        *("--no-mount", "home,tmp,cwd,bind-paths,hostfs", "--scratch", "/tmp"),
+        *("--mount", "type=bind,source=/data/my set,destination=/data/my set,ro"),
+        *("--mount", "type=bind,source=/out,destination=/out"),
+        *("--pwd", "/out", "/cache/a.sif", *LAUNCH.argv),
+    ]
+
+
+def test_apptainer_with_devices_as_an_ordinary_user():
+    argv = Apptainer(program="singularity", userns=False).command(replace(LAUNCH, gpus=True, uid=5, gid=5))
+    assert "--userns" not in argv
+    assert argv[argv.index("--nv") + 1] == "/cache/image"
+
+
+def test_charliecloud():
+    assert Charliecloud().command(LAUNCH) == [
+        *PREFIX,
+        *("sh", "-c", MAKE_MOUNT_POINTS, "mount-points", "/cache/image/data/my set", "/cache/image/out", "--"),
+        *("ch-run", "--private-tmp", "--unset-env=*", "--uid=0", "--gid=0"),
+        *("--bind=/data/my set:/data/my set", "--bind=/out:/out"),
+        *("--cd=/out", "/cache/image", "--", *LAUNCH.argv),
+    ]
+
+
+def test_podman():
+    assert Podman(SETUP).command(replace(LAUNCH, reference="sha256:abc")) == [
+        *("podman", "--root", "/cache/podman", "--runroot", "/run/tare-podman", "--events-backend", "none"),
+        *("--cgroup-manager", "cgroupfs", "--runtime", "runc"),
+        *("run", "--rm", "--interactive", "--pull=never", "--name", "tare-7", "--network", "none"),
+        *("--cpuset-cpus", "0,2", "--shm-size", "1073741824"),
+        *("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=500:500"),
+        *("--user", "0:0", "--workdir", "/out", "--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
+        *("--mount", "type=bind,source=/data/my set,target=/data/my set,readonly"),
+        *("--mount", "type=bind,source=/out,target=/out"),
+        *("--entrypoint", "/usr/bin/env", "sha256:abc", "-i", "A=b", "python", "-c", "print(1)"),
+    ]
+    plain = Podman(replace(SETUP, runtime=None, cgroup_manager=None, keep_id=True)).command(LAUNCH)
+    assert "--userns=keep-id" in plain
+    assert "--runtime" not in plain and "--cgroup-manager" not in plain
+
+
+@pytest.mark.parametrize("name", sorted(environments()))
+def test_every_adapter_describes_itself_and_wants_an_image_if_it_contains(name):
+    adapter = environments()[name]()
+    assert adapter.name == name
+    assert adapter.title and adapter.description
+    if adapter.contained:
+        with pytest.raises(UnavailableError, match="names no prepared image"):
+            adapter.command(replace(LAUNCH, reference=None))
+
+
+def test_every_adapter_ends_with_the_program(monkeypatch):
+    monkeypatch.setattr("envs.podman.setup_here", lambda: SETUP)
+    for name, kind in environments().items():
+        argv = kind().command(LAUNCH)
+        tail = argv[-len(LAUNCH.argv) + 1 :]
+        assert tuple(tail) == LAUNCH.argv[1:], name
+
+
+def test_mount_fields_are_quoted_only_where_needed():
+    assert csv_field("source", "/a b:c") == "source=/a b:c"
+    assert csv_field("source", '/a,"b"') == '"source=/a,""b"""'
+
+
+STATUS = "Name:\tsh\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapPrm:\t{caps}\n"
+
+
+@pytest.mark.parametrize(
+    ("uid", "caps", "lacks"),
+    [(0, "000001fffeffffff", True), (0, "000001ffffffffff", False), (1000, "0000000000000000", False)],
+)
+def test_only_root_without_every_capability_needs_a_user_namespace(uid, caps, lacks):
+    assert root_lacks_capabilities(STATUS.format(uid=uid, caps=caps), 40) is lacks
+
+
+@pytest.mark.parametrize(
+    ("tail", "mode"),
+    [
+        ("fuse.squashfuse_ll squashfuse_ll ro", "squashfuse_ll"),
+        ("squashfs /dev/loop0 ro", "kernel squashfs"),
+        ("ext4 /dev/vda rw", "unpacked"),
+    ],
+)
+def test_mount_mode_from_the_runtimes_mounts(tail, mode):
+    lines = f"22 1 0:5 / / rw - overlay overlay rw\n91 88 0:40 / /var/lib/mnt/session/rootfs ro shared:2 - {tail}\n"
+    assert mount_mode(lines) == mode
+    assert mount_mode("22 1 0:5 / / rw - overlay overlay rw") is None
+
+
+def test_whiteouts_remove_from_lower_layers_only_what_they_name(tmp_path):
+    (tmp_path / "keep").write_text("")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/file").write_text("")
+    (tmp_path / "opaque").mkdir()
+    (tmp_path / "opaque/old").write_text("")
+    remove_whited_out(tmp_path, [".wh.gone", "opaque/.wh..wh..opq", "absent/.wh.thing"])
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["keep", "opaque"]
+
+
+def test_whiteouts_never_reach_outside_the_image(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("")
+    image = tmp_path / "image"
+    image.mkdir()
+    (image / "link").symlink_to(outside)
+    with pytest.raises(UnavailableError, match="leads out"):
+        remove_whited_out(image, ["link/.wh.precious"])
+    with pytest.raises(UnavailableError, match="leads out"):
+        remove_whited_out(image, ["../outside/.wh.precious"])
+    assert (outside / "precious").exists()
+
+
+def test_a_vanished_form_is_not_intact(tmp_path):
+    assert Charliecloud().is_intact(Prepared(reference=str(tmp_path), bytes=1))
+    assert not Charliecloud().is_intact(Prepared(reference=str(tmp_path / "no"), bytes=1))
