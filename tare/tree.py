@@ -38,7 +38,7 @@ from tare.progress import step
 from tare.stacks import Stack
 from tare.wheels import Wheel
 
-FORMAT = 1  # counts up when the same inputs would give another tree
+FORMAT = 2  # counts up when the same inputs would give another tree
 EPOCH_S = 1577836800  # 2020-01-01: every file's time, so that archives of equal trees are equal
 SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
 COPY_BYTES = 1 << 20
@@ -239,20 +239,10 @@ def _copy_interpreter(
     run([patchelf, "--remove-rpath", *map(str, patched)], timeout_s=120, check=True)
     # RPATH, not RUNPATH: it holds for everything that the executable loads, directly or not.
     run([patchelf, "--force-rpath", "--set-rpath", "$ORIGIN/../lib", str(executable)], timeout_s=60, check=True)
-    _close_site(library)
-
-
-def _close_site(library: Path) -> None:
-    """Packages come from site-packages alone: not from the user's home, and not from where Debian puts its own."""
-    site = library / "site.py"
-    text = site.read_text(encoding="utf-8")
-    closed = text.replace("\nENABLE_USER_SITE = None\n", "\nENABLE_USER_SITE = False\n")
-    if closed == text:
-        raise UnavailableError(f"{site} is not the site module of a CPython that Tare knows")
-    site.write_text(closed, encoding="utf-8")
     packages = library / "site-packages"
     packages.mkdir()
-    if "dist-packages" in text:
+    # Debian's `site` (built into its interpreter) looks for packages elsewhere than everyone else's.
+    if "dist-packages" in (library / "site.py").read_text(encoding="utf-8"):
         (library / "dist-packages").symlink_to("site-packages")
 
 
@@ -333,7 +323,8 @@ def _try_imports(root: Path, stack: Stack) -> None:
     """Import the stack in an empty environment, and see that no library but glibc came from outside the tree."""
     modules = ", ".join(("ctypes", "hashlib", "multiprocessing", "ssl", "zlib", *stack.imports))
     code = f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
-    finished = run([str(root / "bin" / "python3"), "-c", code], env={}, cwd=Path("/"), timeout_s=300)
+    # isolated: packages in the user's home must not stand in for ours
+    finished = run([str(root / "bin" / "python3"), "-I", "-c", code], env={}, cwd=Path("/"), timeout_s=300)
     if not finished.ok:
         raise UnavailableError(f"the tree of {stack.name} does not import {modules}: {finished.explain()}")
     outside = foreign_libraries(finished.stdout, root)

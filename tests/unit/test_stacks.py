@@ -1,0 +1,322 @@
+"""Stacks and their locks, the wheels, and the tree that is built from them with a small wheel of our own."""
+
+import hashlib
+import http.server
+import os
+import shutil
+import subprocess
+import threading
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare import wheels
+from tare.errors import IntegrityError, UnavailableError, UserError
+from tare.interpreter import find_interpreter
+from tare.manifest import first_difference, read_manifest
+from tare.stacks import Stack, load_stack, read_lock, stack_names, stacks_dir
+from tare.tree import build_tree, foreign_libraries, unpack_wheel
+
+STACK_YAML = """\
+name: tiny
+python: "3.11"
+packages: {demo: a package of the test}
+variants:
+  cpu: {lock: cpu.txt}
+prune:
+  - {why: tests, paths: ["*/tests/*", demo/big.bin]}
+keep: [demo/tests/kept.py]
+imports: [demo]
+"""
+
+
+def make_wheel(folder: Path, version: str = "1.0") -> Path:
+    """A wheel with a module, files that the stack prunes, a script, and an executable."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"demo-{version}-py3-none-any.whl"
+    info = f"demo-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        contents = {
+            "demo/__init__.py": "VALUE = 42\n",
+            "demo/broken.py": "print 'old'\n",
+            "demo/tests/test_demo.py": "assert False\n",
+            "demo/tests/kept.py": "",
+            "demo/big.bin": "x" * 1000,
+            f"demo-{version}.data/scripts/demo": "#!python\n",
+            f"demo-{version}.data/purelib/demo_extra.py": "MORE = 1\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: demo\nVersion: {version}\n",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{info}/RECORD": "",
+        }
+        for name, text in contents.items():
+            archive.writestr(zipfile.ZipInfo(name), text)
+        tool = zipfile.ZipInfo("demo/tool")
+        tool.external_attr = 0o755 << 16
+        archive.writestr(tool, "#!/bin/sh\n")
+    return path
+
+
+def make_stack(folder: Path, digest: str, version: str = "1.0") -> Stack:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stack.yaml").write_text(STACK_YAML)
+    (folder / "cpu.txt").write_text(f"demo=={version} \\\n    --hash=sha256:{digest}\n    # via us\n")
+    return load_stack("tiny", "cpu", folder)
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def installer(tmp_path, monkeypatch):
+    """An installer that knows one folder of wheels and nothing else."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "served"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return tmp_path / "served"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A tree of the tiny stack in a cache of its own; tests copy it before they harm it."""
+    folder = tmp_path_factory.mktemp("built")
+    wheel = make_wheel(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TARE_CACHE", str(folder / "cache"))
+        stack = make_stack(folder / "stack", sha256(wheel))
+        entry = wheels.Wheel(name="demo", version="1.0", sha256=sha256(wheel), path=wheel)
+        yield stack, entry, build_tree(stack, [entry])
+
+
+def test_committed_locks_are_complete_and_name_no_place():
+    for name in stack_names():
+        for lock in (stacks_dir() / name).glob("*.txt"):
+            requirements = read_lock(lock)
+            assert all(len(digest) == 64 for requirement in requirements for digest in requirement.hashes)
+            text = lock.read_text()
+            assert "://" not in text
+            assert "--find-links" not in text and "--index-url" not in text
+
+
+def test_current_stack_has_one_torch_in_each_variant():
+    cpu, cuda = (load_stack("torch-2.13", variant) for variant in ("cpu", "cuda"))
+    versions = [{r.name: r.version for r in stack.requirements} for stack in (cpu, cuda)]
+    assert [v["torch"] for v in versions] == ["2.13.0+cpu", "2.13.0"]
+    shared = {"torchvision", "tokenizers", "numpy"}
+    assert {n: versions[0][n] for n in shared} == {n: versions[1][n] for n in shared}
+    assert not any(name.startswith("nvidia") for name in versions[0])
+    assert cpu.is_pruned("torch/bin/protoc") and not cpu.is_pruned("torch/bin/torch_shm_manager")
+    assert cpu.is_pruned("torchvision/_C.so") and not cuda.is_pruned("torchvision/_C.so")
+
+
+def test_unknown_stack_and_variant_have_the_nearest_name():
+    with pytest.raises(UserError, match=r"did you mean 'torch-2\.13'"):
+        load_stack("torch-2.12")
+    with pytest.raises(UserError, match="did you mean 'cuda'"):
+        load_stack("torch-2.13", "cudaa")
+
+
+def test_stack_with_an_unknown_or_missing_key_is_refused(tmp_path):
+    make_stack(tmp_path, "0" * 64)
+    for old, new, message in (
+        ("keep:", "kept:", "did you mean 'keep'"),
+        ('python: "3.11"', "", "'python' is missing"),
+    ):
+        (tmp_path / "stack.yaml").write_text(STACK_YAML.replace(old, new))
+        with pytest.raises(UserError, match=message):
+            load_stack("tiny", "cpu", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["demo==1.0\n", "demo>=1.0 --hash=sha256:" + "0" * 64 + "\n", "demo==1 --hash=sha256:12\n", "# none\n"]
+)
+def test_lock_without_version_or_hash_is_refused(tmp_path, text):
+    (tmp_path / "lock.txt").write_text(text)
+    with pytest.raises(IntegrityError):
+        read_lock(tmp_path / "lock.txt")
+
+
+def test_lock_key_ignores_comments(tmp_path):
+    before = make_stack(tmp_path, "1" * 64).lock_sha256
+    lock = tmp_path / "cpu.txt"
+    lock.write_text("# locked today\n" + lock.read_text())
+    assert load_stack("tiny", "cpu", tmp_path).lock_sha256 == before
+    assert make_stack(tmp_path, "2" * 64).lock_sha256 != before
+
+
+def test_wheels_are_fetched_once_and_checked_each_time(tmp_path, cache, installer):
+    wheel = make_wheel(installer)
+    stack = make_stack(tmp_path / "stack", sha256(wheel))
+    first = wheels.fetch_wheels(stack)
+    assert [w.sha256 for w in first.wheels] == [sha256(wheel)]
+    wheel.unlink()
+    assert wheels.fetch_wheels(stack) == first  # from the cache, with the seconds of the download
+    cached = first.wheels[0].path
+    cached.write_bytes(b"something else")
+    with pytest.raises(IntegrityError) as caught:
+        wheels.fetch_wheels(stack)
+    for part in (first.wheels[0].sha256, sha256(cached), cached.name):
+        assert part in str(caught.value)
+
+
+def test_served_wheel_with_a_wrong_hash_stops_with_both_hashes_and_the_name(tmp_path, cache, installer):
+    wheel = make_wheel(installer)
+    with pytest.raises(IntegrityError) as caught:
+        wheels.fetch_wheels(make_stack(tmp_path / "stack", "0" * 64))
+    for part in ("0" * 64, sha256(wheel), "demo"):
+        assert part in str(caught.value)
+    assert not list(cache.glob("wheels/*/*.whl"))
+
+
+def test_missing_wheel_is_unavailable(tmp_path, cache, installer):
+    installer.mkdir()
+    with pytest.raises(UnavailableError, match="demo"):
+        wheels.fetch_wheels(make_stack(tmp_path / "stack", "0" * 64))
+
+
+def test_local_build_is_taken_from_the_stacks_own_index(tmp_path, cache, installer, monkeypatch):
+    page = tmp_path / "index" / "simple" / "demo"
+    wheel = make_wheel(page, "1.0+cpu")
+    (page / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+    installer.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=str(tmp_path / "index"))
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.setenv("PIP_INDEX_URL", f"{url}/nothing")
+        stack = replace(make_stack(tmp_path / "stack", sha256(wheel), "1.0+cpu"), index=f"{url}/simple")
+        assert wheels.fetch_wheels(stack).wheels[0].version == "1.0+cpu"
+        server.shutdown()
+
+
+def test_download_command_names_the_stacks_python_not_ours(tmp_path):
+    stack = replace(make_stack(tmp_path, "0" * 64), python="3.9")
+    command = wheels.download_command(stack, Path("lock"), Path("out"), ["--retries", "1"])
+    assert command[1:4] == ["-m", "pip", "download"]
+    for pair in (["--python-version", "3.9"], ["--abi", "cp39"], ["--only-binary", ":all:"], ["--dest", "out"]):
+        assert command[command.index(pair[0]) : command.index(pair[0]) + 2] == pair
+    assert "--require-hashes" in command and "--no-deps" in command
+    assert command[-4:] == ["--retries", "1", "--requirement", "lock"]
+
+
+def test_wheel_that_leads_out_of_its_folder_is_refused(tmp_path):
+    path = tmp_path / "evil-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../outside.py", "")
+    wheel = wheels.Wheel(name="evil", version="1", sha256=sha256(path), path=path)
+    with pytest.raises(IntegrityError, match="leads out"):
+        unpack_wheel(wheel, tmp_path / "packages", make_stack(tmp_path / "stack", "0" * 64))
+    assert not (tmp_path / "outside.py").exists()
+
+
+def python(tree: Path, code: str, **environment: str) -> str:
+    argv = [str(tree / "bin" / "python3"), "-c", code]
+    return subprocess.run(argv, env=environment, cwd="/", check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_tree_holds_what_the_stack_says(built):
+    _, _, tree = built
+    paths = {entry["path"]: entry for entry in tree.entries}
+    packages = "lib/python3.11/site-packages"
+    assert f"{packages}/demo/__init__.py" in paths
+    assert f"{packages}/demo/tests/kept.py" in paths
+    assert f"{packages}/demo_extra.py" in paths
+    assert f"{packages}/demo-1.0.dist-info/METADATA" in paths
+    assert paths[f"{packages}/demo/tool"]["mode"] == 0o755
+    for absent in ("demo/tests/test_demo.py", "demo/big.bin", "demo-1.0.data/scripts/demo", "pip/__init__.py"):
+        assert f"{packages}/{absent}" not in paths
+    assert f"{packages}/demo/__pycache__/__init__.cpython-311.pyc" in paths
+    assert f"{packages}/demo/__pycache__/broken.cpython-311.pyc" not in paths
+    assert str(tree.inside) == "/opt/tare/tiny"
+    assert tree.size_bytes == sum(entry.get("size", 0) for entry in tree.entries)
+
+
+def test_tree_runs_in_an_empty_environment_and_takes_only_glibc_from_outside(built):
+    _, _, tree = built
+    code = "import ssl, ctypes, sqlite3, demo; print(open('/proc/self/maps').read())"
+    assert foreign_libraries(python(tree.path, code), tree.path) == []
+    assert foreign_libraries(f"0-1 r-xp 0 00:00 1   {shutil.which('sh')}.so\n", tree.path) != []
+
+
+def test_bytecode_names_the_place_in_images_and_is_never_checked_again(built):
+    _, _, tree = built
+    path = tree.path / "lib/python3.11/site-packages/demo/__pycache__/__init__.cpython-311.pyc"
+    data = path.read_bytes()
+    assert data[4:8] == b"\x01\0\0\0"  # hash-based, unchecked
+    assert b"/opt/tare/tiny/lib/python3.11/site-packages/demo/__init__.py" in data
+    assert str(tree.path).encode() not in data
+
+
+def test_import_check_is_not_fooled_by_packages_in_the_users_home(built, tmp_path, monkeypatch):
+    stack, wheel, _ = built
+    home = tmp_path / ".local/lib/python3.11/site-packages"
+    home.mkdir(parents=True)
+    (home / "stray.py").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(home))
+    with pytest.raises(UnavailableError, match="stray"):
+        build_tree(replace(stack, imports=("demo", "stray")), [wheel])
+    assert list((tmp_path / "cache" / "trees").glob("*/")) == []
+
+
+def test_tree_works_wherever_it_lies(built, tmp_path):
+    _, _, tree = built
+    moved = tmp_path / "some where" / "else"
+    shutil.copytree(tree.path, moved, symlinks=True)
+    code = "import sys, demo, ssl; print(sys.prefix == sys.argv[0] or demo.__file__)"
+    assert python(moved, code).startswith(str(moved))
+    assert first_difference(tree.entries, moved) is None
+
+
+def test_equal_inputs_give_an_equal_tree_elsewhere(built, tmp_path, monkeypatch):
+    stack, wheel, tree = built
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "a cache elsewhere"))
+    again = build_tree(stack, [wheel])
+    assert not again.cached
+    assert again.path != tree.path
+    assert (again.key, again.digest, again.entries) == (tree.key, tree.digest, tree.entries)
+
+
+def test_cached_tree_is_checked_and_a_broken_one_built_again(built, tmp_path, monkeypatch, capsys):
+    stack, wheel, tree = built
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    store = tmp_path / "cache" / "trees"
+    shutil.copytree(tree.path, store / tree.key, symlinks=True)
+    shutil.copy(tree.path.with_name(f"{tree.key}.json"), store)
+    assert build_tree(stack, [wheel]).cached
+    victim = store / tree.key / "lib/python3.11/site-packages/demo/__init__.py"
+    before = victim.stat()
+    victim.write_text("VALUE = 43\n")  # as long as it was, and given back its time
+    os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
+    again = build_tree(stack, [wheel])
+    assert not again.cached and again.digest == tree.digest
+    assert "is damaged" in capsys.readouterr().out
+    (store / tree.key / "added").write_text("")
+    assert not build_tree(stack, [wheel]).cached
+    assert read_manifest(store / tree.key) == list(tree.entries)
+
+
+def test_no_interpreter_of_that_version_is_unavailable_with_the_command():
+    with pytest.raises(UnavailableError, match=r"python2\.6"):
+        find_interpreter("2.6")
+    with pytest.raises(UnavailableError):
+        find_interpreter("3.11", ["/bin/true", "/nonexistent/python3.11"])
