@@ -16,7 +16,9 @@ def copy_checkout(target: Path) -> Path:
     """The checkout's own files (tracked, or new and not ignored), copied: results and environment stay behind."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True,
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
         source = ROOT / name
@@ -31,10 +33,17 @@ def snakemake(folder: Path, *arguments: str, check: bool = True, timeout_s: floa
     environment = {**os.environ, "PYTHONPATH": str(folder), **variables}
     done = subprocess.run(
         [str(Path(sys.executable).with_name("snakemake")), *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
     )
     if check and done.returncode:
-        raise AssertionError(f"snakemake {' '.join(arguments)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}")
+        raise AssertionError(
+            f"snakemake {' '.join(arguments)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+        )
     return done
 
 
@@ -42,8 +51,12 @@ def tare(folder: Path, *arguments: str, **variables: str):
     """Run `python -m tare` in a copy of the project."""
     return subprocess.run(
         [sys.executable, "-m", "tare", *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), **variables}, capture_output=True, text=True,
-        timeout=600, stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), **variables},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        stdin=subprocess.DEVNULL,
     )
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-
 from project import ROOT, code_blocks, copy_checkout, snakemake, tare
 
 pytestmark = pytest.mark.workflow
 
 # Findings of `snakemake --lint` that we accept, with the reason.
 ACCEPTED_LINTS = {
-    "Specify a conda environment or container for each rule": "environments are what is measured: adapters launch them",
+    "Specify a conda environment or container for each rule": "environments are measured: adapters launch them",
     "No log directive defined": "targets that run nothing",
     "Absolute path": "none is written; it is a slash in a message",
     "Mixed rules and functions in same snakefile": "common.smk holds the helpers; the loop makes one target each",
@@ -82,14 +81,15 @@ def extended(tmp_path_factory):
 
 def test_snakefiles_are_formatted():
     files = [str(ROOT / "Snakefile"), *map(str, sorted((ROOT / "rules").glob("*.smk")))]
-    done = subprocess.run([str(Path(sys.executable).with_name("snakefmt")), "--check", *files], capture_output=True,
-                          text=True)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("snakefmt")), "--check", *files], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_lint_finds_nothing_but_what_we_accept(checkout):
     done = snakemake(checkout, "--lint", "json", check=False)
-    found = json.loads(done.stdout[done.stdout.index("{"):])
+    found = json.loads(done.stdout[done.stdout.index("{") :])
     titles = {lint["title"] for part in found.values() for entry in part for lint in entry.get("lints", [])}
     assert not titles - set(ACCEPTED_LINTS), titles
 

@@ -1,0 +1,98 @@
+"""Every environment with every workload, really launched, under equal conditions and with equal losses."""
+
+import pytest
+
+from tare import launch as launching
+from tare.metrics import whole_run_metrics
+from tare.registry import describe_workload, environment
+
+pytestmark = pytest.mark.runtime
+
+
+def test_it_trains_under_the_conditions_that_were_asked_for(env_name, workload_name, launches):
+    record = launches(env_name, workload_name, "train")
+    assert record["status"] == "ok", record["reason"]
+    assert record["deviations"] == []
+    rows = {row["metric"]: row for row in whole_run_metrics(record)}
+    phases = ("runtime_start_s", "imports_s", "data_s", "model_s", "first_step_s", "epoch_rest_s", "exit_s")
+    assert all(rows[name]["value"] > 0 for name in phases)
+    assert sum(rows[name]["value"] for name in phases) == pytest.approx(rows["real_s"]["value"], rel=1e-6)
+    assert rows["user_s"]["value"] > 0.5
+    assert record["inside"]["results"]["samples"] == describe_workload(workload_name)["samples"]
+
+
+def test_it_computes_what_the_host_computes(env_name, workload_name, launches):
+    ours = launches(env_name, workload_name, "train")["inside"]["results"]["losses"]
+    hosts = launches("host", workload_name, "train")["inside"]["results"]["losses"]
+    assert ours == pytest.approx(hosts, rel=1e-5)
+    assert len(ours) == -(-describe_workload(workload_name)["samples"] // describe_workload(workload_name)["batch"])
+
+
+def test_the_environment_block_is_equal_to_the_byte(env_name, launches):
+    names = launches("host", "mnist_cnn", "train")["inside"]["facts"]["environment_names"]
+    assert launches(env_name, "mnist_cnn", "train")["inside"]["facts"]["environment_names"] == names
+    assert "PATH" in names and "TARE_PAD" in names and "OMP_NUM_THREADS" in names
+
+
+def test_the_same_tree_is_mapped_byte_for_byte(env_name, launches):
+    def of_tree(record):
+        root = record["inside"]["facts"]["executable"].removesuffix("/bin/python3")
+        root = root.removesuffix("/bin/python3.11")
+        return {
+            row["path"].removeprefix(root): row["sha256"]
+            for row in record["inside"]["results"]["mapped"]
+            if row["path"].startswith(root)
+        }
+
+    ours = launches(env_name, "mnist_cnn", "profile")
+    assert ours["status"] == "ok", ours["reason"]
+    host = of_tree(launches("host", "mnist_cnn", "profile"))
+    assert of_tree(ours) == host
+    assert len(host) > 50
+    assert any("libtorch_cpu.so" in path for path in host)
+
+
+def test_contained_launches_see_another_root_than_the_host(env_name, launches):
+    adapter = environment(env_name)
+    facts = launches(env_name, "mnist_cnn", "train")["inside"]["facts"]
+    host = launches("host", "mnist_cnn", "train")["inside"]["facts"]
+    inside_image = facts["executable"].startswith("/opt/tare/")
+    assert inside_image == adapter.contained
+    if adapter.contained:
+        assert facts["namespaces"]["mnt"] != host["namespaces"]["mnt"]
+
+
+def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, forms, folders, tmp_path, monkeypatch):
+    """The timeout ends the program inside too, also where a daemon keeps it alive."""
+    adapter = environment(env_name)
+    site = launching.site_of(env_name, adapter, forms(env_name), None)
+    marker = f"{987_000 + hash(env_name) % 997}"
+
+    def hang(python, code, folder, conditions, pad_bytes):
+        return ("/usr/bin/env", "-i", "/bin/sh", "-c", f"sleep {marker}")
+
+    monkeypatch.setattr(launching, "_program", hang)
+    with adapter.session():
+        record = launching.launch(site, {"mode": "train"}, {**study["conditions"], "launch_timeout_s": 6.0})
+        assert record["status"] == "timeout"
+        assert processes_with(marker) == []
+
+
+def processes_with(marker):
+    """Command lines of live processes that hold a marker; waits a moment for the dying ones."""
+    import time
+    from pathlib import Path
+
+    for _ in range(50):
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if f"sleep {marker}" in line:
+                found.append(line)
+        if not found:
+            return []
+        time.sleep(0.1)
+    return found
