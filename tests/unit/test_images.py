@@ -1,0 +1,249 @@
+"""From a stack to each environment's record, with adapters and a base of our own and a tree of no interpreter."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tare import images
+from tare.adapters import Prepared
+from tare.base import Base
+from tare.cli import main
+from tare.errors import IntegrityError, UnavailableError, UserError
+from tare.files import read_json, sha256_file, write_json
+from tare.manifest import manifest_digest, read_manifest
+from tare.tree import Tree
+from tare.wheels import Fetched, Wheel
+
+STACK = "torch-2.13"
+
+
+class Runtime:
+    """An adapter that unpacks nothing: its form is a copy of the archive's length."""
+
+    name = "docker"
+    contained = True
+
+    def __init__(self):
+        self.calls = 0
+        self.lost = False
+        self.failure = None
+
+    def prepare(self, image, folder):
+        if self.failure:
+            raise self.failure
+        self.calls += 1
+        self.lost = False
+        form = folder / f"{image.digest[7:19]}.form"
+        form.write_text(f"{image.archive.stat().st_size} {image.tree}")
+        return Prepared(reference=str(form), bytes=form.stat().st_size, seconds={"convert": 1.5})
+
+    def is_intact(self, prepared):
+        return not self.lost and Path(prepared.reference).exists()
+
+
+class Host(Runtime):
+    name = "host"
+    contained = False
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A stack whose tree and base are tiny, and two environments; `recipe` and `base` may be changed."""
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "base.tar").write_bytes(b"")
+    with tarfile.open(tmp_path / "base.tar", "w"):
+        pass
+    layer = tmp_path / "base.tar"
+
+    class World:
+        recipe = images.load_recipe()
+        runtime, host = Runtime(), Host()
+        base = Base(
+            kind="debian",
+            name="Debian test",
+            digest="sha256:" + "b" * 64,
+            layers=(layer,),
+            digests=(f"sha256:{sha256_file(layer)}",),
+            glibc=(2, 36),
+            reason="the registry does not answer",
+            seconds=1.0,
+        )
+        folder = tmp_path
+
+        def tree(self, stack, wheels, interpreter):
+            path = tmp_path / "cache" / "trees" / "key"
+            (path / "bin").mkdir(parents=True, exist_ok=True)
+            (path / "bin" / "python3").write_text("python")
+            entries = read_manifest(path)
+            digest = manifest_digest(entries)
+            record = {
+                "key": "key",
+                "digest": digest,
+                "python": "3.11.7",
+                "glibc": [2, 36],
+                "seconds": {"compile": 2.0},
+            }
+            write_json(path.with_name("key.json"), record | {"entries": entries})
+            return Tree(
+                key="key",
+                path=path,
+                inside=stack.inside,
+                digest=digest,
+                entries=tuple(entries),
+                size_bytes=6,
+                python="3.11.7",
+                glibc=(2, 36),
+                seconds={"compile": 2.0},
+                cached=False,
+            )
+
+        def get_base(self, _):
+            if isinstance(self.base, Exception):
+                raise self.base
+            return self.base
+
+    world = World()
+    wheel = Wheel(name="torch", version="2.13.0", sha256="a" * 64, path=tmp_path / "torch.whl")
+    monkeypatch.setattr(images, "fetch_wheels", lambda _: Fetched(wheels=(wheel,), seconds=3.0))
+    monkeypatch.setattr(images, "build_tree", world.tree)
+    monkeypatch.setattr(images, "get_base", world.get_base)
+    monkeypatch.setattr(images, "load_recipe", lambda: world.recipe)
+    known = {"docker": world.runtime, "host": world.host}
+    monkeypatch.setattr(images, "environment", known.__getitem__)
+    return world
+
+
+def test_image_is_assembled_once_and_again_when_the_recipe_changes(world):
+    first = images.build(STACK, "cpu")
+    assert not first["cached"] and first["status"] == "ok"
+    assert images.image_of(first).tag.startswith("tare/torch-2.13:")
+    assert first["seconds"].keys() >= {"fetch", "tree", "base", "assemble"}
+    assert first["packages"] == [{"name": "torch", "version": "2.13.0", "sha256": "a" * 64}]
+    again = images.build(STACK, "cpu")
+    assert again == first | {"cached": True}
+    world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
+    changed = images.build(STACK, "cpu")
+    assert not changed["cached"] and changed["key"] != first["key"] and changed["digest"] != first["digest"]
+
+
+def test_damaged_archive_is_made_again_and_refused_until_then(world):
+    first = images.build(STACK, "cpu")
+    archive = Path(first["path"])
+    whole = archive.read_bytes()
+    archive.write_bytes(whole.replace(b"python", b"nohtyp"))
+    with pytest.raises(IntegrityError, match="build-image"):
+        images.image_of(first)
+    again = images.build(STACK, "cpu")
+    assert not again["cached"] and archive.read_bytes() == whole
+
+
+def test_form_is_kept_until_its_file_changes(world):
+    image = images.build(STACK, "cpu")
+    record = images.derive(image, "docker")
+    assert (record["status"], record["cached"], world.runtime.calls) == ("ok", False, 1)
+    assert record["python"] == "/opt/tare/torch-2.13/bin/python3"
+    assert record["seconds"]["convert"] == 1.5 and record["seconds"]["fetch"] == 3.0
+    assert record["tree_digest"] == image["tree"]["digest"] and record["digest"] == image["digest"]
+    assert images.derive(image, "docker") == record | {"cached": True}
+    Path(record["reference"]).write_text("tampered with")
+    assert images.derive(image, "docker")["cached"] is False
+    assert world.runtime.calls == 2
+
+
+def test_host_gets_the_tree_itself(world):
+    record = images.derive(images.build(STACK, "cpu"), "host")
+    assert record["python"] == f"{record['reference']}/bin/python3"
+    assert record["tree_digest"] == record["digest"]
+    assert "assemble" not in record["seconds"]
+    assert images.ensure(record) is record
+    Path(record["python"]).write_text("nohtyp")
+    assert images.ensure(record)["tree_digest"] == record["tree_digest"]  # built again
+
+
+@pytest.mark.parametrize("failure", [UnavailableError("no daemon"), OSError(28, "No space left on device")])
+def test_environment_that_fails_is_a_record_with_its_reason(world, failure):
+    world.runtime.failure = failure
+    image = images.build(STACK, "cpu")
+    record = images.derive(image, "docker")
+    assert record["status"] == "unavailable" and record["reference"] is None and record["bytes"] is None
+    assert str(failure) in record["reason"]
+    assert record["tree_digest"] == image["tree"]["digest"]
+    with pytest.raises(UnavailableError):
+        images.ensure(record)
+    world.runtime.failure = None
+    assert images.derive(image, "docker")["status"] == "ok"
+
+
+def test_host_is_measured_where_no_base_can_be_had(world):
+    world.base = UnavailableError("no base image: nothing answers")
+    image = images.build(STACK, "cpu")
+    assert image["status"] == "unavailable"
+    assert images.derive(image, "host")["status"] == "ok"
+    assert "nothing answers" in images.derive(image, "docker")["reason"]
+
+
+def test_lost_form_comes_back_before_a_launch(world):
+    record = images.derive(images.build(STACK, "cpu"), "docker")
+    assert images.ensure(record) is record
+    world.runtime.lost = True
+    again = images.ensure(record)
+    assert world.runtime.calls == 2 and again["digest"] == record["digest"]
+
+
+def test_another_image_is_not_passed_off_as_the_lost_one(world):
+    record = images.derive(images.build(STACK, "cpu"), "docker")
+    world.runtime.lost = True
+    world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
+    with pytest.raises(IntegrityError, match=record["digest"]):
+        images.ensure(record)
+
+
+def test_base_with_too_old_a_c_library_gives_way(world, monkeypatch):
+    asked = []
+    monkeypatch.setattr(images, "debian_base", lambda recipe, reason: asked.append(reason) or world.base)
+    old = {"kind": "registry", "name": "python:3.11-slim", "reason": None}
+    tree = world.tree(images.load_stack(STACK, "cpu"), (), None)
+    for glibc, gives_way in (((2, 31), True), ((2, 36), False), ((2, 41), False)):
+        base = Base(**{**vars(world.base), **old, "glibc": glibc})
+        assert (images._fitting_base(base, tree, world.recipe["base"]) is world.base) is gives_way
+    assert asked == ["python:3.11-slim has glibc 2.31, and this machine's interpreter needs 2.36"]
+
+
+def test_commands_write_records_and_link_the_files(world, tmp_path, capsys):
+    out = tmp_path / "results"
+    assert main(["build-tree", "--stack", STACK, "--variant", "cpu", "--out", str(out / "tree.json")]) == 0
+    assert main(["build-image", "--stack", STACK, "--variant", "cpu", "--out", str(out / "oci.json")]) == 0
+    assert read_json(out / "tree.json")["digest"] == read_json(out / "oci.json")["tree"]["digest"]
+    assert (out / "image.oci.tar").resolve() == Path(read_json(out / "oci.json")["path"])
+    for name in ("docker", "host"):
+        assert main(["derive-image", "--stack", STACK, "--env", name, "--out", str(out / f"{name}.json")]) == 0
+    record = read_json(out / "docker.json")
+    assert (out / Path(record["path"]).name).read_text() == Path(record["path"]).read_text()
+    world.runtime.failure = UnavailableError("no daemon")
+    Path(record["reference"]).unlink()
+    assert main(["derive-image", "--stack", STACK, "--env", "docker", "--out", str(out / "docker.json")]) == 0
+    assert read_json(out / "docker.json")["status"] == "unavailable"
+    assert "no daemon" in capsys.readouterr().out
+
+
+def test_bad_arguments_are_one_line(tmp_path, capsys):
+    out = str(tmp_path / "x.json")
+    assert main(["build-tree", "--stack", "torch", "--out", out]) == 2
+    assert main(["derive-image", "--stack", STACK, "--env", "dokcer", "--out", out]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and "did you mean 'docker'" in errors[1]
+
+
+@pytest.mark.parametrize("text", ["base: [", "base: {registry: {}}\n", "[]\n"])
+def test_recipe_without_its_parts_is_refused(tmp_path, text):
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"recipe\.yaml"):
+        images.load_recipe(tmp_path / "recipe.yaml")
+
+
+def test_recipe_pins_a_digest_and_records_are_json():
+    registry = images.load_recipe()["base"]["registry"]
+    assert registry["digest"].startswith("sha256:") and len(registry["digest"]) == 71
+    json.dumps(images.load_recipe())
