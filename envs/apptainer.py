@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from envs import _orphans
 from envs._conditions import csv_field, image_of, prefix
 from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import UnavailableError
@@ -145,6 +148,16 @@ class Apptainer(Environment):
             *(["--nv"] if launch.gpus else []),
             *(image_of(launch), *launch.argv),
         ]
+
+    def cleanup(self, launch: Launch) -> list[list[str]]:
+        """The FUSE server of a killed launch outlives it."""
+        return [[sys.executable, str(Path(_orphans.__file__)), image_of(launch)]]
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """End what launches left whose harness was killed itself."""
+        _orphans.end_orphans(cache_dir())
+        yield
 
     def environment_variables(self) -> dict[str, str]:
         """A PATH that has the FUSE helpers, and settings and cache away from the user's own."""

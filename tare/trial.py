@@ -26,7 +26,7 @@ from tare.errors import TareError, UnavailableError
 from tare.files import atomic_path, cache_dir, canonical_json, locked
 from tare.process import run
 
-PROGRAMS = ("sh", "env", "true", "cat", "stat")
+PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep")
 FOLDERS = (
     "dev",
     "etc",

@@ -1,5 +1,6 @@
 """The exact argument lists of each adapter, with no runtime installed."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,8 @@ def test_apptainer():
         *("--mount", "type=bind,source=/out,destination=/out"),
         *("--pwd", "/out", "/cache/a.sif", *LAUNCH.argv),
     ]
+    ((python, script, image),) = adapter.cleanup(LAUNCH)
+    assert (python, Path(script).name, image) == (sys.executable, "_orphans.py", "/cache/image")
 
 
 def test_apptainer_with_devices_as_an_ordinary_user():

@@ -1,0 +1,51 @@
+"""Ends the FUSE servers of images whose launch was killed: Apptainer starts them in a group of their own.
+
+Standard library only, so that it runs as a file: `python envs/_orphans.py IMAGE_OR_FOLDER`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+
+def parent_of(process: Path) -> int:
+    """Number of a process's parent."""
+    found = re.search(r"^PPid:\s+(\d+)", (process / "status").read_text(), re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def orphans(image: Path) -> list[int]:
+    """FUSE servers that hold `image`, or an image below it, and whose runtime has ended.
+
+    A living runtime is their parent, and its program is called `starter`.
+    """
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if not (process / "comm").read_text().startswith("squashfuse"):
+                continue
+            held = [link.readlink() for link in (process / "fd").iterdir()]
+            if not any(path.is_relative_to(image) for path in held):
+                continue
+            program = Path(f"/proc/{parent_of(process)}/exe").readlink().name
+            if not program.startswith("starter"):
+                found.append(int(process.name))
+    return found
+
+
+def end_orphans(image: Path) -> int:
+    """End them; returns how many there were."""
+    found = orphans(image)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return len(found)
+
+
+if __name__ == "__main__":
+    end_orphans(Path(sys.argv[1]))

@@ -1,0 +1,172 @@
+"""Every environment really launched: what its probe says, what it leaves when stopped, and the private daemon.
+
+host, docker, apptainer and charliecloud are meant to be on any machine that runs these tests (`make test`
+installs them): where one is missing, these tests fail and do not skip. Others must give their reason.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envs._orphans import orphans
+from tare import daemon
+from tare.files import cache_dir, project_root
+from tare.process import run
+from tare.registry import environment, environments
+from tare.supervisor import leftovers
+from tare.trial import trial_image, trial_launch
+
+pytestmark = pytest.mark.runtime
+REQUIRED = ("host", "docker", "apptainer", "charliecloud")
+MOUNT_MODES = ("kernel squashfs", "squashfuse_ll", "squashfuse")
+DEADLINE_S = 20.0
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def probes():
+    return {name: environment(name).probe() for name in environments()}
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_it_is_available_under_equal_conditions(probes, name):
+    probe = probes[name]
+    assert probe.available, f"{name}: {probe.reason} (mend it: {probe.remedy})"
+    assert probe.version
+    assert probe.details["isolates_network"]
+
+
+@pytest.mark.parametrize("name", sorted(environments()))
+def test_it_works_or_says_why_not(probes, name):
+    probe = probes[name]
+    assert probe.available != bool(probe.reason)
+    if not probe.available:
+        assert "\n" not in probe.reason
+
+
+def test_the_sif_is_mounted_and_not_unpacked_at_each_launch(probes):
+    assert probes["apptainer"].details["mount_mode"] in MOUNT_MODES
+
+
+def processes_with(marker):
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if marker.encode() in (entry / "cmdline").read_bytes():
+                    found.append(entry.name)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(environments()))
+def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
+    if not probes[name].available:
+        pytest.skip(f"{name}: {probes[name].reason}")
+    adapter = environment(name)
+    marker = f"tare-stop-{uuid.uuid4().hex}"
+    folder = cache_dir("trial", "prepared", name)
+    with adapter.session():
+        reference = adapter.prepare(trial_image(), folder).reference if adapter.contained else None
+        launch = trial_launch(reference, tmp_path, contained=adapter.contained)
+        script = ("/usr/bin/env", "-i", "/bin/sh", "-c", "/usr/bin/sleep 600; exit", marker)
+        launch = replace(launch, name=marker, argv=script)
+        variables = {"PATH": os.environ["PATH"], "HOME": str(Path.home()), **adapter.environment_variables()}
+        ended = run(adapter.command(launch), timeout_s=3, env=variables)
+        assert ended.timed_out
+        for argv in adapter.cleanup(launch):
+            run(argv, timeout_s=DEADLINE_S, env=variables)
+        wait_until(lambda: not processes_with(marker), f"{name} left a process")
+        wait_until(lambda: not orphans(cache_dir()), f"{name} left a FUSE server")
+    assert marker not in Path("/proc/self/mountinfo").read_text()
+
+
+# --- the private Docker daemon
+
+USER = "from tare.daemon import docker_endpoint\nwith docker_endpoint(): print('in', flush=True); input()"
+
+
+@pytest.fixture
+def private(monkeypatch):
+    """A private daemon of this test alone, gone afterwards."""
+    if os.getuid() != 0:
+        pytest.skip("only root starts a private daemon")
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(daemon, "machine_answers", lambda: False)
+    places = daemon.state()
+    wait_until(lambda: not places.folder.exists(), "a private daemon of others is in use")
+    return places
+
+
+def start_user():
+    process = subprocess.Popen(
+        [sys.executable, "-c", USER],
+        cwd=project_root(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process
+
+
+def gone(places):
+    return not places.folder.exists() and not leftovers(places)
+
+
+@pytest.mark.skipif(daemon.machine_answers(), reason="the machine's own daemon answers: none is started")
+class TestPrivateDaemon:
+    def test_users_come_and_go_at_once_and_by_force(self, private):
+        users = [start_user() for _ in range(3)]
+        try:
+            for user in users:
+                assert user.stdout.readline() == "in\n", user.stderr.read()
+            assert len(daemon.read_users(private)) == 3
+            assert daemon.answers(private.socket)
+            users[0].kill()
+            users[1].communicate("leave\n", timeout=DEADLINE_S)
+            time.sleep(3)
+            assert daemon.answers(private.socket), "it ended before its last user"
+            users[2].kill()
+            wait_until(lambda: gone(private), "it outlived its last user")
+        finally:
+            for user in users:
+                user.kill()
+                user.wait()
+        assert str(private.folder) not in Path("/proc/self/mountinfo").read_text()
+
+    def test_a_process_that_holds_it_keeps_it_between_steps_and_starts_nothing(self, private):
+        holder = subprocess.Popen(["sleep", "600"])
+        try:
+            daemon.hold(holder.pid)
+            assert not private.socket.exists()
+            with daemon.docker_endpoint():
+                pass
+            time.sleep(3)
+            assert daemon.answers(private.socket)
+        finally:
+            holder.kill()
+            holder.wait()
+        wait_until(lambda: gone(private), "it outlived its holder")
+
+    def test_without_its_supervisor_it_ends_and_can_start_again(self, private):
+        with daemon.docker_endpoint():
+            (supervisor,) = processes_with(f"tare.supervisor\0{private.folder}")
+            os.kill(int(supervisor), signal.SIGKILL)
+            wait_until(lambda: not leftovers(private), "the daemon outlived its supervisor")
+            with daemon.docker_endpoint():
+                assert daemon.answers(private.socket)
+        wait_until(lambda: gone(private), "it outlived its last user")
