@@ -19,6 +19,14 @@ def parent_of(process: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
+def name_of(pid: int) -> str:
+    """Name of a process's program, which anybody may read; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def orphans(image: Path) -> list[int]:
     """FUSE servers that hold `image`, or an image below it, and whose runtime has ended.
 
@@ -32,8 +40,7 @@ def orphans(image: Path) -> list[int]:
             held = [link.readlink() for link in (process / "fd").iterdir()]
             if not any(path.is_relative_to(image) for path in held):
                 continue
-            program = Path(f"/proc/{parent_of(process)}/exe").readlink().name
-            if not program.startswith("starter"):
+            if not name_of(parent_of(process)).startswith("starter"):
                 found.append(int(process.name))
     return found
 
