@@ -1,5 +1,5 @@
 # Tare weighs the container. `snakemake --cores 1 all` reproduces the study in config/config.yaml;
-# `snakemake --cores 1 docker` weighs one environment alone; presets: --configfile config/smoke.yaml
+# `snakemake --cores 1 docker` weighs one environment alone; presets: `snakemake --cores 1 all --configfile config/smoke.yaml`
 
 
 configfile: "config/config.yaml"
@@ -16,7 +16,7 @@ wildcard_constraints:
     batch=r"\d+",
     campaign=r"[a-z0-9_+-]+",
     dataset=r"[a-z][a-z0-9_]*",
-    env=r"[a-z][a-z0-9_-]*",
+    env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*",
     notebook=r"[a-z_]+",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
@@ -44,10 +44,10 @@ onerror:
 
 
 rule all:
+    default_target: True
     input:
         "<results>/report/index.html",
         "<results>/tables/metrics.csv",
-    default_target: True
 
 
 for name in ENVIRONMENTS:
@@ -57,5 +57,10 @@ for name in ENVIRONMENTS:
             name
         input:
             f"results/images/{STACK}/{name}.json",
-            collect("results/profiles/{study}/{workload}/{env}/profile.json", study=STUDY, workload=WORKLOADS, env=name),
+            collect(
+                "results/profiles/{study}/{workload}/{env}/profile.json",
+                study=STUDY,
+                workload=WORKLOADS,
+                env=name,
+            ),
             f"<results>/environments/{name}/verdicts.csv",

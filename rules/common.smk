@@ -9,7 +9,9 @@ from tare import study as study_module
 from tare.errors import TareError
 
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+)
 
 try:
     config = study_module.check(config)
@@ -32,12 +34,20 @@ INSIDE = [
     "tare/launch.py",
 ]
 INSIDE_TRAIN = [*INSIDE, "tare/inside/train.py", "tare/rounds.py", "tare/campaign.py"]
-INSIDE_PROFILE = [*INSIDE, "tare/inside/train.py", "tare/inside/profiled.py", "tare/inside/counting.py", "tare/inside/elf.py"]
+INSIDE_PROFILE = [
+    *INSIDE,
+    "tare/inside/train.py",
+    "tare/inside/profiled.py",
+    "tare/inside/counting.py",
+    "tare/inside/elf.py",
+]
 
 
 def study_json(kind):
     """Input function of `params.study`: the part of the study that one kind of work depends on."""
-    return lambda wildcards: study_module.subset(config, kind, wildcards.get("workload"))
+    return lambda wildcards: study_module.subset(
+        config, kind, wildcards.get("workload")
+    )
 
 
 def dataset_record(wildcards):
@@ -55,7 +65,9 @@ def campaign_environments(wildcards):
 
 def campaign_images(wildcards):
     """Image records of a campaign's environments."""
-    return [f"results/images/{STACK}/{env}.json" for env in campaign_environments(wildcards)]
+    return [
+        f"results/images/{STACK}/{env}.json" for env in campaign_environments(wildcards)
+    ]
 
 
 def campaign_adapters(wildcards):

@@ -10,10 +10,12 @@ rule build_tree:
         record="results/images/{stack}/tree.json",
     log:
         "results/logs/images/{stack}/tree.log",
+    params:
+        variant=config["device"],
     message:
         "build the tree of interpreter and packages of {wildcards.stack}"
     shell:
-        "python -m tare build-tree --stack {wildcards.stack:q} --out {output.record:q} 2> {log:q}"
+        "python -m tare build-tree --stack {wildcards.stack:q} --variant {params.variant:q} --out {output.record:q} 2> {log:q}"
 
 
 rule build_image:
@@ -24,16 +26,19 @@ rule build_image:
         record="results/images/{stack}/oci.json",
     log:
         "results/logs/images/{stack}/oci.log",
+    params:
+        variant=config["device"],
     message:
         "assemble the image of {wildcards.stack}"
     shell:
-        "python -m tare build-image --stack {wildcards.stack:q} --out {output.record:q} 2> {log:q}"
+        "python -m tare build-image --stack {wildcards.stack:q} --variant {params.variant:q} --out {output.record:q} 2> {log:q}"
 
 
 rule derive_image:
     input:
         adapter="envs/{env}.py",
         image="results/images/{stack}/oci.json",
+        probe="results/probe/{env}.json",
     output:
         record="results/images/{stack}/{env}.json",
     log:
@@ -42,4 +47,4 @@ rule derive_image:
         "turn the image of {wildcards.stack} into the form of {wildcards.env}"
     shell:
         "python -m tare derive-image --stack {wildcards.stack:q} --env {wildcards.env:q}"
-        " --image {input.image:q} --out {output.record:q} 2> {log:q}"
+        " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"

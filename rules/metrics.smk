@@ -3,9 +3,23 @@
 
 rule extract_tables:
     input:
-        rounds=collect("results/campaigns/{study}/{workload}/{campaign}/sealed.json", study=STUDY, workload=WORKLOADS, campaign=JOINT),
-        sweeps=collect("results/campaigns/{study}/{workload}/sweep/sealed.json", study=STUDY, workload=WORKLOADS),
-        profiles=collect("results/profiles/{study}/{workload}/{env}/profile.json", study=STUDY, workload=WORKLOADS, env=ENVIRONMENTS),
+        rounds=collect(
+            "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
+            study=STUDY,
+            workload=WORKLOADS,
+            campaign=JOINT,
+        ),
+        sweeps=collect(
+            "results/campaigns/{study}/{workload}/sweep/sealed.json",
+            study=STUDY,
+            workload=WORKLOADS,
+        ),
+        profiles=collect(
+            "results/profiles/{study}/{workload}/{env}/profile.json",
+            study=STUDY,
+            workload=WORKLOADS,
+            env=ENVIRONMENTS,
+        ),
         code=["tare/metrics.py", "tare/traces.py", "tare/verdicts.py", "tare/tables.py"],
     output:
         metrics="<results>/tables/metrics.parquet",
@@ -33,7 +47,11 @@ rule summarize_environment:
             workload=WORKLOADS,
             campaign=study_module.campaign_name(["host", wildcards.env]),
         ),
-        profiles=collect("results/profiles/{study}/{workload}/{{env}}/profile.json", study=STUDY, workload=WORKLOADS),
+        profiles=collect(
+            "results/profiles/{study}/{workload}/{{env}}/profile.json",
+            study=STUDY,
+            workload=WORKLOADS,
+        ),
         code=["tare/metrics.py", "tare/traces.py", "tare/verdicts.py", "tare/tables.py"],
     output:
         metrics="<results>/environments/{env}/metrics.csv",

@@ -56,8 +56,8 @@ rule run_rounds:
         sealed="results/campaigns/{study}/{workload}/{campaign}/sealed.json",
     log:
         "results/logs/{study}/rounds/{workload}/{campaign}.log",
-    threads: workflow.cores
     retries: 0
+    threads: workflow.cores
     params:
         study=study_json("rounds"),
         environments=campaign_environments,
@@ -81,8 +81,8 @@ rule run_sweep:
         sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
     log:
         "results/logs/{study}/sweep/{workload}.log",
-    threads: workflow.cores
     retries: 0
+    threads: workflow.cores
     params:
         study=study_json("sweep"),
         images=f"results/images/{STACK}",
@@ -104,8 +104,8 @@ rule run_profile:
         record="results/profiles/{study}/{workload}/{env}/profile.json",
     log:
         "results/logs/{study}/profile/{workload}/{env}.log",
-    threads: workflow.cores
     retries: 0
+    threads: workflow.cores
     params:
         study=study_json("profile"),
         images=f"results/images/{STACK}",

@@ -199,6 +199,11 @@ def derive(record: Record, name: str) -> Record:
     )
 
 
+def without(record: Record, name: str, reason: str) -> Record:
+    """The record of an environment whose runtime does not work here: no form is made."""
+    return _derived(record, name, status="unavailable", reason=reason)
+
+
 def ensure(record: Record) -> Record:
     """Before a launch: the form of a record is there, or is derived again from the archive.
 

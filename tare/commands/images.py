@@ -19,6 +19,7 @@ def add(subparsers: Any) -> None:
     _common(form)
     form.add_argument("--env", required=True, help="environment, a module of envs/")
     form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
+    form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
     form.set_defaults(run=run_derive_image)
 
 
@@ -54,7 +55,7 @@ def run_build_image(arguments: argparse.Namespace) -> int:
 def run_derive_image(arguments: argparse.Namespace) -> int:
     """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
     from tare.files import read_json, write_json
-    from tare.images import build, derive, link_into
+    from tare.images import build, derive, link_into, without
     from tare.progress import say
     from tare.registry import environment
 
@@ -64,7 +65,11 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
         source = read_json(image)
     else:
         source = build(arguments.stack, arguments.variant)
-    record = derive(source, arguments.env)
+    probe = read_json(arguments.probe) if arguments.probe else {"available": True}
+    if probe["available"]:
+        record = derive(source, arguments.env)
+    else:
+        record = without(source, arguments.env, probe["reason"])
     if record["status"] != "ok":
         say(f"{arguments.env} has no image of {arguments.stack}: {record['reason']}")
     link_into(arguments.out.parent, record)

@@ -96,7 +96,7 @@ def test_lint_finds_nothing_but_what_we_accept(checkout):
 
 @pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
 def test_every_preset_plans(checkout, preset):
-    done = snakemake(checkout, "-n", "--cores", "1", "--configfile", f"config/{preset}.yaml", "all")
+    done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
     assert "run_rounds" in done.stdout + done.stderr
 
 
