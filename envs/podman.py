@@ -147,7 +147,7 @@ class Podman(Environment):
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The monitor keeps a container whose client was killed."""
-        return [[*self._program(), "rm", "--force", launch.name]]
+        return [[*self._program(), "rm", "--force", "--time", "0", launch.name]]
 
     def environment_variables(self) -> dict[str, str]:
         """Podman's own programs, settings and sockets."""

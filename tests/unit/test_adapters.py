@@ -118,6 +118,7 @@ def test_podman():
         *("--mount", "type=bind,source=/out,target=/out"),
         *("--entrypoint", "/usr/bin/env", "sha256:abc", "-i", "A=b", "python", "-c", "print(1)"),
     ]
+    assert Podman(SETUP).cleanup(LAUNCH)[0][-5:] == ["rm", "--force", "--time", "0", "tare-7"]
     plain = Podman(replace(SETUP, runtime=None, cgroup_manager=None, keep_id=True)).command(LAUNCH)
     assert "--userns=keep-id" in plain
     assert "--runtime" not in plain and "--cgroup-manager" not in plain
