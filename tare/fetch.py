@@ -284,7 +284,7 @@ def _over_https(dataset: Dataset, source: Source, scratch: Path) -> dict[str, Pa
             try:
                 with gzip.open(body) as packed, arrived[name].open("wb") as plain:
                     shutil.copyfileobj(packed, plain, CHUNK_BYTES)
-            except (OSError, EOFError, zlib.error) as error:
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 raise IntegrityError(f"{url} does not unpack: {error}") from error
             body.unlink()
         else:

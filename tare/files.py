@@ -30,7 +30,12 @@ def cache_dir(*parts: str) -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare"
     folder = root.joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot use {folder} as the cache: {error.strerror}; point TARE_CACHE at a folder that may be written"
+        ) from error
     return folder.resolve()
 
 

@@ -7,6 +7,7 @@ MNIST keeps its four uncompressed idx files, in the layout that `torchvision.dat
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -51,7 +52,7 @@ def read_acl_imdb(path: Path) -> list[Review]:
             Review(name=f"{side}/{name}", label=POSITIVE if side == "pos" else NEGATIVE, text=text)
             for side, name, text in members
         ]
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise IntegrityError(f"{path} can't be read to its end: {error}") from error
     if not reviews:
         raise IntegrityError(f"{path} holds no train/pos/*.txt or train/neg/*.txt")

@@ -13,7 +13,7 @@ import pytest
 from data_server import CONTENT, GOOD, dataset, https_source, kept_files
 
 from tare import fetch
-from tare.errors import IntegrityError, UnavailableError
+from tare.errors import IntegrityError, UnavailableError, UserError
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 
@@ -139,3 +139,25 @@ def test_trust_on_first_use_refuses_a_later_change(server, data_cache):
     with pytest.raises(IntegrityError, match=GOOD):
         fetch.fetch(made)
     assert not list((data_cache / "data/sha256").glob("*"))
+
+
+def test_a_cache_that_can_not_be_made_is_one_clear_line(server, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="point TARE_CACHE at"):
+        fetch.fetch(dataset(https_source(f"{server.base}/ok/a")))
+
+
+def test_a_long_download_shows_how_far_it_is(server, monkeypatch, capsys):
+    monkeypatch.setattr(fetch, "REPORT_EVERY_S", 0.0)
+    server.bodies["a"] = CONTENT * 100
+    with pytest.raises(IntegrityError):
+        fetch.fetch(dataset(https_source(f"{server.base}/ok/a")))
+    assert "of 3.3 MB after" in capsys.readouterr().out
+
+
+def test_a_crawling_server_gives_way(server, monkeypatch):
+    monkeypatch.setattr(fetch, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(fetch, "SLOWEST_BYTES_S", 1e12)
+    with pytest.raises(UnavailableError, match="crawls"):
+        fetch.fetch(dataset(https_source(f"{server.base}/ok/a")))
