@@ -42,7 +42,8 @@ class Docker(Environment):
                 return probe_by_trial(self, version)
         except TareError as error:
             reason = getattr(error, "reason", str(error))
-            return Probe(available=False, reason=reason, remedy=getattr(error, "remedy", None) or REMEDY)
+            remedy = getattr(error, "remedy", None) or (REMEDY if "not installed" in reason else None)
+            return Probe(available=False, reason=reason, remedy=remedy)
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:

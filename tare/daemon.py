@@ -223,7 +223,10 @@ def _join(places: State) -> None:
     global _steps
     program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if os.getuid() != 0:
-        raise UnavailableError(f"no Docker daemon answers at {DEFAULT_SOCKET}, and only root can start one")
+        raise UnavailableError(
+            f"no Docker daemon answers at {DEFAULT_SOCKET}, and only root can start one",
+            "sudo systemctl start docker",
+        )
     if program is None or shutil.which("docker") is None:
         missing = "dockerd" if program is None else "docker"
         raise UnavailableError(

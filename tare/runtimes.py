@@ -7,6 +7,7 @@ recorded in the cache.
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import os
 import shutil
@@ -24,6 +25,8 @@ from tare.process import Finished, run
 from tare.progress import say, step
 
 APT_S = 600.0
+RETRY_S = 6 * 3600.0
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 APT_OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -101,9 +104,16 @@ def installed() -> dict[str, Any]:
 
 def note(name: str, **facts: Any) -> None:
     """Add to the record."""
-    write_json(
-        record_path(), {**installed(), name: {**facts, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}}
-    )
+    write_json(record_path(), {**installed(), name: {**facts, "at": time.strftime(TIME_FORMAT, time.gmtime())}})
+
+
+def failed_lately(name: str) -> bool:
+    """Whether an installation failed less than RETRY_S ago, so that each run need not wait for it again."""
+    facts = installed().get(name)
+    if facts is None or facts["how"] is not None:
+        return False
+    when = calendar.timegm(time.strptime(facts["at"], TIME_FORMAT))
+    return 0 <= time.time() - when < RETRY_S
 
 
 def apt(*arguments: str, timeout_s: float = APT_S) -> Finished:
@@ -157,6 +167,7 @@ def install_missing(wants: list[Want]) -> None:
         packages, unknown = choose_packages(wants)
     for want in unknown:
         say(f"{want.programs[0]} (for {want.purpose}): no package {' or '.join(want.packages)} here")
+        note(want.packages[0], how=None)
     if not packages:
         return
     with step(f"installing {', '.join(packages)}"):
@@ -164,6 +175,7 @@ def install_missing(wants: list[Want]) -> None:
     for package in packages:
         if package in failed:
             say(f"{package} could not be installed: {failed[package]}")
+            note(package, how=None)
         else:
             note(package, how="the distribution's package", version=candidate(package))
 
@@ -195,10 +207,13 @@ def install() -> int:
     from tare.apptainer_install import install_apptainer
 
     with locked(cache_dir("runtimes") / "lock", waiting_for="the installation of the runtimes"), without_services():
-        if wants := missing():
+        if wants := [want for want in missing() if not any(failed_lately(name) for name in want.packages)]:
             install_missing(wants)
-        if not find_apptainer():
+        if not find_apptainer() and not failed_lately("apptainer"):
             install_apptainer()
+    given_up = [want.programs[0] for want in missing()] + ([] if find_apptainer() else ["apptainer"])
+    if given_up:
+        say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
     return 0
 
 

@@ -33,5 +33,6 @@ def run_list(arguments: argparse.Namespace) -> int:
     apptainer = find_apptainer()
     say(f"{'apptainer':14} {f'{apptainer.program} ({apptainer.origin})' if apptainer else 'missing'}")
     for name, facts in installed().items():
-        say(f"installed by Tare at {facts['at']}: {name}: {facts['how']}")
+        how = f"installed by Tare: {facts['how']}" if facts["how"] else "could not be had"
+        say(f"{facts['at']}  {name}: {how}")
     return 0

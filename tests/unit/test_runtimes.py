@@ -1,5 +1,6 @@
 """Who uses the private daemon, what is installed and why not, and the trial image; nothing is started here."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -381,3 +382,29 @@ def test_the_record_of_installations_keeps_what_was_there():
     runtimes.note("fuse3", how="the distribution's package")
     runtimes.note("uidmap", how="the distribution's package")
     assert set(json.loads(runtimes.record_path().read_text())) == {"fuse3", "uidmap"}
+
+
+def test_what_failed_is_not_tried_again_at_once(monkeypatch):
+    runtimes.note("uidmap", how=None)
+    assert runtimes.failed_lately("uidmap")
+    monkeypatch.setattr(runtimes.time, "time", lambda: 1e10)
+    assert not runtimes.failed_lately("uidmap")
+    runtimes.note("fuse3", how="the distribution's package")
+    assert not runtimes.failed_lately("fuse3")
+
+
+def test_installing_gives_up_with_one_line_and_status_0(monkeypatch, capsys):
+    monkeypatch.setattr(
+        runtimes, "WANTED", (runtimes.Want(programs=("nonsense",), packages=("no-such",), purpose="x"),)
+    )
+    monkeypatch.setattr(runtimes, "may_install", lambda: None)
+    monkeypatch.setattr(runtimes, "candidate", lambda name: None)
+    monkeypatch.setattr(runtimes, "without_services", contextlib.nullcontext)
+    monkeypatch.setattr(runtimes, "find_apptainer", lambda: runtimes.Found(Path("/x"), "path"))
+    calls = []
+    monkeypatch.setattr(runtimes, "apt", lambda *argv, **_: calls.append(argv) or finished())
+    assert runtimes.install() == 0
+    assert calls == [("apt-get", "update")]
+    assert "still missing: nonsense" in capsys.readouterr().out
+    assert runtimes.install() == 0
+    assert len(calls) == 1
