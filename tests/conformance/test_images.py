@@ -1,0 +1,106 @@
+"""Every environment's own form of the current stack: the whole tree inside is the host's, byte for byte."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tare import images
+from tare.adapters import Bind, Launch
+from tare.files import project_root
+from tare.launch import launcher_environment
+from tare.oci import check_archive
+from tare.process import run
+from tare.registry import environment
+
+pytestmark = pytest.mark.runtime
+
+LIST = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tare.manifest import manifest_digest, read_manifest
+print(manifest_digest(read_manifest(Path(sys.argv[2]))))
+"""
+IMPORT = """
+import torch
+library = torch.library.Library("torchvision", "DEF")
+for name in ("nms", "qnms"):
+    library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+import torchvision, tokenizers
+print(torchvision.models.resnet18().eval()(torch.zeros(1, 3, 32, 32)).shape[1])
+print(open("/proc/self/maps").read())
+"""
+GLIBC = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libutil.so", "libresolv.so")
+
+
+@pytest.fixture
+def inside(forms, tmp_path):
+    """Run Python in an environment, with no environment variables; gives its standard output."""
+    code = tmp_path / "code"
+    (code / "tare").mkdir(parents=True)
+    for name in ("__init__", "errors", "files", "manifest"):
+        shutil.copy(project_root() / "tare" / f"{name}.py", code / "tare")
+
+    def execute(name, *argv):
+        record, adapter = forms(name), environment(name)
+        planned = Launch(
+            name=f"tare-conformance-{os.getpid()}",
+            argv=("/usr/bin/env", "-i", record["python"], "-s", "-c", *argv),
+            reference=record["reference"],
+            binds=(Bind(source=code, target=code),),
+            workdir=Path("/"),
+            cpus=tuple(sorted(os.sched_getaffinity(0))),
+            shm_bytes=64 << 20,
+            nofile=1024,
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+        with adapter.session():
+            finished = run(adapter.command(planned), timeout_s=300, env=launcher_environment(adapter))
+        assert finished.ok, finished.explain() + finished.stderr[-2000:]
+        return finished.stdout
+
+    return execute, code
+
+
+def test_tree_inside_is_the_hosts_byte_for_byte(env_name, forms, inside):
+    execute, code = inside
+    tree = Path(forms(env_name)["python"]).parent.parent
+    assert execute(env_name, LIST, str(code), str(tree)).strip() == forms("host")["tree_digest"]
+
+
+def test_stack_imports_with_nothing_but_glibc_from_the_environment(env_name, forms, inside):
+    execute, _ = inside
+    classes, _, maps = execute(env_name, IMPORT).partition("\n")
+    assert classes == "1000"
+    tree = str(Path(forms(env_name)["python"]).parent.parent)
+    libraries = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
+    # some runtimes show the path outside (overlay, unpacked folder); the tree's place inside is in it all the same
+    outside = {path for path in libraries if tree not in path and "/opt/tare/" not in path}
+    assert outside and all(Path(path).name.startswith(GLIBC) for path in outside), outside
+
+
+def test_sizes_stay_within_what_was_promised(env_name, forms, image):
+    record = forms(env_name)
+    assert image["bytes"] < 1_000_000_000
+    assert record["bytes"] is None or record["bytes"] < 1_000_000_000
+    if env_name == "apptainer":
+        assert record["bytes"] < 400_000_000
+
+
+def test_archive_holds_what_its_record_names(image):
+    assert check_archive(Path(image["path"]), image["digest"]) is None
+
+
+def test_daemon_that_lost_the_image_gets_it_back(forms):
+    record = forms("docker")
+    adapter = environment("docker")
+    with adapter.session():
+        variables = launcher_environment(adapter)
+        run(["docker", "rmi", "--force", record["reference"]], timeout_s=60, env=variables, check=True)
+        again = images.ensure(record)
+        assert again["reference"] == record["reference"] and not again["cached"]
+        shown = run(["docker", "image", "inspect", record["reference"]], timeout_s=60, env=variables)
+        assert shown.ok
