@@ -15,6 +15,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Examine, then print; the exit status is 0 whatever is found, since lacking something is no failure."""
     import json
+    import os
     import sys
 
     from tare import doctor
@@ -26,5 +27,8 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     report = doctor.examine(progress)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    print(json.dumps(report, indent=1) if arguments.json else doctor.render(report))
+    try:
+        print(json.dumps(report, indent=1) if arguments.json else doctor.render(report), flush=True)
+    except BrokenPipeError:  # its reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -100,15 +100,13 @@ USER = "from tare.daemon import docker_endpoint\nwith docker_endpoint(): print('
 
 
 @pytest.fixture
-def private(monkeypatch):
-    """A private daemon of this test alone, gone afterwards."""
+def private(monkeypatch, tmp_path):
+    """The places of a private daemon of this test alone, with a cache of its own."""
     if os.getuid() != 0:
         pytest.skip("only root starts a private daemon")
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setattr(daemon, "machine_answers", lambda: False)
-    places = daemon.state()
-    wait_until(lambda: not places.folder.exists(), "a private daemon of others is in use")
-    return places
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    return daemon.state()
 
 
 def start_user():
