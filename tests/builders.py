@@ -265,9 +265,17 @@ def machine_records(results: Path, shared: Path, names: Sequence[str], unavailab
     """Machine, ceilings, images and probes."""
     write_json(
         results / "machine.json",
-        {"cpu": {"model": "Example CPU @ 2.50GHz", "logical_cpus": 2, "governor": None,
-                 "governor_reason": "no cpufreq in a virtual machine"},
-         "memory_bytes": 8_000_000_000, "virtualisation": "kvm", "os": "Debian GNU/Linux 12"},
+        {
+            "cpu_model": "Example CPU @ 2.50GHz",
+            "cpu_logical": 2,
+            "cpu_governor": None,
+            "cpu_caches_bytes": {"L1d": 32768, "L3": 37486592},
+            "memory_bytes": 8 << 30,
+            "virtualisation": "vm kvm",
+            "distribution": "Debian GNU/Linux 12 (bookworm)",
+            "kernel": "6.1.0",
+            "reasons": {"cpu_governor": "no cpufreq in a virtual machine"},
+        },
     )  # fmt: skip
     write_json(
         results / "ceilings.json",

@@ -1,4 +1,4 @@
-"""Figures of the notebooks and the report: tidy tables in, SVG out. No measuring, no statistics, no reading of records.
+"""Figures of the notebooks and the report: tidy tables in, SVG out. Nothing is measured or judged here.
 
 Each function gives a Drawing; `write` puts it into a file. A table without the rows that a figure needs gives a
 figure that says so.

@@ -26,7 +26,7 @@ KEY_METRICS = (
 LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic beyond
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
 FIRST_TICKS = (1.0, 0.9, 1.1, 0.5, 2, 0.1, 10)
-NEAREST_TICKS = 0.075  # of the axis: labels closer than this would touch
+NEAREST_TICKS = 0.115  # of the axis: labels closer than this would touch
 ROW_IN = 0.185
 
 
@@ -55,7 +55,7 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_ylim(place, -0.9)
         axes.axvline(0, color=style.INK, linewidth=0.8)
         _ratio_axis(axes, rows)
-        axes.set_title(title)
+        axes.set_title(title, pad=16)
         style.bare(axes)
         first = rows.iloc[0]
         style.footnote(
@@ -122,6 +122,7 @@ def _ratio_axis(axes: Axes, rows: pd.DataFrame) -> None:
             chosen[at] = where
     axes.set_xticks(sorted(chosen), [ratio_label(math.exp(at)) for at in sorted(chosen)])
     axes.minorticks_off()
+    axes.tick_params(axis="x", labeltop=True)
 
 
 def ratio_label(ratio: float) -> str:

@@ -119,7 +119,8 @@ def _draw_roofs(axes, x: np.ndarray, roof: Mapping[str, Any]) -> None:
         row = roof[name]
         line = np.minimum(peak, row["bytes_per_s"] / GIGA * x)
         what = "memory" if name == "memory" else "cache"
-        label = f"{what}: {decimal_prefix(row['bytes_per_s'])}B/s ({row['kernel']}, {size_bytes(row['working_set_bytes'])})"
+        size = size_bytes(row["working_set_bytes"])
+        label = f"{what}: {decimal_prefix(row['bytes_per_s'])}B/s ({row['kernel']}, {size})"
         axes.plot(x, line, color=colour, linewidth=1.4, linestyle=dashes, label=label)
 
 

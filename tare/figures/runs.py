@@ -29,7 +29,7 @@ COLUMNS = 2
 
 
 def joint(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the joint campaign of each workload: the one with the most environments, not the sweep, no profile."""
+    """Rows of the joint campaign of each workload: the one with the most environments."""
     rows = table[~table["campaign"].isin([SWEEP, PROFILE])]
     if rows.empty:
         return rows

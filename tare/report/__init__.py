@@ -1,0 +1,119 @@
+"""The one report page: self-contained, opens from disk with no network; every number from a table or a record."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tare import __version__, figures
+from tare.errors import UserError
+from tare.figures import style
+from tare.files import project_root, write_text
+from tare.labels import workload_title
+from tare.report import answer, facts, method, numbers
+from tare.report.evidence import Evidence, gather
+
+FOLDER = "tare/templates"
+NOTEBOOKS = {
+    "environments": "Environments",
+    "batch_size": "Batch size",
+    "roofline": "Roofline",
+}
+TABLES = ("metrics", "verdicts", "operators", "samples", "fingerprints")
+
+
+def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:
+    """Write the report of a study; returns its path.
+
+    Args:
+        results: folder of the study's tables, figures and notebooks.
+        shared: folder of campaigns, images, data and probes.
+        study_source: study file, or the study as inline JSON.
+        out: the page.
+
+    Raises:
+        UserError: a table or a figure is missing.
+        IntegrityError: a table, a record or a campaign is damaged.
+    """
+    write_text(out, render(gather(results, shared, study_source), out.parent))
+    return out
+
+
+def render(evidence: Evidence, folder: Path) -> str:
+    """The page's HTML; links to other results are relative to `folder`."""
+    templates = Templates(
+        loader=FileSystemLoader(project_root() / FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = (project_root() / FOLDER / "page.css").read_text(encoding="utf-8")
+    return templates.get_template("report.html.j2").render(
+        css=Markup(css),
+        figure=lambda name: _figure(evidence.results, name),
+        links=_links(evidence.results, folder),
+        **_context(evidence),
+    )
+
+
+def _context(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "study": evidence.study,
+        "version": __version__,
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
+        "summary": answer.summary(evidence),
+        "answers": answer.answers(evidence),
+        "colours": {env: style.colour(env) for env in evidence.environments},
+        "unavailable": answer.unavailable(evidence),
+        "failures": answer.failures(evidence),
+        "losses": answer.loss_checks(evidence),
+        "times": {name: numbers.times_table(evidence, name) for name in evidence.workloads},
+        "verdicts": {name: numbers.verdicts_table(evidence, name) for name in evidence.workloads},
+        "batches": {name: numbers.batch_numbers(evidence, name) for name in evidence.workloads},
+        "batch_sentences": [numbers.batch_sentence(evidence, name) for name in evidence.workloads],
+        "roofline_sentences": numbers.roofline_sentences(evidence),
+        "profiles": {name: numbers.profile_table(evidence, name) for name in evidence.workloads},
+        "images": facts.images_table(evidence),
+        "packages": facts.package_list(evidence),
+        "data": facts.data_sentences(evidence),
+        "machine": facts.machine_table(evidence),
+        "software": facts.software_table(evidence),
+        "device": facts.device_table(evidence),
+        "conditions": facts.conditions_table(evidence),
+        "deviations": facts.deviation_sentences(evidence),
+        "mapped": facts.mapped_table(evidence),
+        "method": method.method_sentences(evidence),
+        "limits": method.limit_sentences(evidence),
+        "provenance": facts.provenance_table(evidence),
+    }
+
+
+def _figure(results: Path, name: str) -> Markup:
+    path = results / "figures" / f"{name}.svg"
+    if not path.exists():
+        raise UserError(f"no figure {path}: make it with `snakemake {path}`")
+    return Markup(figures.inline(path))  # our own drawing: its texts were escaped when it was written
+
+
+def _links(results: Path, folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Notebooks and tables that lie beside the page, by relative address."""
+
+    def existing(paths: dict[Path, str]) -> list[dict[str, str]]:
+        return [
+            {"href": Path(os.path.relpath(path, folder)).as_posix(), "title": title}
+            for path, title in paths.items()
+            if path.exists()
+        ]
+
+    return {
+        "notebooks": existing({results / f"notebooks/{name}.html": title for name, title in NOTEBOOKS.items()}),
+        "tables": existing({results / f"tables/{name}.csv": name for name in TABLES}),
+    }

@@ -1,0 +1,122 @@
+"""Everything that the report reads, in one place: tables and records of one study, nothing computed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare import tables
+from tare.campaign import SEALED, read_sealed
+from tare.files import read_json
+from tare.study import load_checked
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """One sealed campaign: its plan, its units, its seal."""
+
+    workload: str
+    name: str
+    plan: Record
+    units: list[Record]
+    sealed: Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a finished study left behind.
+
+    Attributes:
+        study: the whole study file.
+        results: its folder of results.
+        metrics, verdicts, fingerprints: its tables.
+        machine, ceilings: records of the machine, None where they are missing.
+        probes, images, data: records by environment, by environment, by data set.
+        campaigns: all that are sealed, superseded ones left out.
+    """
+
+    study: Record
+    results: Path
+    metrics: pd.DataFrame
+    verdicts: pd.DataFrame
+    fingerprints: pd.DataFrame
+    machine: Record | None
+    ceilings: Record | None
+    probes: Mapping[str, Record]
+    images: Mapping[str, Record]
+    data: Mapping[str, Record]
+    campaigns: tuple[Campaign, ...]
+
+    @property
+    def workloads(self) -> list[str]:
+        """The study's workloads, in its order."""
+        return list(self.study["workloads"])
+
+    @property
+    def environments(self) -> list[str]:
+        """The study's environments, in its order."""
+        return list(self.study["environments"])
+
+    def joint(self, workload: str) -> Campaign | None:
+        """The workload's campaign with the most environments."""
+        rounds = [c for c in self.campaigns if c.workload == workload and c.plan["kind"] == "rounds"]
+        return max(rounds, key=lambda c: len(c.plan["environments"]) + len(c.plan["unavailable"]), default=None)
+
+
+def gather(results: Path, shared: Path, study_source: str) -> Evidence:
+    """Read all that a report needs.
+
+    Args:
+        results: folder of the study's tables, machine and ceilings.
+        shared: folder of what studies share: campaigns, profiles, images, data, probes.
+        study_source: the study file, or the study as inline JSON.
+
+    Raises:
+        UserError: a table is missing, or the study is wrong.
+        IntegrityError: a table or a campaign is not what was written.
+    """
+    study = load_checked(study_source)
+    folder = results / "tables"
+    return Evidence(
+        study=study,
+        results=results,
+        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        verdicts=tables.read("verdicts", folder / "verdicts.csv"),
+        fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
+        machine=_optional(results / "machine.json"),
+        ceilings=_optional(results / "ceilings.json"),
+        probes=_by_name(shared / "probe"),
+        images=_by_name(shared / "images" / study["stack"]),
+        data=_by_name(shared / "data"),
+        campaigns=_campaigns(shared / "campaigns" / study["study"]),
+    )
+
+
+def _optional(path: Path) -> Record | None:
+    return read_json(path) if path.exists() else None
+
+
+def _by_name(folder: Path) -> dict[str, Record]:
+    return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
+
+
+def _campaigns(folder: Path) -> tuple[Campaign, ...]:
+    found = []
+    for path in sorted(folder.glob(f"*/*/{SEALED}")):
+        plan, units = read_sealed(path)
+        found.append(
+            Campaign(
+                workload=path.parent.parent.name,
+                name=path.parent.name,
+                plan=plan,
+                units=units,
+                sealed=read_json(path),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,123 @@
+"""Verdicts in plain words. Pure: a row of the verdict table in, a sentence out.
+
+The words say what the interval says and no more. An interval across zero is never called the absence of a
+difference: inside the margin it bounds one, outside it leaves the question open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tare.labels import HIGHER_IS_BETTER, metric_title
+from tare.tables import VERDICTS
+
+TIMES_FROM = 2.0  # from twice on, a ratio reads better as "3 times" than as "200% longer"
+SMALLEST = 0.0001
+
+
+def percent(fraction: float, *, up: bool = False) -> str:
+    """A positive fraction as per cent with two significant digits: 0.0184 -> 1.8%; `up` rounds away from zero."""
+    value = 100 * abs(fraction)
+    if value < 100 * SMALLEST:
+        return "0.01%"
+    decimals = max(0, 1 - math.floor(math.log10(value)))
+    scale = 10**decimals
+    # The tiny subtraction keeps 5.000000001 from becoming 5.1.
+    rounded = math.ceil(value * scale - 1e-6) / scale if up else round(value, decimals)
+    return f"{rounded:.{decimals}f}%"
+
+
+def margin_text(margin: float) -> str:
+    """A margin as it stands in the study: 0.05 -> 5%."""
+    return f"{100 * margin:g}%"
+
+
+def words(metric: str) -> tuple[str, str, str]:
+    """How less, more and multiples of a metric are said."""
+    if metric in HIGHER_IS_BETTER:
+        return "lower", "higher", "as high"
+    return "shorter", "longer", "as long"
+
+
+def between(metric: str, low: float, high: float) -> str:
+    """An interval of ratios: "between 1.8% and 4.1% longer", "between 3.0% shorter and 6.0% longer"."""
+    less, more, as_much = words(metric)
+    if low >= 1 and high >= TIMES_FROM:
+        return f"between {low:.2g} and {high:.2g} times {as_much}"
+    if low >= 1:
+        return f"between {percent(low - 1)} and {percent(high - 1)} {more}"
+    if high <= 1:
+        return f"between {percent(1 - high)} and {percent(1 - low)} {less}"
+    upper = f"{high:.2g} times {as_much}" if high >= TIMES_FROM else f"{percent(high - 1)} {more}"
+    return f"between {percent(1 - low)} {less} and {upper}"
+
+
+def _joined(metric: str, low: float, high: float) -> str:
+    text = between(metric, low, high)
+    return f"{text} as on the host" if text.endswith(words(metric)[2]) else f"{text} than on the host"
+
+
+def verdict_sentence(row: Mapping[str, Any]) -> str:
+    """What the deciding interval of one environment and metric says."""
+    metric, margin = row["metric"], margin_text(row["margin"])
+    what = metric_title(metric).lower()
+    low, high = row["ci_low"], row["ci_high"]
+    if missing(low) or missing(high):
+        why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete rounds"
+        return f"{what}: we can't tell yet: {why}"
+    if row["verdict"] == "equivalent":
+        widest = max(high - 1, 1 - low)
+        return (
+            f"{what} differs from the host's by no more than {percent(widest, up=True)} either way "
+            f"(equivalent within the {margin} margin)"
+        )
+    if row["verdict"] == "different within margin":
+        return f"{what} {_joined(metric, low, high)} (different within the {margin} margin)"
+    if row["verdict"] == "different":
+        inside = 1 / (1 + row["margin"]) <= low <= 1 + row["margin"] or 1 / (1 + row["margin"]) <= high <= (
+            1 + row["margin"]
+        )
+        note = f"perhaps beyond the {margin} margin" if inside else f"beyond the {margin} margin"
+        return f"{what} {_joined(metric, low, high)} (different, {note})"
+    return f"{what}: we can't tell yet: {_joined(metric, low, high)} (margin {margin})"
+
+
+def control_sentence(row: Mapping[str, Any]) -> str:
+    """What the instrument saw between host and host, where nothing is to be seen."""
+    what = metric_title(row["metric"]).lower()
+    low, high = row["control_ci_low"], row["control_ci_high"]
+    if missing(low) or missing(high):
+        return f"{what}: the control has no interval yet"
+    text = f"{what}: the instrument itself saw {between(row['metric'], low, high)} between host and host"
+    if low > 1 or high < 1:
+        text += ", where nothing is to be seen: believe no difference of that size"
+    return text
+
+
+def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
+    """How many comparisons got which verdict: "Whole runs: 2 equivalent, 4 different (of 6)."."""
+    counts = dict.fromkeys(VERDICTS, 0)
+    for row in rows:
+        counts[row["verdict"]] += 1
+    total = sum(counts.values())
+    if not total:
+        return f"{what}: nothing to compare."
+    names = {"inconclusive": "can't be told yet"}
+    parts = [f"{count} {names.get(verdict, verdict)}" for verdict, count in counts.items() if count]
+    return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {_list(parts)}."
+
+
+def _list(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def missing(value: Any) -> bool:
+    """None, NaN and pandas' NA."""
+    return value is None or value != value or str(value) == "<NA>"
+
+
+def sentence_case(text: str) -> str:
+    """First letter large, the rest as it is."""
+    return text[:1].upper() + text[1:]
