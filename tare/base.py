@@ -34,6 +34,7 @@ from tare.tree import EPOCH_S
 
 FORMAT = 1
 MMDEBSTRAP_TIMEOUT_S = 600
+MERGED_USR = Path("/usr/share/mmdebstrap/hooks/merged-usr")
 _GLIBC = re.compile(rb"GNU C Library [^\n]*? version (\d+)\.(\d+)")
 
 
@@ -192,13 +193,16 @@ def _read_cached(folder: Path) -> Base | None:
 
 
 def _describe(kind: str, name: str, digest: str, layers: tuple[Path, ...], seconds: float) -> Base:
+    glibc = glibc_version(layers)
+    if not glibc:
+        raise UnavailableError(f"the base {name} has no GNU C library")
     return Base(
         kind=kind,
         name=name,
         digest=digest,
         layers=layers,
         digests=tuple(f"sha256:{sha256_file(path)}" for path in layers),
-        glibc=glibc_version(layers),
+        glibc=glibc,
         reason=None,
         seconds=round(seconds, 3),
     )
@@ -228,7 +232,7 @@ def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
             "mmdebstrap",
             "--variant=extract",
             f"--include={','.join(packages)}",
-            "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+            *([f"--hook-dir={MERGED_USR}"] if MERGED_USR.is_dir() else []),
             codename,
             str(target),
             "-",

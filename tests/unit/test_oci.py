@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tare.base import glibc_version, host_sources, normalise_layer
+from tare.base import get_base, glibc_version, host_sources, normalise_layer
 from tare.errors import IntegrityError, UnavailableError
 from tare.manifest import manifest_digest, read_manifest
 from tare.oci import Layer, assemble, check_archive, write_tree_layer
@@ -197,6 +197,31 @@ def test_glibc_of_a_base_is_read_from_its_library(tmp_path):
     assert glibc_version([tmp_path / "upper.tar"]) == ()
 
 
+def test_base_from_a_registry_is_kept_and_found_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    text = b"\0GNU C Library (Debian GLIBC 2.41-12) stable release version 2.41.\n"
+    with Registry(("usr/lib/libc.so.6", text)) as registry:
+        recipe = {
+            "registry": {
+                "host": registry.host,
+                "repository": "library/tiny",
+                "tag": "1",
+                "digest": registry.index,
+                "timeout_s": 5,
+                "scheme": "http",
+            },
+            "debian": {},
+        }
+        base = get_base(recipe)
+    assert (base.kind, base.name, base.digest) == ("registry", "tiny:1", registry.manifest)
+    assert (base.glibc, base.digests, base.reason) == ((2, 41), (digest(registry.layer),), None)
+    assert get_base(recipe) == base  # the registry has gone
+    base.layers[0].write_bytes(b"damaged")
+    monkeypatch.setattr("tare.base.host_release", lambda: {"ID": "plan9", "PRETTY_NAME": "Plan 9"})
+    with pytest.raises(UnavailableError, match=r"refused.*Plan 9 has no Debian archive"):
+        get_base(recipe)
+
+
 def test_apt_sources_of_the_own_release_alone_are_used(tmp_path):
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list").write_text(
@@ -226,8 +251,8 @@ def test_apt_sources_of_the_own_release_alone_are_used(tmp_path):
 class Registry:
     """A registry of images on this machine that wants an anonymous token, as Docker's does."""
 
-    def __init__(self):
-        self.layer = tar_bytes([("etc/os-release", b"ID=tiny\n")])
+    def __init__(self, *members):
+        self.layer = tar_bytes([("etc/os-release", b"ID=tiny\n"), *members])
         self.packed = gzip.compress(self.layer, mtime=0)
         config = json.dumps({"rootfs": {"diff_ids": [digest(self.layer)]}}).encode()
         manifest = json.dumps(

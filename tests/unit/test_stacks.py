@@ -315,6 +315,23 @@ def test_cached_tree_is_checked_and_a_broken_one_built_again(built, tmp_path, mo
     assert read_manifest(store / tree.key) == list(tree.entries)
 
 
+DEBIAN = Path("/usr/bin/python3.11")
+
+
+@pytest.mark.skipif(
+    not DEBIAN.exists() or not Path("/usr/lib/python3/dist-packages").exists(), reason="no Debian CPython 3.11 here"
+)
+def test_debians_own_interpreter_makes_a_tree_without_debians_packages(built, tmp_path, monkeypatch):
+    stack, wheel, _ = built
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    tree = build_tree(stack, [wheel], find_interpreter("3.11", [str(DEBIAN)]))
+    code = "import sys, demo, ssl; print(*sys.path); print(open('/proc/self/maps').read())"
+    path, _, maps = python(tree.path, code, HOME=str(tmp_path)).partition("\n")
+    assert all(Path(part).is_relative_to(tree.path) for part in path.split())
+    assert foreign_libraries(maps, tree.path) == []
+    assert not any("apt" in Path(entry["path"]).name for entry in tree.entries if "packages/" in entry["path"])
+
+
 def test_no_interpreter_of_that_version_is_unavailable_with_the_command():
     with pytest.raises(UnavailableError, match=r"python2\.6"):
         find_interpreter("2.6")
