@@ -5,8 +5,8 @@ figure that says so.
 """
 
 from tare.figures.batch import batch_size, batch_table
-from tare.figures.intervals import intervals
-from tare.figures.roofline import roofline, roofline_table
+from tare.figures.forest import intervals
+from tare.figures.roofs import roofline, roofline_table
 from tare.figures.runs import joint, split, split_table, units
 from tare.figures.style import Drawing, inline, show, write
 from tare.figures.usage import operator_times, utilisation

@@ -48,7 +48,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.bare(axes, grid="y")
         style.footnote(
             figure,
-            f"Host. n = {_range(summary['count'])} launches per size, in random order.\n"
+            f"Host. n = {_range(summary['count'])} launches per size, in random order. "
             "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0.",
         )
     best = summary["median"].idxmin()

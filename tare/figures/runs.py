@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from tare.figures import style
 from tare.figures.batch import SWEEP
-from tare.figures.roofline import PROFILE
+from tare.figures.roofs import PROFILE
 from tare.labels import env_order, env_title, metric_title, seconds, workload_title
 from tare.metrics import PHASES
 from tare.verdicts import outliers
@@ -71,13 +71,10 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
             style.bare(axes)
         for axes in panels.flat[len(shown) :]:
             axes.set_axis_off()
-        ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept in every number." if flagged else ""
+        ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
         style.footnote(
             figure,
-            style.wrap(
-                f"n = {rows['rep'].nunique()} rounds: a dot is one launch, a bar the median.{ringed} "
-                "No axis starts at 0."
-            ),
+            f"n = {rows['rep'].nunique()} rounds. Dots: launches; bar: median.{ringed} Axes don't start at 0.",
         )
     medians = rows[rows["metric"] == "real_s"].groupby("env")["value"].median()
     told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in medians.items())

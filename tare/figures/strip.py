@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tare.figures.style import BAND, FIXED_COLOURS, GRID, MUTED, colour
+from tare.figures.style import BAND, GRID, MUTED, paint
 from tare.labels import env_title
 from tare.study import CONTROL
 
@@ -34,18 +34,14 @@ def strip(row: Mapping[str, Any], reach: float) -> str:
         f'<line x1="0" x2="{WIDTH}" y1="{TOP}" y2="{TOP}" stroke="var(--fig-grid, {GRID})"/>',
         f'<line x1="0" x2="{WIDTH}" y1="{LOW}" y2="{LOW}" stroke="var(--fig-grid, {GRID})"/>',
         f'<line x1="{WIDTH / 2}" x2="{WIDTH / 2}" y1="0" y2="{HEIGHT}" stroke="var(--fig-muted, {MUTED})"/>',
-        _bar(x, row, "", TOP, _paint(row["env"]), 6),
-        _bar(x, row, "control_", LOW, f"var(--fig-control, {FIXED_COLOURS[CONTROL]})", 3),
+        _bar(x, row, "", TOP, paint(row["env"]), 6),
+        _bar(x, row, "control_", LOW, paint(CONTROL), 3),
     ]
     label = f"Interval of {env_title(row['env'])} above, of the control below, the margin shaded"
     return (
         f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(label)}">'
         f"{''.join(parts)}</svg>"
     )
-
-
-def _paint(env: str) -> str:
-    return f"var(--fig-docker, {colour(env)})" if env == "docker" else colour(env)
 
 
 def _bar(x: Any, row: Mapping[str, Any], prefix: str, y: int, paint: str, width: int) -> str:

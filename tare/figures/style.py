@@ -10,6 +10,7 @@ import contextlib
 import html
 import io
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -37,7 +38,8 @@ FIXED_MARKERS = {HOST: "o", CONTROL: "o", "docker": "s", "apptainer": "D", "char
 SPARE_MARKERS = ("P", "X", "<", ">")
 # Phases of a run, in order of time; environment colours stay theirs.
 PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e")
-WIDTH_IN = 5.3  # one column of the report; its letters stay readable on a phone
+WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
+NOTE_LETTERS = 66  # as many as fit into a line of that width
 SYSTEM_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # What a page may recolour, for a dark one: the variable's name and the colour that the file holds.
 PAGE_COLOURS = {
@@ -126,6 +128,12 @@ def colour(env: str) -> str:
     return FIXED_COLOURS.get(env) or _spare(env, SPARE_COLOURS)
 
 
+def paint(env: str) -> str:
+    """The environment's colour in CSS: the page's own where a dark page has a lighter one."""
+    name = {HOST: "host", CONTROL: "control"}.get(env, env)
+    return f"var(--fig-{name}, {colour(env)})" if name in PAGE_COLOURS else colour(env)
+
+
 def marker(env: str) -> str:
     """The environment's marker."""
     return FIXED_MARKERS.get(env) or _spare(env, SPARE_MARKERS)
@@ -149,7 +157,7 @@ def bare(axes: Axes, *, grid: str = "x") -> None:
 
 def footnote(figure: Figure, text: str) -> None:
     """A line below the axes: n, and what bars and intervals are."""
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=8.5, color=MUTED)
+    figure.supxlabel(wrap(text, NOTE_LETTERS), x=0.01, ha="left", fontsize=9, color=MUTED)
 
 
 def empty(title: str, reason: str) -> Drawing:
@@ -159,14 +167,12 @@ def empty(title: str, reason: str) -> Drawing:
         axes = figure.add_subplot()
         axes.set_axis_off()
         axes.set_title(title)
-        axes.text(0, 0.5, wrap(reason, 70), transform=axes.transAxes, color=MUTED, va="center")
+        axes.text(0, 0.5, wrap(reason, NOTE_LETTERS), transform=axes.transAxes, color=MUTED, va="center")
     return Drawing(figure=figure, title=title, alt=f"{title}: nothing to draw. {reason}")
 
 
-def wrap(text: str, width: int = 78) -> str:
+def wrap(text: str, width: int) -> str:
     """Break a text into lines; SVG has none of its own."""
-    import textwrap
-
     return "\n".join(textwrap.wrap(text, width))
 
 

@@ -39,7 +39,7 @@ def utilisation(samples: pd.DataFrame, workload: str) -> style.Drawing:
         )  # fmt: skip
         style.footnote(
             figure,
-            "n = 1 profiled launch per environment, sampled in a thread of the program;\n"
+            "n = 1 profiled launch per environment, sampled in a thread of the program; "
             "the profiler's own work is in it. Time before the first sample is the runtime's start.",
         )
     peaks = rows.groupby("env")["rss_bytes"].max()

@@ -71,7 +71,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "summary": answer.summary(evidence),
         "answers": answer.answers(evidence),
-        "colours": {env: style.colour(env) for env in evidence.environments},
+        "colours": {env: style.paint(env) for env in evidence.environments},
         "unavailable": answer.unavailable(evidence),
         "failures": answer.failures(evidence),
         "losses": answer.loss_checks(evidence),

@@ -173,11 +173,12 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
         rows = metrics[
             (metrics["workload"] == workload) & (metrics["metric"] == "loss_last") & (metrics["kind"] == "measured")
         ]
-        found.append(_loss_check(workload, rows))
+        found.append(loss_check(workload, rows))
     return found
 
 
-def _loss_check(workload: str, rows: pd.DataFrame) -> LossCheck:
+def loss_check(workload: str, rows: pd.DataFrame) -> LossCheck:
+    """The check of one workload, from its rows of the last loss."""
     title = workload_title(workload)
     hosts = rows[rows["env"] == HOST].sort_values("rep")["value"]
     if hosts.empty:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tare.figures.roofline import roofs
+from tare.figures.roofs import roofs
 from tare.labels import decimal_prefix, env_title, seconds, size_bytes, workload_title
 from tare.report.evidence import Campaign, Evidence, Record
 from tare.study import CONTROL, HOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tare.figures import batch_table, joint, split_table
-from tare.figures.roofline import PROFILE, points
+from tare.figures.roofs import PROFILE, points
 from tare.labels import (
     decimal_prefix,
     env_order,

@@ -22,11 +22,11 @@ def percent(fraction: float, *, up: bool = False) -> str:
     value = 100 * abs(fraction)
     if value < 100 * SMALLEST:
         return "0.01%"
-    decimals = max(0, 1 - math.floor(math.log10(value)))
-    scale = 10**decimals
+    scale = 10 ** max(0, 1 - math.floor(math.log10(value)))
     # The tiny subtraction keeps 5.000000001 from becoming 5.1.
-    rounded = math.ceil(value * scale - 1e-6) / scale if up else round(value, decimals)
-    return f"{rounded:.{decimals}f}%"
+    rounded = (math.ceil(value * scale - 1e-6) if up else round(value * scale)) / scale
+    # 9.96 has become 10: one decimal less.
+    return f"{rounded:.{max(0, 1 - math.floor(math.log10(rounded)))}f}%"
 
 
 def margin_text(margin: float) -> str:

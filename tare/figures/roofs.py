@@ -78,7 +78,7 @@ def roofline(metrics: pd.DataFrame, ceilings: Mapping[str, Any]) -> style.Drawin
     roof = roofs(ceilings)
     peak = roof["product"]["flop_per_s"] / GIGA
     with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN * 1.25, 4.4))
+        figure = Figure(figsize=(style.WIDTH_IN * 1.1, 4.4))
         axes = figure.add_subplot()
         low = min(found["intensity"].min() / 4, GIGA * peak / roof["cache"]["bytes_per_s"] / 4)
         high = max(found["intensity"].max() * 4, GIGA * peak / roof["memory"]["bytes_per_s"] * 8)
@@ -92,8 +92,8 @@ def roofline(metrics: pd.DataFrame, ceilings: Mapping[str, Any]) -> style.Drawin
         )  # fmt: skip
         style.footnote(
             figure,
-            "Roofs: measured, best repetition (copy and triad, matrix product in fp32, the study's threads).\n"
-            "Points: FLOPs and bytes modelled from operators, step time measured. Bytes are an upper bound\n"
+            "Roofs: measured, best repetition (copy and triad, matrix product in fp32, the study's threads). "
+            "Points: FLOPs and bytes modelled from operators, step time measured. Bytes are an upper bound "
             "without reuse: real intensities lie at or to the right. One profiled launch per point.",
         )
     told = "; ".join(

@@ -55,13 +55,13 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_ylim(place, -0.9)
         axes.axvline(0, color=style.INK, linewidth=0.8)
         _ratio_axis(axes, rows)
-        axes.set_title(title, pad=16)
+        axes.set_title(title)
         style.bare(axes)
         first = rows.iloc[0]
         style.footnote(
             figure,
             f"n = {_units(rows)} rounds. Bars: {confidence(first):.0f}% t intervals, all environments together "
-            "(Bonferroni).\nShaded: the margin. Linear between −10% and +10%, logarithmic beyond.",
+            "(Bonferroni). Shaded: the margin. Linear between −10% and +10%, logarithmic beyond.",
         )
     return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))
 

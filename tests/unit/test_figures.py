@@ -1,0 +1,229 @@
+"""Figures on synthetic tables: what they show, what they say, and that equal data gives equal bytes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import builders
+import pandas as pd
+import pytest
+
+from tare import figures, labels, tables
+from tare.figures import forest, roofs, style
+from tare.figures.strip import strip
+from tare.files import read_json
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return builders.build_results(tmp_path_factory.mktemp("figures") / "results")
+
+
+@pytest.fixture(scope="module")
+def metrics(results):
+    return tables.read("metrics", results / "tables/metrics.parquet")
+
+
+@pytest.fixture(scope="module")
+def verdicts(results):
+    return tables.read("verdicts", results / "tables/verdicts.csv")
+
+
+def texts(path):
+    """Every text of an SVG file."""
+    return ["".join(node.itertext()) for node in ET.parse(path).iter(f"{SVG}text")]
+
+
+def every_drawing(results, metrics, verdicts):
+    samples = tables.read("samples", results / "tables/samples.csv")
+    operators = tables.read("operators", results / "tables/operators.csv")
+    own = figures.joint(metrics)
+    return {
+        "batch_size": figures.batch_size(metrics, "mnist_cnn"),
+        "intervals": figures.intervals(verdicts, "mnist_cnn"),
+        "units": figures.units(own, "mnist_cnn"),
+        "split": figures.split(own, "mnist_cnn"),
+        "utilisation": figures.utilisation(samples, "mnist_cnn"),
+        "operators": figures.operator_times(operators, "mnist_cnn"),
+        "roofline": figures.roofline(metrics, read_json(results / "ceilings.json")),
+    }
+
+
+def test_every_figure_says_its_n_and_carries_its_words(results, metrics, verdicts, tmp_path):
+    for name, drawing in every_drawing(results, metrics, verdicts).items():
+        path = figures.write(drawing, tmp_path / f"{name}.svg")
+        root = ET.parse(path).getroot()
+        assert root.get("role") == "img"
+        assert root.find(f"{SVG}title").text == drawing.title
+        assert root.find(f"{SVG}desc").text == drawing.alt
+        said = " ".join(texts(path))
+        assert "n = " in said or "One profiled launch per point" in said, name
+
+
+def test_equal_data_gives_equal_bytes(metrics, tmp_path):
+    first = figures.write(figures.batch_size(metrics, "mnist_cnn"), tmp_path / "one/batch.svg")
+    second = figures.write(figures.batch_size(metrics, "mnist_cnn"), tmp_path / "two/batch.svg")
+    assert first.read_bytes() == second.read_bytes()
+    assert b"metadata" not in first.read_bytes()
+
+
+def test_figures_on_one_page_share_no_id_and_no_style(results, metrics, verdicts, tmp_path):
+    pages = [
+        figures.inline(figures.write(drawing, tmp_path / f"{name}.svg"))
+        for name, drawing in every_drawing(results, metrics, verdicts).items()
+    ]
+    found = [identity for page in pages for identity in re.findall(r'\bid="([^"]+)"', page)]
+    assert len(found) == len(set(found))
+    for page in pages:
+        assert not re.search(r"<style[^>]*>\*\{", page), "a rule for every element would leak into the page"
+        used = {match for match in re.findall(r'(?:href="#|url\(#)([^")]+)', page)}
+        assert used <= set(re.findall(r'\bid="([^"]+)"', page))
+        opening = page[: page.index(">")]
+        assert 'width="' not in opening and "viewBox" in opening
+
+
+def test_a_page_may_recolour_a_figure(metrics, tmp_path):
+    path = figures.write(figures.batch_size(metrics, "mnist_cnn"), tmp_path / "batch.svg")
+    assert style.INK in path.read_text() and "var(" not in path.read_text()
+    assert f"var(--fig-ink, {style.INK})" in figures.inline(path)
+
+
+def test_batch_sizes_are_the_ones_that_ran_and_every_repetition_is_a_dot(metrics, tmp_path):
+    drawing = figures.batch_size(metrics, "mnist_cnn")
+    path = figures.write(drawing, tmp_path / "batch.svg")
+    assert {"16", "32", "64", "128", "256"} <= set(texts(path))
+    dots = drawing.figure.axes[0].lines[1]
+    assert len(dots.get_xdata()) == 15
+    rows = metrics[(metrics["campaign"] == "sweep") & (metrics["metric"] == "real_s")]
+    rows = rows[(rows["workload"] == "mnist_cnn") & (rows["batch"] == 256)]
+    assert f"256: {labels.seconds(rows['value'].median())}" in drawing.alt
+
+
+def test_batch_table_has_the_spread(metrics):
+    rows = metrics[(metrics["campaign"] == "sweep") & (metrics["metric"] == "real_s") & (metrics["batch"] == 16)]
+    values = rows[rows["workload"] == "sentiment_rnn"]["value"]
+    row = figures.batch_table(metrics, "sentiment_rnn").loc[16]
+    assert row["launches"] == 3
+    assert row["spread_percent"] == pytest.approx(100 * (values.max() - values.min()) / values.median())
+
+
+def test_intervals_draw_the_numbers_that_decide(verdicts):
+    own = verdicts[(verdicts["workload"] == "mnist_cnn") & (verdicts["metric"] == "real_s")]
+    drawing = figures.intervals(own, "mnist_cnn")
+    axes = drawing.figure.axes[0]
+    drawn = [tuple(math.exp(x) for x in line.get_xdata()) for line in axes.lines if line.get_linewidth() == 2.2]
+    for row in own.to_dict("records"):
+        assert any(d == pytest.approx((row["ci_low"], row["ci_high"])) for d in drawn), row["env"]
+    control = own.iloc[0]
+    assert any(d == pytest.approx((control["control_ci_low"], control["control_ci_high"])) for d in drawn)
+    assert [tick.get_text() for tick in axes.get_yticklabels()][-1] == "Host again"
+
+
+def test_interval_labels_never_touch(verdicts):
+    axes = figures.intervals(verdicts, "mnist_cnn").figure.axes[0]
+    to_axis = axes.transData + axes.transAxes.inverted()
+    places = sorted(to_axis.transform((tick, 0))[0] for tick in axes.get_xticks())
+    assert min(b - a for a, b in itertools.pairwise(places)) >= forest.NEAREST_TICKS
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1, "0"), (0.95, "−5%"), (1.2, "+20%"), (2, "2×"), (0.5, "−50%"), (10, "10×")]
+)
+def test_ratio_labels(ratio, text):
+    assert forest.ratio_label(ratio) == text
+
+
+def test_parts_of_a_run_add_up_to_the_whole(metrics):
+    own = figures.joint(metrics)
+    table = figures.split_table(own, "mnist_cnn")
+    whole = own[(own["workload"] == "mnist_cnn") & (own["metric"] == "real_s")].groupby("env")["value"].mean()
+    for env, total in table.sum(axis=1).items():
+        assert total == pytest.approx(whole[env], rel=1e-6)
+    assert list(table.index) == ["host", "apptainer", "charliecloud", "docker", "host.control"]
+
+
+def test_joint_takes_the_campaign_with_the_most_environments(metrics):
+    small = metrics[metrics["env"].isin(["host", "docker"])].assign(campaign="docker+host")
+    both = pd.concat([small, metrics])
+    assert "docker+host" not in set(figures.joint(both)["campaign"])
+    assert not set(figures.joint(both)["campaign"]) & {"sweep", "profile"}
+
+
+def test_roofline_points_follow_from_counts_and_time(results, metrics):
+    points = roofs.points(metrics).set_index(["workload", "env"])
+    flops = sum(row[2] for row in builders.OPERATORS.values())
+    moved = sum(row[3] for row in builders.OPERATORS.values())
+    point = points.loc[("mnist_cnn", "host")]
+    step = metrics[(metrics["metric"] == "plain_step_s") & (metrics["env"] == "host")]
+    step_s = step[step["workload"] == "mnist_cnn"]["value"].iloc[0]
+    assert point["intensity"] == pytest.approx(flops / moved)
+    assert point["rate"] == pytest.approx(flops / step_s)
+
+
+def test_roofs_are_the_largest_and_the_fastest_working_set(results):
+    roof = roofs.roofs(read_json(results / "ceilings.json"))
+    assert roof["memory"]["working_set_bytes"] == 268435456 and roof["memory"]["bytes_per_s"] == 1.1e10
+    assert roof["cache"]["working_set_bytes"] == 262144 and roof["cache"]["bytes_per_s"] == 9.0e10
+    assert roof["product"]["flop_per_s"] == 7.2e10
+
+
+def test_roofline_says_what_is_modelled(results, metrics, tmp_path):
+    drawing = figures.roofline(metrics, read_json(results / "ceilings.json"))
+    said = " ".join(texts(figures.write(drawing, tmp_path / "roofline.svg")))
+    assert "bytes modelled from operators" in said and "upper bound" in said and "measured" in said
+    assert "matrix product, fp32: 72.0 GFLOP/s" in said and "11.0 GB/s" in said
+
+
+def test_a_figure_without_its_rows_says_so(metrics, verdicts, tmp_path):
+    drawing = figures.intervals(verdicts.iloc[0:0], "mnist_cnn")
+    assert "there is nothing to compare" in " ".join(texts(figures.write(drawing, tmp_path / "a.svg")))
+    drawing = figures.batch_size(metrics[metrics["campaign"] != "sweep"], "mnist_cnn")
+    assert "no successful launch" in drawing.alt
+
+
+def test_an_environment_keeps_its_colour_and_newcomers_get_their_own():
+    names = ["host", "host.control", "docker", "apptainer", "charliecloud", "podman"]
+    assert len({style.colour(name) for name in names}) == len(names)
+    assert style.colour("gvisor") == style.colour("gvisor")
+    assert style.colour("gvisor") not in {style.colour(name) for name in names}
+
+
+def row(**fields):
+    base = {"env": "docker", "metric": "real_s", "ratio": 1.02, "ci_low": 1.01, "ci_high": 1.03, "margin": 0.05}
+    control = {"control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01}
+    return {**base, **control, **fields}
+
+
+def test_strip_sets_the_host_in_the_middle_and_the_interval_right_of_it():
+    lines = re.findall(r'<line x1="([\d.]+)" x2="([\d.]+)"[^>]*stroke-width="6"', strip(row(), 1.1))
+    ((left, right),) = lines
+    assert 120 < float(left) < float(right) < 240
+
+
+def test_strip_without_an_interval_draws_no_bar():
+    assert 'stroke-width="6"' not in strip(row(ci_low=float("nan"), ci_high=float("nan")), 1.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.01234, "s", "12.3 ms"),
+        (3.2e-6, "s", "3.20 µs"),
+        (0.9996, "s", "1.00 s"),
+        (245, "s", "4 min 05 s"),
+        (0, "s", "0 s"),
+        (1536, "B", "1.50 KiB"),
+        (1.2e9, "1", "1.20 G"),
+        (30, "1", "30"),
+        (1.1731, "1", "1.173"),
+        (1.1e10, "B/s", "11.0 GB/s"),
+        (97.04, "%", "97.0 %"),
+    ],
+)
+def test_numbers_in_units_scaled_to_size(value, unit, text):
+    assert labels.with_unit(value, unit) == text
