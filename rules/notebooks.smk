@@ -36,7 +36,7 @@ rule draw_batch_size:
     log:
         "<results>/logs/notebooks/batch_size.log",
     params:
-        results=RESULTS,
+        results=subpath(output.notebook, ancestor=2),
         workloads=WORKLOADS,
     message:
         "draw real time by batch size"
@@ -75,7 +75,7 @@ rule draw_environments:
     log:
         "<results>/logs/notebooks/environments.log",
     params:
-        results=RESULTS,
+        results=subpath(output.notebook, ancestor=2),
         workloads=WORKLOADS,
     message:
         "draw the environments beside the host"
@@ -107,7 +107,7 @@ rule draw_roofline:
     log:
         "<results>/logs/notebooks/roofline.log",
     params:
-        results=RESULTS,
+        results=subpath(output.notebook, ancestor=2),
         workloads=WORKLOADS,
     message:
         "draw the roofline of this machine"

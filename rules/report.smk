@@ -53,7 +53,7 @@ rule build_report:
         "<results>/logs/report.log",
     params:
         study=json.dumps(config, sort_keys=True),
-        results=RESULTS,
+        results=subpath(output.page, ancestor=2),
     message:
         "write the report"
     shell:
