@@ -33,8 +33,9 @@ def utilisation(samples: pd.DataFrame, workload: str) -> style.Drawing:
         lower.set_xlabel("seconds since the launcher's call")
         for axes in (upper, lower):
             style.bare(axes, grid="y")
+        handles, labels = upper.get_legend_handles_labels()
         figure.legend(
-            *upper.get_legend_handles_labels(), loc="outside upper left", ncols=3, title=title, alignment="left",
+            handles, labels, loc="outside upper left", ncols=legend_columns(labels), title=title, alignment="left",
             handlelength=1.4, title_fontproperties={"weight": "bold", "size": 10.5},
         )  # fmt: skip
         style.footnote(
@@ -79,8 +80,9 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{unit} per training step, while profiled")
         style.bare(axes, grid="both")
+        handles, labels = axes.get_legend_handles_labels()
         figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside upper left", ncols=3, title=title, alignment="left",
+            handles, labels, loc="outside upper left", ncols=legend_columns(labels), title=title, alignment="left",
             handletextpad=0.2, title_fontproperties={"weight": "bold", "size": 10.5},
         )  # fmt: skip
         style.footnote(
@@ -94,3 +96,8 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
 def _short(name: str) -> str:
     name = name.removeprefix("aten::")
     return name if len(name) <= 30 else f"{name[:29]}…"
+
+
+def legend_columns(labels: list[str]) -> int:
+    """Columns of a legend of environments that fit into a figure's width."""
+    return len(labels) if len(labels) <= 4 else 3

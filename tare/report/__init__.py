@@ -16,7 +16,7 @@ from tare.errors import UserError
 from tare.figures import style
 from tare.files import project_root, write_text
 from tare.labels import workload_title
-from tare.report import answer, facts, method, numbers
+from tare.report import answer, conditions, facts, material, method, numbers
 from tare.report.evidence import Evidence, gather
 
 FOLDER = "tare/templates"
@@ -81,18 +81,18 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "batch_sentences": [numbers.batch_sentence(evidence, name) for name in evidence.workloads],
         "roofline_sentences": numbers.roofline_sentences(evidence),
         "profiles": {name: numbers.profile_table(evidence, name) for name in evidence.workloads},
-        "images": facts.images_table(evidence),
+        "images": material.images_table(evidence),
         "packages": facts.package_list(evidence),
-        "data": facts.data_sentences(evidence),
+        "data": material.data_sentences(evidence),
         "machine": facts.machine_table(evidence),
         "software": facts.software_table(evidence),
         "device": facts.device_table(evidence),
-        "conditions": facts.conditions_table(evidence),
-        "deviations": facts.deviation_sentences(evidence),
-        "mapped": facts.mapped_table(evidence),
+        "conditions": conditions.conditions_table(evidence),
+        "deviations": conditions.deviation_sentences(evidence),
+        "mapped": material.mapped_table(evidence),
         "method": method.method_sentences(evidence),
         "limits": method.limit_sentences(evidence),
-        "provenance": facts.provenance_table(evidence),
+        "provenance": conditions.provenance_table(evidence),
     }
 
 

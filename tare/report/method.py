@@ -17,8 +17,8 @@ def method_sentences(evidence: Evidence) -> list[str]:
     others = max(names - 2, 1)
     return [
         f"Rounds: each round launched {names} whole runs to completion, one after the other in random order, the "
-        f"host among them twice. {plan['discarded']} discarded round{'s' if plan['discarded'] != 1 else ''} came "
-        f"first, then {plan['units']} that count. Seed {plan['seed']} gives every order and every size of the "
+        f"host among them twice. {_discarded(plan['discarded'])} {plan['units']} that count. Seed {plan['seed']} "
+        "gives every order and every size of the "
         "environment block; both are in the records.",
         "The unit is the round. Per round: the logarithm of each environment's ratio to the mean of the two hosts. "
         "The control is the second host's ratio to the first: what the instrument sees where nothing is.",
@@ -35,6 +35,12 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
+
+
+def _discarded(count: int) -> str:
+    if not count:
+        return "None was discarded;"
+    return f"{count} discarded round{'s' if count > 1 else ''} came first, then"
 
 
 def limit_sentences(evidence: Evidence) -> list[str]:

@@ -19,7 +19,7 @@ from tare.labels import (
     workload_title,
 )
 from tare.report.evidence import Evidence
-from tare.report.facts import UNAVAILABLE, Cell, Row, Table
+from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.wording import margin_text, missing
 from tare.study import HOST
 

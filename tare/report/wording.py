@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tare.labels import HIGHER_IS_BETTER, metric_title
+from tare.labels import HIGHER_IS_BETTER, metric_title, significant
 from tare.tables import VERDICTS
 
-TIMES_FROM = 2.0  # from twice on, a ratio reads better as "3 times" than as "200% longer"
+TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
 
 
@@ -44,14 +44,13 @@ def words(metric: str) -> tuple[str, str, str]:
 def between(metric: str, low: float, high: float) -> str:
     """An interval of ratios: "between 1.8% and 4.1% longer", "between 3.0% shorter and 6.0% longer"."""
     less, more, as_much = words(metric)
-    if low >= 1 and high >= TIMES_FROM:
-        return f"between {low:.2g} and {high:.2g} times {as_much}"
+    if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
+        return f"between {significant(low, 2)} and {significant(high, 2)} times {as_much}"
     if low >= 1:
         return f"between {percent(low - 1)} and {percent(high - 1)} {more}"
     if high <= 1:
         return f"between {percent(1 - high)} and {percent(1 - low)} {less}"
-    upper = f"{high:.2g} times {as_much}" if high >= TIMES_FROM else f"{percent(high - 1)} {more}"
-    return f"between {percent(1 - low)} {less} and {upper}"
+    return f"between {percent(1 - low)} {less} and {percent(high - 1)} {more}"
 
 
 def _joined(metric: str, low: float, high: float) -> str:

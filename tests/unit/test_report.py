@@ -12,7 +12,7 @@ import pytest
 from tare import figures
 from tare.errors import IntegrityError, UserError
 from tare.files import read_json, write_json
-from tare.report import answer, build, facts, method, numbers
+from tare.report import answer, build, conditions, facts, material, method, numbers
 from tare.report.evidence import gather
 from tare.report.wording import between, control_sentence, percent, tally, verdict_sentence
 
@@ -107,7 +107,8 @@ def test_too_few_units_give_the_reason_instead_of_numbers():
 
 def test_large_ratios_are_multiples():
     assert between("runtime_start_s", 8.94, 9.41) == "between 8.9 and 9.4 times as long"
-    assert between("runtime_start_s", 0.9, 2.5) == "between 10% shorter and 2.5 times as long"
+    assert between("steady_step_s", 0.0005, 2310) == "between 0.00050 and 2,310 times as long"
+    assert between("runtime_start_s", 0.9, 2.5) == "between 0.90 and 2.5 times as long"
 
 
 def test_throughput_is_higher_or_lower():
@@ -202,7 +203,7 @@ def test_canonical_reviews_are_not_apologised_for(tmp_path):
     class Only:
         data = records
 
-    lines = facts.data_sentences(Only)
+    lines = material.data_sentences(Only)
     assert any("Stanford AI Lab" in line for line in lines)
     assert not any("not the IMDB reviews" in line for line in lines)
 
@@ -252,19 +253,19 @@ def test_method_comes_from_the_plan(evidence):
 
 
 def test_what_was_mapped_names_the_files_that_differ(evidence):
-    rows = {(row[0], row[1]): row[2:] for row in facts.mapped_table(evidence).rows}
-    assert rows[("CNN on MNIST", "Docker")] == ["2", "1 of 1", "libc.so.6"]
-    assert rows[("CNN on MNIST", "Host")] == ["2", "1 of 1", "none"]
+    rows = {(row[0], row[1]): row[2:] for row in material.mapped_table(evidence).rows}
+    assert rows[("CNN on MNIST", "Docker")] == ["2", "1 of 1", "libc.so.6", "none"]
+    assert rows[("CNN on MNIST", "Host")] == ["2", "1 of 1", "none", "none"]
 
 
 def test_deviations_are_counted(evidence, tmp_path):
-    assert "ran under the conditions" in facts.deviation_sentences(evidence)[0]
+    assert "ran under the conditions" in conditions.deviation_sentences(evidence)[0]
     units = json.loads(json.dumps(evidence.campaigns[0].units))
     for unit in units:
         unit["launches"]["docker"]["deviations"] = ["/dev/shm bytes 67108864, asked for 1073741824"]
     changed = replace(evidence, campaigns=(replace(evidence.campaigns[0], units=units),))
     total = sum(len(unit["launches"]) for unit in units)
-    assert facts.deviation_sentences(changed) == [
+    assert conditions.deviation_sentences(changed) == [
         f"Docker: /dev/shm bytes 67108864, asked for 1073741824 (7 of {total} successful launches)"
     ]
 

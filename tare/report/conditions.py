@@ -1,0 +1,115 @@
+"""Under which conditions: what was asked for, what launches saw from inside, and where plans and seals are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tare.labels import env_title, size_bytes, workload_title
+from tare.report.evidence import Campaign, Evidence, Record
+from tare.report.layout import Row, Table, value_text
+from tare.study import CONTROL, HOST
+
+
+def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, Record]]:
+    for campaign in campaigns:
+        for unit in campaign.units:
+            for env, launch in unit["launches"].items():
+                if launch["status"] == "ok":
+                    yield (env if campaign.plan["kind"] == "rounds" else HOST), launch
+
+
+def first_facts(evidence: Evidence) -> dict[str, Record]:
+    """Facts from inside the first successful launch of each environment."""
+    found: dict[str, Record] = {}
+    for env, launch in _ok_launches(evidence.campaigns):
+        found.setdefault(env, launch["inside"]["facts"])
+    return found
+
+
+def deviation_sentences(evidence: Evidence) -> list[str]:
+    """Where effective conditions differed from those asked for, and in how many launches."""
+    total, found = 0, Counter()
+    for env, launch in _ok_launches(evidence.campaigns):
+        total += 1
+        for line in launch["deviations"]:
+            found[f"{env_title(env)}: {line}"] += 1
+    if not total:
+        return ["No launch succeeded, so nothing can be said of effective conditions."]
+    if not found:
+        return [f"All {total} successful launches ran under the conditions that were asked for."]
+    return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
+
+
+SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
+EFFECTIVE = {
+    "Threads of the framework": lambda f: (f.get("torch") or {}).get("threads"),
+    "CPU affinity": lambda f: ", ".join(map(str, f["affinity"])),
+    "CPU quota": lambda f: "none" if f["cpu_quota"].startswith(("-1", "max")) else f["cpu_quota"],
+    "Open files (soft)": lambda f: f["open_files"]["soft"],
+    "/dev/shm": lambda f: size_bytes(f["shm_bytes"]) if f["shm_bytes"] is not None else None,
+    "Network interfaces": lambda f: ", ".join(f["interfaces"]),
+    "User id": lambda f: f["uid"],
+    "Seccomp": lambda f: SECCOMP.get(f["status"].get("Seccomp"), f["status"].get("Seccomp")),
+    "Speculative store bypass": lambda f: f["status"].get("Speculation_Store_Bypass"),
+    "Huge pages": lambda f: f["transparent_hugepage"],
+    "C library": lambda f: f["libc"],
+    "Root file system": lambda f: f["root_mount"]["type"],
+    "File system of the tree": lambda f: f["tree_mount"]["type"],
+}
+
+
+def conditions_table(evidence: Evidence) -> Table:
+    """Effective conditions as seen from inside the first successful launch of each environment."""
+    facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
+    names = [env for env in evidence.environments if env in facts]
+    rows: list[Row] = []
+    for title, reader in EFFECTIVE.items():
+        rows.append([title, *(_read(reader, facts[env]) for env in names)])
+    host = facts.get(HOST, {}).get("namespaces", {})
+    shared = [
+        ", ".join(name for name, inode in facts[env]["namespaces"].items() if name in host and inode != host[name])
+        for env in names
+    ]
+    rows.append(["Namespaces other than the host's", *(text or "none" for text in shared)])
+    asked = evidence.study["conditions"]
+    note = f"Asked of all: {value_text('', {key: value for key, value in asked.items()})}."
+    return Table(
+        caption="Effective conditions, seen from inside",
+        columns=["", *(env_title(env, short=True) for env in names)],
+        rows=rows,
+        note=note,
+        wide=True,
+    )
+
+
+def _read(reader: Any, record: Record) -> str:
+    try:
+        value = reader(record)
+    except (KeyError, TypeError, AttributeError):
+        value = None
+    return "not visible" if value is None else str(value)
+
+
+def provenance_table(evidence: Evidence) -> Table:
+    """Plans by hash, seeds, code, and when each campaign was sealed."""
+    rows: list[Row] = []
+    for campaign in evidence.campaigns:
+        rows.append(
+            [
+                workload_title(campaign.workload),
+                campaign.name,
+                str(campaign.plan["seed"]),
+                f"{campaign.sealed['units']} of {campaign.plan['units']}",
+                campaign.sealed["plan_sha256"][:16],
+                campaign.plan["code_sha256"][:16],
+                campaign.sealed["sealed_at"].replace("T", " ").removesuffix("Z"),
+            ]
+        )
+    return Table(
+        caption="Campaigns",
+        columns=["workload", "campaign", "seed", "units", "plan, SHA-256", "code inside, SHA-256", "sealed, UTC"],
+        rows=rows,
+        wide=True,
+    )

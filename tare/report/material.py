@@ -1,0 +1,145 @@
+"""What was run: images, data, and the files that were really mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tare.labels import env_title, seconds, size_bytes, workload_title
+from tare.report.evidence import Evidence, Record
+from tare.report.layout import UNAVAILABLE, Row, Table
+from tare.study import HOST
+
+
+def packages(evidence: Evidence) -> dict[str, str]:
+    """Version of every package of the stack, by name."""
+    for record in evidence.images.values():
+        if record.get("packages"):
+            return {package["name"]: package["version"] for package in record["packages"]}
+    return {}
+
+
+def images_table(evidence: Evidence) -> Table:
+    """Bytes, build seconds and base of each environment's form of the one image."""
+    rows: list[Row] = []
+    order = [env for env in ("tree", "oci", *evidence.environments) if env in evidence.images]
+    for name in order:
+        record = evidence.images[name]
+        title = {"tree": "Tree of the stack", "oci": "OCI image"}.get(name) or env_title(name)
+        if record.get("status") not in (None, "ok"):
+            rows.append([title, f"{UNAVAILABLE}: {record.get('reason')}", None, None, None])
+            continue
+        size = record.get("bytes")
+        rows.append(
+            [
+                title,
+                UNAVAILABLE if size is None else size_bytes(size),
+                _stages(_own_stages(evidence.images, name)),
+                _base(record.get("base")),
+                _short_digest(record.get("digest")),
+            ]
+        )
+    note = (
+        f"Packages: {len(packages(evidence))}, the same in every form. Each row shows the stages that it adds. "
+        "Stages that came from the cache show what they took when they were made."
+    )
+    return Table(
+        caption="Images: one recipe, one image, each environment's own form of it",
+        columns=["form", "size on disk", "its own stages", "base", "digest"],
+        rows=rows,
+        note=note,
+        wide=True,
+    )
+
+
+def _own_stages(images: Mapping[str, Record], name: str) -> dict[str, float]:
+    """Stages that this form adds to those it shares; the parts of one that is listed whole are left out."""
+    before = {"tree": (), "oci": ("tree",)}.get(name, ("tree", "oci"))
+    shared = {stage for other in before for stage in (images.get(other, {}).get("seconds") or {})}
+    stages = {key: value for key, value in (images[name].get("seconds") or {}).items() if key not in shared}
+    return {key: value for key, value in stages.items() if not any(key.startswith(f"{o}_") for o in stages)}
+
+
+def _stages(stages: Mapping[str, float]) -> str:
+    if not stages:
+        return "none of its own"
+    return ", ".join(f"{name.replace('_', ' ')} {seconds(value)}" for name, value in stages.items())
+
+
+def _base(base: Any) -> str | None:
+    if isinstance(base, Mapping):
+        name = str(base.get("name") or base.get("release") or "")
+        kind = str(base.get("kind") or "")
+        return name if kind.lower() in name.lower() else f"{kind} {name}".strip()
+    return None if base is None else str(base)
+
+
+def _short_digest(digest: str | None) -> str | None:
+    return None if not digest else f"{digest[:19]}…" if len(digest) > 20 else digest
+
+
+def data_sentences(evidence: Evidence) -> list[str]:
+    """Which data stood behind each data set, where it came from, and whether it is the paper's."""
+    lines = []
+    for name, record in evidence.data.items():
+        source = record.get("source") or {}
+        where = source.get("name") or "an unnamed source"
+        lines.append(f"{record['title']}: {record['rows']:,} rows, {size_bytes(record['bytes'])}, from {where}.")
+        if name == "sentiment" and record["dataset"] != "imdb":
+            lines.append(
+                f"These are not the IMDB reviews of the paper: {_why_not(record)}. {record.get('note') or ''} "
+                "Shapes and steps are the paper's; losses can't be compared with its."
+            )
+        elif not record["canonical"]:
+            lines.append("The files came from another place than their authors', and are verified by their hashes.")
+    return lines
+
+
+def _why_not(record: Record) -> str:
+    if record["choice"] == "auto":
+        return "no source of theirs answered when the data was fetched"
+    return f"the study asks for {record['choice']}"
+
+
+def mapped_table(evidence: Evidence) -> Table:
+    """What was really mapped after training, against the host's: files of the tree, files of the system."""
+    rows: list[Row] = []
+    for workload in evidence.workloads:
+        own = evidence.fingerprints[evidence.fingerprints["workload"] == workload]
+        host = own[own["env"] == HOST].set_index("path")["sha256"].to_dict()
+        for env in evidence.environments:
+            found = own[own["env"] == env].set_index("path")["sha256"].to_dict()
+            if found:
+                rows.append([workload_title(workload), env_title(env), *_mapped(found, host)])
+    return Table(
+        caption="Files that were really mapped",
+        columns=[
+            "workload",
+            "environment",
+            "files",
+            "of the tree, as on the host",
+            "others that differ or are new",
+            "others on the host only",
+        ],
+        rows=rows,
+        note="By path and SHA-256, read from inside at the end of the profiled launch.",
+        wide=True,
+    )
+
+
+def _mapped(found: Mapping[str, str], host: Mapping[str, str]) -> list[str]:
+    tree = {path: digest for path, digest in found.items() if path.startswith("{tree}/")}
+    same = sum(host.get(path) == digest for path, digest in tree.items())
+    # A library may lie at another path in the image: the name counts, and the bytes.
+    theirs, ours = _by_name(found), _by_name(host)
+    differing = sorted(name for name, digest in theirs.items() if ours.get(name) != digest)
+    return [
+        str(len(found)),
+        f"{same} of {len(tree)}",
+        ", ".join(differing) or "none",
+        ", ".join(sorted(ours.keys() - theirs.keys())) or "none",
+    ]
+
+
+def _by_name(paths: Mapping[str, str]) -> dict[str, str]:
+    return {path.rsplit("/", 1)[-1]: digest for path, digest in paths.items() if not path.startswith("{tree}/")}
