@@ -26,7 +26,7 @@ def sites(
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
     """Launch sites of the available environments, the reasons of the others, and what was used.
 
-    An environment that can't be used never stops the others; a host that can't be used stops everything.
+    An environment that can't be used never stops the others; a host that can't be used stops a comparison.
     """
     folder = folder or Path("results/images") / study["stack"]
     prepared, provenance = _data(workload, record)
@@ -34,7 +34,7 @@ def sites(
     unavailable: dict[str, str] = {}
     provenance["images"] = {}
     with contextlib.ExitStack() as stack:
-        for name in dict.fromkeys([HOST, *names]):
+        for name in dict.fromkeys(names):
             try:
                 adapter = environment(name)
                 stack.enter_context(adapter.session())
@@ -72,7 +72,7 @@ def rounds(
 ) -> None:
     """Campaign of whole runs."""
     study = load_checked(source)
-    with sites(study, workload, names, folder, record) as (available, unavailable, provenance):
+    with sites(study, workload, [HOST, *names], folder, record) as (available, unavailable, provenance):
         campaigns.run_rounds(out.parent, study, workload, available, unavailable, provenance)
 
 

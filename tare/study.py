@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fastjsonschema
 import yaml
 
 from tare.errors import UserError
@@ -31,6 +32,12 @@ DEPENDS_ON = {
 def schema() -> dict[str, Any]:
     """JSON schema of a study."""
     return json.loads((project_root() / "config/schemas/study.schema.json").read_text())
+
+
+@cache
+def _validator() -> Callable[[Any], Any]:
+    # Not jsonschema: where Jupyter is installed its import takes two seconds, at each start of Snakemake.
+    return fastjsonschema.compile(schema(), use_default=False)
 
 
 def load(source: str | Path) -> dict[str, Any]:
@@ -80,11 +87,10 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
-    from jsonschema import Draft202012Validator
-
-    problems = sorted(Draft202012Validator(schema()).iter_errors(dict(config)), key=lambda e: list(e.path))
-    if problems:
-        raise UserError(_explain(problems[0]))
+    try:
+        _validator()(dict(config))
+    except fastjsonschema.JsonSchemaValueException as problem:
+        raise UserError(_explain(problem)) from problem
     for name in config["environments"]:
         known = module_names("envs")
         if name not in known:
@@ -111,20 +117,37 @@ def _check_batches(name: str, settings: Mapping[str, Any]) -> None:
             raise UserError(f"config: workloads: {name}: batch {batch} is larger than its {samples} samples")
 
 
-def _explain(problem: Any) -> str:
-    where = ": ".join(str(part) for part in problem.absolute_path) or "top level"
-    if problem.validator == "additionalProperties":
-        known = problem.schema.get("properties", {})
-        unknown = next(key for key in problem.instance if key not in known)
-        return f"config: {where}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
-    if problem.validator == "enum":
-        known = [str(value) for value in problem.validator_value]
-        return f"config: {where}: {problem.instance!r} is not allowed: {nearest(str(problem.instance), known)}"
-    if problem.validator == "not":
-        return f"config: {where}: {problem.instance!r} is the name of a folder of results; choose another"
-    if problem.validator == "contains":
-        return "config: environments: host is missing; it is the reference of every comparison"
-    return f"config: {where}: {problem.message}"
+def _explain(problem: fastjsonschema.JsonSchemaValueException) -> str:
+    where = ": ".join(str(part) for part in problem.path[1:]) or "top level"
+    value = problem.value
+    match problem.rule:
+        case "additionalProperties":
+            known = problem.definition["properties"]
+            unknown = next(key for key in value if key not in known)
+            return f"config: {where}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
+        case "required":
+            missing = [key for key in problem.definition["required"] if key not in value]
+            return f"config: {where}: {', '.join(missing)} missing"
+        case "enum":
+            known = [str(choice) for choice in problem.rule_definition]
+            return f"config: {where}: {value!r} is not allowed: {nearest(str(value), known)}"
+        case "not":
+            return f"config: {where}: {value!r} is the name of a folder of results; choose another"
+        case "contains":
+            return f"config: {where}: host is missing; it is the reference of every comparison"
+    limit = problem.rule_definition
+    wanted = {
+        "minimum": f"must be at least {limit}",
+        "maximum": f"must be at most {limit}",
+        "exclusiveMinimum": f"must be larger than {limit}",
+        "exclusiveMaximum": f"must be smaller than {limit}",
+        "type": f"must be of type {limit}",
+        "pattern": "must be lower-case letters, digits and hyphens",
+        "minItems": "must not be empty",
+        "minProperties": "must not be empty",
+        "uniqueItems": "holds something twice",
+    }.get(problem.rule, problem.message)
+    return f"config: {where}: {value!r} {wanted}"
 
 
 def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) -> str:
