@@ -18,6 +18,7 @@ from tare.study import CONTROL, HOST, campaign_name
 
 ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
+STUDY = json.dumps({"study": "nyu2022", "environments": [*ENVIRONMENTS, *UNAVAILABLE]})
 WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
 ARM = "stack=same,allocator=default,page_cache=warm"
 # Seconds of each phase on the host, then what each environment multiplies them by.

@@ -218,7 +218,7 @@ def inline(path: Path) -> str:
 
 
 def show(path: Path) -> object:
-    """The figure as a notebook shows it."""
-    from IPython.display import SVG
+    """The figure as a notebook shows it: as part of the page, with its title and its alternative text."""
+    from IPython.display import HTML
 
-    return SVG(data=inline(path))
+    return HTML(inline(path))

@@ -35,7 +35,7 @@ def report(tmp_path_factory):
         }
     for name, drawing in drawings.items():
         figures.write(drawing, results / f"figures/{name}.svg")
-    return build(results, results, "config/config.yaml", results / "report/index.html")
+    return build(results, results, builders.STUDY, results / "report/index.html")
 
 
 @pytest.fixture(scope="module")

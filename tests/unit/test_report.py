@@ -16,7 +16,7 @@ from tare.report import answer, build, conditions, facts, material, method, numb
 from tare.report.evidence import gather
 from tare.report.wording import between, control_sentence, percent, tally, verdict_sentence
 
-STUDY = "config/config.yaml"
+STUDY = builders.STUDY
 
 
 def row(**fields):

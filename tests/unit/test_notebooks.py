@@ -1,0 +1,64 @@
+"""The notebooks: thin, stripped, executed by this Python, and pages that need no network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import builders
+import nbformat
+import pytest
+
+from tare import notebooks
+from tare.errors import TareError, UserError
+from tare.files import project_root
+
+LONGEST_CELL = 5
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return builders.build_results(tmp_path_factory.mktemp("notebooks") / "results")
+
+
+@pytest.mark.parametrize("name", notebooks.names())
+def test_a_notebook_is_thin_and_stripped(name):
+    content = nbformat.read(project_root() / f"notebooks/{name}.ipynb", as_version=4)
+    code = [cell for cell in content.cells if cell.cell_type == "code"]
+    assert sum("parameters" in cell.metadata.get("tags", []) for cell in code) == 1
+    assert all(len(cell.source.splitlines()) <= LONGEST_CELL for cell in code)
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert content.cells[0].cell_type == "markdown"
+
+
+def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.setenv("JUPYTER_PATH", "")
+    out = tmp_path / "out" / "batch_size.ipynb"
+    notebooks.execute("batch_size", results, list(builders.WORKLOADS), out)
+    for workload in builders.WORKLOADS:
+        assert (results / f"figures/batch_size_{workload}.svg").read_text().startswith("<svg")
+    executed = json.loads(out.read_text())
+    assert all(cell.get("execution_count") for cell in executed["cells"] if cell["cell_type"] == "code")
+    page = out.with_suffix(".html").read_text()
+    assert page.count("<svg") == len(builders.WORKLOADS)
+    assert "spread_percent" in page
+    assert "<script" not in page
+    outside = re.findall(r'(?:src|href)="(?!#|data:)([^"]+)"|@import|url\((?!#)([^)]+)\)', page)
+    assert outside == []
+
+
+def test_an_unknown_notebook_has_its_nearest_name(results, tmp_path):
+    with pytest.raises(UserError, match="did you mean 'roofline'"):
+        notebooks.execute("rofline", results, ["mnist_cnn"], tmp_path / "a.ipynb")
+
+
+def test_a_cell_that_fails_is_one_line_and_leaves_nothing(results, tmp_path):
+    broken = tmp_path / "results"
+    shutil.copytree(results / "tables", broken / "tables")
+    (broken / "tables/metrics.parquet").unlink()
+    with pytest.raises(TareError, match=r"notebook batch_size: .*no table .*metrics\.parquet") as caught:
+        notebooks.execute("batch_size", broken, ["mnist_cnn"], tmp_path / "out/batch_size.ipynb")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
