@@ -27,6 +27,7 @@ LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
 FIRST_TICKS = (1.0, 0.9, 1.1, 0.5, 2, 0.1, 10)
 NEAREST_TICKS = 0.115  # of the axis: labels closer than this would touch
+FARTHEST = math.log(150)  # the axis ends here, however little a few rounds say
 ROW_IN = 0.185
 
 
@@ -106,8 +107,8 @@ def _ratio_axis(axes: Axes, rows: pd.DataFrame) -> None:
     """Symmetric-log axis of log-ratios with labels such as -5%, +20%, 3x, never so dense that they touch."""
     columns = ["ratio", "ci_low", "ci_high", "control_ratio", "control_ci_low", "control_ci_high"]
     values = [math.log(v) for column in columns for v in rows[column].dropna() if v > 0]
-    low = min([*values, -1.3 * LINEAR_UP_TO])
-    high = max([*values, 1.3 * LINEAR_UP_TO])
+    low = max(min([*values, -1.3 * LINEAR_UP_TO]), -FARTHEST)
+    high = min(max([*values, 1.3 * LINEAR_UP_TO]), FARTHEST)
     axes.set_xscale("symlog", linthresh=LINEAR_UP_TO, linscale=1.0)
     pad = 1.12
     axes.set_xlim(low * pad, high * pad)

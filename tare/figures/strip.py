@@ -12,6 +12,7 @@ from tare.labels import env_title
 from tare.study import CONTROL
 
 WIDTH, HEIGHT = 240, 30
+FARTHEST = math.log(150)  # bars that go on end at the edge
 TOP, LOW = 9, 21  # lines of the interval and of the control
 
 
@@ -22,10 +23,11 @@ def strip(row: Mapping[str, Any], reach: float) -> str:
         row: of the verdict table.
         reach: the ratio at the right edge; its inverse is at the left edge.
     """
-    limit = math.log(reach) * 1.06
+    limit = min(math.log(reach) * 1.06, FARTHEST)
 
     def x(ratio: float) -> float:
-        return round(WIDTH * (0.5 + 0.5 * math.log(ratio) / limit), 2)
+        share = min(max(math.log(ratio) / limit, -1), 1)
+        return round(WIDTH * (0.5 + 0.5 * share), 2)
 
     margin = 1 + row["margin"]
     parts = [

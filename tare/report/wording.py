@@ -15,6 +15,7 @@ from tare.tables import VERDICTS
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
+FARTHEST = 100
 
 
 def percent(fraction: float, *, up: bool = False) -> str:
@@ -45,12 +46,19 @@ def between(metric: str, low: float, high: float) -> str:
     """An interval of ratios: "between 1.8% and 4.1% longer", "between 3.0% shorter and 6.0% longer"."""
     less, more, as_much = words(metric)
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
-        return f"between {significant(low, 2)} and {significant(high, 2)} times {as_much}"
+        return f"between {_times(low)} and {_times(high)} times {as_much}"
     if low >= 1:
         return f"between {percent(low - 1)} and {percent(high - 1)} {more}"
     if high <= 1:
         return f"between {percent(1 - high)} and {percent(1 - low)} {less}"
     return f"between {percent(1 - low)} {less} and {percent(high - 1)} {more}"
+
+
+def _times(ratio: float) -> str:
+    """A multiple; beyond a hundredfold either way its digits say nothing."""
+    if ratio < 1 / FARTHEST:
+        return f"less than {1 / FARTHEST:g}"
+    return f"more than {FARTHEST:g}" if ratio > FARTHEST else significant(ratio, 2)
 
 
 def _joined(metric: str, low: float, high: float) -> str:

@@ -227,3 +227,10 @@ def test_strip_without_an_interval_draws_no_bar():
 )
 def test_numbers_in_units_scaled_to_size(value, unit, text):
     assert labels.with_unit(value, unit) == text
+
+
+def test_an_interval_that_says_nothing_does_not_stretch_the_axis(verdicts):
+    own = verdicts[verdicts["metric"] == "real_s"].assign(ci_low=1e-7, ci_high=1e7)
+    low, high = figures.intervals(own, "mnist_cnn").figure.axes[0].get_xlim()
+    assert -math.log(300) < low < -1 and 1 < high < math.log(300)
+    assert 'x1="0.0" x2="240.0"' in strip(row(ci_low=1e-7, ci_high=1e7), 1e7)
