@@ -1,7 +1,7 @@
 # The one page: everything that was found, self-contained.
 import json
 
-from tare.registry import describe_workload
+from tare.registry import describe_workload, module_names
 
 REPORT_CODE = [
     *FIGURE_CODE,
@@ -9,6 +9,7 @@ REPORT_CODE = [
     "tare/templates/report.html.j2",
     "tare/templates/page.css",
 ]
+PROBED = module_names("envs")  # also those that are no part of this study
 DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
 
 
@@ -32,7 +33,7 @@ rule build_report:
         ),
         machine="<results>/machine.json",
         ceilings="<results>/ceilings.json",
-        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        probes=collect("results/probe/{env}.json", env=PROBED),
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
         data=collect("results/data/{dataset}.json", dataset=DATASETS),
         campaigns=collect(

@@ -6,9 +6,9 @@ is equal to the byte wherever it runs; its size is set by a pad, which units ran
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from typing import Any
 
 from tare.adapters import Bind, Environment, Launch
 from tare.errors import UnavailableError, UserError
-from tare.files import cache_dir, project_root, read_json, sha256_file, write_json
+from tare.files import cache_dir, project_root, read_json, sha256_file, sha256_text, write_json
 from tare.process import Finished, run
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -34,12 +34,16 @@ LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's wo
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where launches of one environment find what they need, taken from its image record and the data record."""
+    """Where launches of one environment find what they need, taken from its image record and the data record.
+
+    `isolates_network` is what its trial launch showed: some machines let nobody make an empty network.
+    """
 
     environment: Environment
     python: str
     reference: str | None
     data: Path | None
+    isolates_network: bool = True
 
 
 def program_environment(conditions: Mapping[str, Any], folder: Path, pad_bytes: int) -> dict[str, str]:
@@ -101,24 +105,27 @@ def stage_code() -> tuple[Path, str]:
     Launches see this copy, so that an edit in the checkout can't reach a campaign that is under way.
     """
     root = project_root()
-    files = [
-        root / "tare/__init__.py",
-        *sorted((root / "tare/inside").glob("*.py")),
-        *sorted((root / "workloads").glob("*.py")),
-    ]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root)} {sha256_file(path)}\n".encode())
-    key = digest.hexdigest()
+    sources = [root / "tare/__init__.py"]
+    for package in ("tare/inside", "workloads"):
+        sources += sorted((root / package).glob("*.py"))
+    names = [str(path.relative_to(root)) for path in sources]
+    key = _hash_of(root, names)
     folder = cache_dir("code") / key[:16]
-    if not (folder / ".complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        for path in files:
-            target = folder / path.relative_to(root)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        (folder / ".complete").touch()
+    if not all((folder / name).exists() for name in names) or _hash_of(folder, names) != key:
+        with tempfile.TemporaryDirectory(dir=cache_dir("code")) as temporary:
+            fresh = Path(temporary) / "fresh"
+            for name in names:
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / name, fresh / name)
+            if folder.exists():
+                folder.rename(Path(temporary) / "broken")
+            fresh.rename(folder)
     return folder, key
+
+
+def _hash_of(root: Path, names: list[str]) -> str:
+    lines = [f"{name} {sha256_file(root / name)}\n" for name in names]
+    return sha256_text("".join(lines))
 
 
 def make_folder() -> tuple[str, Path]:
@@ -171,7 +178,7 @@ def launch(
             nofile=conditions["open_files"],
             uid=os.getuid(),
             gid=os.getgid(),
-            isolate_network=True,
+            isolate_network=site.isolates_network,
             gpus=spec.get("device") == "cuda",
         )
         if conditions["page_cache"] == "cold":
@@ -280,4 +287,10 @@ def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path
     """
     if image["status"] != "ok":
         raise UnavailableError(image["reason"] or f"{env} has no image")
-    return Site(environment=adapter, python=image["python"], reference=image["reference"], data=data)
+    return Site(
+        environment=adapter,
+        python=image["python"],
+        reference=image["reference"],
+        data=data,
+        isolates_network=image.get("isolates_network", True),
+    )

@@ -87,8 +87,9 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
+    config = without_dropped(config)
     try:
-        _validator()(dict(config))
+        _validator()(config)
     except fastjsonschema.JsonSchemaValueException as problem:
         raise UserError(_explain(problem)) from problem
     for name in config["environments"]:
@@ -107,7 +108,15 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         )
     if config["conditions"]["threads"] > config["conditions"]["cpus"]:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
-    return dict(config)
+    return config
+
+
+def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without the workloads that a preset sets to nothing (`sentiment_rnn:`), which drops them."""
+    workloads = config.get("workloads")
+    if not isinstance(workloads, Mapping):
+        return dict(config)
+    return {**config, "workloads": {name: value for name, value in workloads.items() if value is not None}}
 
 
 def _check_batches(name: str, settings: Mapping[str, Any]) -> None:

@@ -68,6 +68,7 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
     probe = read_json(arguments.probe) if arguments.probe else {"available": True}
     if probe["available"]:
         record = derive(source, arguments.env)
+        record["isolates_network"] = probe.get("details", {}).get("isolates_network", True)
     else:
         record = without(source, arguments.env, probe["reason"])
     if record["status"] != "ok":

@@ -32,7 +32,8 @@ def run_probe(arguments: argparse.Namespace) -> int:
     found = adapter.probe()
     identity = {"schema": SCHEMA, "env": adapter.name, "title": adapter.title, "description": adapter.description}
     write_json(arguments.out, {**identity, **asdict(found)})
-    say(f"{adapter.name} {found.version or ''}: " + ("available" if found.available else f"unavailable: {found.reason}"))
+    verdict = "available" if found.available else f"unavailable: {found.reason}"
+    say(f"{adapter.name} {found.version or ''}: {verdict}")
     return 0
 
 

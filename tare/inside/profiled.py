@@ -39,12 +39,12 @@ class Sampler:
 
     def _run(self):
         while True:
-            times = os.times()
             resident = facts.read_text("/proc/self/statm")
             memory = facts.cgroup_value("memory", "memory.usage_in_bytes", "memory.current")
+            at_ns, times = now_ns(), os.times()  # side by side: their quotient is the CPU use
             self.rows.append(
                 {
-                    "at_ns": now_ns(),
+                    "at_ns": at_ns,
                     "cpu_s": times.user + times.system + times.children_user + times.children_system,
                     "rss_bytes": int(resident.split()[1]) * PAGE_BYTES if resident else None,
                     "cgroup_memory_bytes": int(memory) if memory and memory.isdigit() else None,
@@ -85,8 +85,8 @@ def profiled_run(spec, marks):
     training.step(batches[0])
     synchronize(torch, spec["device"])
     marks.add("first_step")
-    plain_epochs = max(1, -(-spec["steps"] // len(batches)))
-    plain = steady_steps(torch, training, batches, 1 + plain_epochs, spec["device"])[len(batches) :]
+    warmup = spec["warmup_steps"]
+    plain = steady_steps(torch, training, batches, warmup + spec["steps"], spec["device"])[warmup:]
     marks.add("plain_steps")
     profiled, reason = record_trace(torch, training, batches, spec)
     marks.add("profiled_steps")

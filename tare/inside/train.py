@@ -70,15 +70,15 @@ def batches_in_memory(torch, dataset, spec):
     return [[part.to(spec["device"]) for part in batch] for batch in loader]
 
 
-def steady_steps(torch, training, batches, epochs, device):
-    """Seconds of each training step on batches that are in memory, synchronised step by step."""
+def steady_steps(torch, training, batches, count, device):
+    """Seconds of each of `count` training steps on batches in memory, in turn, synchronised step by step."""
     durations = []
-    for _ in range(epochs):
-        for batch in batches:
-            started = now_ns()
-            training.step(batch)
-            synchronize(torch, device)
-            durations.append((now_ns() - started) / 1e9)
+    for index in range(count):
+        batch = batches[index % len(batches)]
+        started = now_ns()
+        training.step(batch)
+        synchronize(torch, device)
+        durations.append((now_ns() - started) / 1e9)
     return durations
 
 
@@ -92,7 +92,7 @@ def whole_run(spec, marks):
     if spec["steady_epochs"]:
         batches = batches_in_memory(torch, dataset, spec)
         marks.add("steady_start")
-        steady = steady_steps(torch, training, batches, spec["steady_epochs"], spec["device"])
+        steady = steady_steps(torch, training, batches, spec["steady_epochs"] * len(batches), spec["device"])
         marks.add("steady_end")
         discarded = len(batches) if spec["steady_epochs"] > 1 else 1
     else:

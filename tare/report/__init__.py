@@ -16,7 +16,7 @@ from tare.errors import UserError
 from tare.figures import style
 from tare.files import project_root, write_text
 from tare.labels import workload_title
-from tare.report import answer, conditions, facts, material, method, numbers
+from tare.report import answer, conditions, facts, material, method, number_tables
 from tare.report.evidence import Evidence, gather
 
 FOLDER = "tare/templates"
@@ -75,12 +75,12 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "unavailable": answer.unavailable(evidence),
         "failures": answer.failures(evidence),
         "losses": answer.loss_checks(evidence),
-        "times": {name: numbers.times_table(evidence, name) for name in evidence.workloads},
-        "verdicts": {name: numbers.verdicts_table(evidence, name) for name in evidence.workloads},
-        "batches": {name: numbers.batch_numbers(evidence, name) for name in evidence.workloads},
-        "batch_sentences": [numbers.batch_sentence(evidence, name) for name in evidence.workloads],
-        "roofline_sentences": numbers.roofline_sentences(evidence),
-        "profiles": {name: numbers.profile_table(evidence, name) for name in evidence.workloads},
+        "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
+        "verdicts": {name: number_tables.verdicts_table(evidence, name) for name in evidence.workloads},
+        "batches": {name: number_tables.batch_numbers(evidence, name) for name in evidence.workloads},
+        "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in evidence.workloads],
+        "roofline_sentences": number_tables.roofline_sentences(evidence),
+        "profiles": {name: number_tables.profile_table(evidence, name) for name in evidence.workloads},
         "images": material.images_table(evidence),
         "packages": facts.package_list(evidence),
         "data": material.data_sentences(evidence),

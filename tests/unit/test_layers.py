@@ -72,7 +72,15 @@ def test_layers_import_only_from_those_above_them():
 
 def test_there_are_no_circles():
     graph = {module_name(p): {n for n in imports(p, top_level_only=True)} for p in sources()}
-    graph = {name: {n for n in found if n in graph and n != name} for name, found in graph.items()}
+    # `from tare.figures import x` names the package as well as its module x; the module is the dependency.
+    graph = {
+        name: {
+            n
+            for n in found
+            if n in graph and n != name and not any(m.startswith(f"{n}.") for m in found & set(graph))
+        }
+        for name, found in graph.items()
+    }
     state = {}
 
     def visit(name, trail):
@@ -88,8 +96,8 @@ def test_there_are_no_circles():
 
 
 def test_no_module_is_named_like_one_of_the_standard_library():
-    names = {p.stem for p in sources()} - {"__init__", "__main__"}
-    assert not names & set(sys.stdlib_module_names)
+    names = {p.stem for p in sources() if not p.stem.startswith("_")}
+    assert not names & set(sys.stdlib_module_names), names & set(sys.stdlib_module_names)
 
 
 def test_the_part_that_runs_inside_imports_the_standard_library_and_frameworks_only():

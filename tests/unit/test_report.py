@@ -12,7 +12,7 @@ import pytest
 from tare import figures
 from tare.errors import IntegrityError, UserError
 from tare.files import read_json, write_json
-from tare.report import answer, build, conditions, facts, material, method, numbers
+from tare.report import answer, build, conditions, facts, material, method, number_tables
 from tare.report.evidence import gather
 from tare.report.wording import between, control_sentence, percent, tally, verdict_sentence
 
@@ -222,7 +222,7 @@ def test_equal_losses_and_unequal_ones(evidence):
 
 
 def test_paper_metrics_show_kind_and_reason(evidence):
-    table = numbers.profile_table(evidence, "mnist_cnn")
+    table = number_tables.profile_table(evidence, "mnist_cnn")
     rows = {row[0].text: row[1:] for row in table.rows}
     assert rows["FLOPs"][-2:] == ["modelled", "operator count"]
     flops = sum(entry[2] for entry in builders.OPERATORS.values())

@@ -107,3 +107,9 @@ def test_campaign_names_are_keyed_by_the_set():
         == study.campaign_name(["docker", "host", "docker"])
         == "docker+host"
     )
+
+
+def test_a_preset_drops_a_workload_by_giving_it_nothing():
+    assert list(study.load_checked('{"workloads": {"mnist_cnn": null}}')["workloads"]) == ["sentiment_rnn"]
+    with pytest.raises(UserError, match="workloads"):
+        study.load_checked('{"workloads": {"mnist_cnn": null, "sentiment_rnn": null}}')
