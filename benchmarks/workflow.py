@@ -1,4 +1,4 @@
-"""How long the user's commands take on this machine, from a fresh clone: run by hand, results in docs/benchmarks.md.
+"""How long the user's commands take here, from a fresh clone: run by hand, results in docs/benchmarks.md.
 
     python3.11 benchmarks/workflow.py [--cold]     (standard library only; --cold also starts from an empty cache)
 

@@ -28,16 +28,25 @@ def copy_checkout(target: Path) -> Path:
     return target
 
 
-def snakemake(folder: Path, *arguments: str, check: bool = True, timeout_s: float = 1500, **variables: str):
-    """Run this environment's Snakemake in a copy of the project, as a user would who did not activate anything."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), **variables}
+def snakemake(
+    folder: Path, *arguments: str, check: bool = True, masked: tuple[str, ...] = (), **variables: str
+) -> subprocess.CompletedProcess:
+    """Run this environment's Snakemake in a copy of the project, as a user would who did not activate anything.
+
+    `masked` programs are hidden from it: each is covered by /dev/null in a mount namespace of its own.
+    """
+    command = [str(Path(sys.executable).with_name("snakemake")), *arguments]
+    if masked:
+        cover = "".join(f"mount --bind /dev/null {path} && " for path in masked)
+        as_root = [] if os.getuid() == 0 else ["--map-root-user"]
+        command = ["unshare", "--mount", *as_root, "sh", "-c", cover + 'exec "$@"', "sh", *command]
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("snakemake")), *arguments],
+        command,
         cwd=folder,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(folder), **variables},
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=1500,
         stdin=subprocess.DEVNULL,
     )
     if check and done.returncode:

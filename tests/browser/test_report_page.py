@@ -6,6 +6,7 @@ import shutil
 
 import builders
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tare import figures, tables
 from tare.files import read_json
@@ -40,11 +41,12 @@ def report(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     assert chromium, "no Chromium on this machine (mend it: apt-get install --yes chromium)"
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with sync_playwright() as running:
+        started = running.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-background-networking"]
+        )
         yield started
         started.close()
 

@@ -1,7 +1,9 @@
 """The workflow itself: format, lint, plans, one broken environment, the documentation's own examples."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -49,9 +51,11 @@ class Broken(Environment):
         return ["sh", "-c", "echo fatal: broken on purpose >&2; exit 7"]
 '''
 
+MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
+
 TINY = {
     "study": "tiny",
-    "environments": ["host", "namespaces", "broken"],
+    "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
     "rounds": {"units": 2, "discarded": 0},
     "profile": {"warmup_steps": 1, "steps": 2},
     "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
@@ -66,7 +70,10 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def extended(tmp_path_factory):
-    """A copy with the documentation's environment and workload, and a broken environment, run to its report."""
+    """A copy with the documentation's environment and workload, run to its report on a poor machine.
+
+    One environment is broken on purpose, and neither Docker's daemon nor ch-run is to be had.
+    """
     folder = copy_checkout(tmp_path_factory.mktemp("extended") / "tare")
     (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
     (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
@@ -75,7 +82,16 @@ def extended(tmp_path_factory):
     study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
     study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    snakemake(folder, "--cores", "1", "all")
+    snakemake(folder, "--cores", "1", "all", masked=MASKED, DOCKER_HOST="unix:///nowhere/docker.sock")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory):
+    """A copy in which the smoke preset ran to its report, on the real runtimes."""
+    folder = copy_checkout(tmp_path_factory.mktemp("smoke") / "tare")
+    done = snakemake(folder, "all", "--configfile", "config/smoke.yaml")
+    (folder / "progress.txt").write_text(done.stdout + done.stderr)
     return folder
 
 
@@ -139,6 +155,18 @@ def test_a_broken_environment_never_stops_the_others(extended):
     assert "broken on purpose" in page
 
 
+def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
+    page = (extended / "results/tiny/report/index.html").read_text()
+    metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
+    for env, word in (("charliecloud", "ch-run"), ("docker", "docker")):
+        rows = metrics[(metrics["env"] == env) & (metrics["metric"] == "real_s")]
+        assert set(rows["kind"]) == {"unavailable"}
+        assert rows["reason"].str.contains(word, case=False).all()
+        record = json.loads((extended / f"results/probe/{env}.json").read_text())
+        assert not record["available"] and record["remedy"]
+        assert record["remedy"] in page
+
+
 def test_the_documentations_environment_and_workload_reach_the_report(extended):
     page = (extended / "results/tiny/report/index.html").read_text()
     assert "Softmax regression on MNIST" in page
@@ -169,3 +197,115 @@ def test_an_unwritable_or_full_place_is_one_line(checkout, tmp_path):
     done = tare(checkout, "machine", "--out", "/proc/nowhere/machine.json")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("tare: ")
+
+
+def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
+    results = smoke / "results/smoke"
+    for name in (
+        "metrics.parquet",
+        "metrics.csv",
+        "verdicts.csv",
+        "operators.csv",
+        "samples.csv",
+        "fingerprints.csv",
+    ):
+        assert (results / "tables" / name).stat().st_size > 0
+    for name in ("batch_size", "environments", "roofline"):
+        assert (results / f"notebooks/{name}.html").stat().st_size > 10_000
+    for env in ("host", "docker", "apptainer", "charliecloud"):
+        record = json.loads((smoke / f"results/images/torch-2.13/{env}.json").read_text())
+        assert record["status"] == "ok", record["reason"]
+    page = (results / "report/index.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "") and 'src="http' not in page
+
+
+def test_every_environment_trained_and_computed_the_same(smoke):
+    metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
+    joint = metrics[metrics["campaign"] == "apptainer+charliecloud+docker+host"]
+    real = joint[joint["metric"] == "real_s"]
+    assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
+    assert set(real["kind"]) == {"measured"}
+    losses = joint[joint["metric"] == "loss_last"]["value"]
+    assert losses.max() - losses.min() <= 1e-5 * losses.mean()
+
+
+def test_the_tables_hold_the_papers_metrics_with_their_kinds(smoke):
+    metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
+    kinds = metrics[metrics["campaign"] == "profile"].groupby("metric")["kind"].agg(set)
+    for name in ("memset_s", "htod_s", "dtoh_s", "dram_read_bytes", "dram_write_bytes", "hbm_transactions"):
+        assert kinds[name] == {"unavailable"}
+    assert kinds["flops_per_step"] == {"modelled"}
+    assert kinds["profiler_slowdown"] == {"measured"}
+    flops = metrics[(metrics["metric"] == "flops_per_step") & (metrics["workload"] == "mnist_cnn")]["value"]
+    assert set(flops) == {4580179968.0}  # by hand in test_inside.py
+
+
+def test_the_same_tree_was_mapped_everywhere(smoke):
+    prints = pd.read_csv(smoke / "results/smoke/tables/fingerprints.csv")
+    tree = prints[prints["path"].str.startswith("{tree}")]
+    assert tree.groupby(["workload", "path"])["sha256"].nunique().max() == 1
+    assert tree.groupby("env").size().nunique() == 1
+
+
+def test_progress_says_stage_and_n_of_m(smoke):
+    progress = (smoke / "progress.txt").read_text()
+    assert "rounds 2 of 2" in progress
+    assert "[ 1/" in progress
+
+
+def test_an_interrupted_campaign_carries_on(extended):
+    """Ctrl-C after the first round: one line, the round kept, the next run carries on from it."""
+    out = "results/interrupted/sealed.json"
+    arguments = [
+        sys.executable,
+        "-m",
+        "tare",
+        "rounds",
+        "--study",
+        '{"rounds": {"units": 2, "discarded": 0}}',
+        "--workload",
+        "softmax_mnist",
+        "--environments",
+        "host",
+        "--out",
+        out,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(extended)}
+    running = subprocess.Popen(
+        arguments, cwd=extended, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    journal = extended / "results/interrupted/units.jsonl"
+    deadline = time.monotonic() + 300
+    while not journal.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert errors.strip().splitlines() == ["tare: interrupted; finished units are kept, the next run carries on"]
+    first = journal.read_text()
+    assert first.count("\n") == 1
+    done = subprocess.run(arguments, cwd=extended, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 units are in the journal; carrying on" in done.stdout
+    assert journal.read_text().startswith(first)
+
+
+def test_a_truncated_record_is_one_clear_line(extended, tmp_path):
+    sealed = tmp_path / "campaign/sealed.json"
+    source = next(extended.glob("results/campaigns/tiny/softmax_mnist/*host*/sealed.json")).parent
+    shutil.copytree(source, sealed.parent)
+    units = sealed.with_name("units.jsonl")
+    units.write_text(units.read_text()[:-200])
+    done = tare(extended, "tables", "--campaigns", str(sealed), "--out", str(tmp_path / "tables"))
+    assert done.returncode == 4
+    assert "units.jsonl is not what was sealed" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_doctor_tells_all_as_json(checkout):
+    done = tare(checkout, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    text = json.dumps(found)
+    for word in ("docker", "apptainer", "charliecloud", "podman", "torch.profiler", "mnist"):
+        assert word in text
