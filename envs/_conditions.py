@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from tare.adapters import Launch
+from tare.adapters import Bind, Launch
 from tare.errors import UnavailableError
 
 
@@ -47,6 +47,15 @@ def csv_field(key: str, value: str) -> str:
     if any(character in text for character in ',"\n'):
         return '"' + text.replace('"', '""') + '"'
     return text
+
+
+def mount_option(bind: Bind, *, target: str = "target", read_only: str = "readonly") -> str:
+    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe.
+
+    `target` and `read_only` are how a runtime spells these two fields.
+    """
+    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
+    return ",".join(fields if bind.writable else [*fields, read_only])
 
 
 def user_name() -> str:

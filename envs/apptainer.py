@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from envs import _orphans
-from envs._conditions import csv_field, image_of, prefix
-from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
+from envs._conditions import image_of, mount_option, prefix
+from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import UnavailableError
 from tare.files import cache_dir, project_root
 from tare.process import run
@@ -29,12 +29,6 @@ COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 REMEDY = "python -m tare runtimes install"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
 HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
-
-
-def mount_option(bind: Bind) -> str:
-    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe."""
-    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field("destination", str(bind.target))]
-    return ",".join(fields if bind.writable else [*fields, "ro"])
 
 
 def root_lacks_capabilities(status: str, last_capability: int) -> bool:
@@ -137,7 +131,11 @@ class Apptainer(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """`apptainer exec` behind the common prefix; the limits are inherited."""
-        binds = [part for bind in launch.binds for part in ("--mount", mount_option(bind))]
+        binds = [
+            part
+            for bind in launch.binds
+            for part in ("--mount", mount_option(bind, target="destination", read_only="ro"))
+        ]
         return [
             *prefix(launch),
             *(self.program, "--quiet", "exec"),

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from envs._conditions import cpu_list, csv_field, image_of
-from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
+from envs._conditions import cpu_list, image_of, mount_option
+from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.daemon import docker_endpoint, endpoint_variables
 from tare.errors import IntegrityError, TareError
 from tare.process import Finished, run
@@ -19,12 +19,6 @@ from tare.trial import probe_by_trial
 CALL_S = 30.0
 LOAD_S = 900.0
 REMEDY = "apt-get install docker.io"
-
-
-def mount_option(bind: Bind) -> str:
-    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe."""
-    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field("target", str(bind.target))]
-    return ",".join(fields if bind.writable else [*fields, "readonly"])
 
 
 @register("docker")

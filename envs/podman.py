@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from envs._conditions import cpu_list, csv_field, image_of
+from envs._conditions import cpu_list, image_of, mount_option
 from tare import machine
-from tare.adapters import Bind, Environment, Launch, OciImage, Prepared, Probe
+from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import IntegrityError, UnavailableError
 from tare.files import cache_dir, sha256_text
 from tare.process import Finished, run
@@ -72,12 +72,6 @@ def _hybrid_cgroups() -> bool:
         return machine.cgroups() == "hybrid"
     except UnavailableError:
         return False
-
-
-def mount_option(bind: Bind) -> str:
-    """Value of --mount for one bind, a CSV line."""
-    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field("target", str(bind.target))]
-    return ",".join(fields if bind.writable else [*fields, "readonly"])
 
 
 @register("podman")

@@ -32,6 +32,7 @@ INSIDE = [
     "tare/inside/facts.py",
     "tare/inside/frameworks.py",
     "tare/launch.py",
+    "envs/_conditions.py",
 ]
 INSIDE_TRAIN = [*INSIDE, "tare/inside/train.py", "tare/rounds.py", "tare/campaign.py"]
 INSIDE_PROFILE = [
