@@ -249,6 +249,8 @@ def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], plann
         "inside": read_json(path) if path.exists() else None,
         "deviations": [],
     }
+    if record["inside"] is not None:
+        record["inside"]["facts"]["own_namespaces"] = own_namespaces(record["inside"]["facts"]["namespaces"])
     if finished.timed_out:
         record |= {"status": "timeout", "reason": finished.explain()}
     elif record["inside"] is None:
@@ -263,6 +265,15 @@ def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], plann
         if wrong:
             record |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
     return record
+
+
+def own_namespaces(inside: Mapping[str, str | None]) -> list[str]:
+    """Names of the namespaces that a launch does not share with this process.
+
+    Compared with ours, which live on: the kernel gives a number again once a launch's namespace is gone.
+    """
+    ours = {path.name: str(path.readlink()) for path in Path("/proc/self/ns").iterdir()}
+    return sorted(name for name, inode in inside.items() if inode is not None and inode != ours.get(name))
 
 
 def deviations(facts: Mapping[str, Any], conditions: Mapping[str, Any], planned: Launch) -> list[str]:

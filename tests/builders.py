@@ -69,6 +69,7 @@ def facts(env: str) -> dict[str, Any]:
         "environment_bytes": 400,
         "interfaces": ["lo"],
         "status": {"Seccomp": "2" if env == "docker" else "0", "Speculation_Store_Bypass": "vulnerable"},
+        "own_namespaces": ["net"] + (["mnt"] if contained else []) + (["pid"] if env == "docker" else []),
         "namespaces": {"mnt": f"mnt:[{1 if not contained else 2}]", "pid": f"pid:[{2 if env == 'docker' else 1}]"},
         "cgroups": {"memory": "/"},
         "cpu_quota": None,

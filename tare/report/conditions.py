@@ -67,12 +67,8 @@ def conditions_table(evidence: Evidence) -> Table:
     rows: list[Row] = []
     for title, reader in EFFECTIVE.items():
         rows.append([title, *(_read(reader, facts[env]) for env in names)])
-    host = facts.get(HOST, {}).get("namespaces", {})
-    shared = [
-        ", ".join(name for name, inode in facts[env]["namespaces"].items() if name in host and inode != host[name])
-        for env in names
-    ]
-    rows.append(["Namespaces other than the host's", *(text or "none" for text in shared)])
+    own = [", ".join(facts[env]["own_namespaces"]) or "none" for env in names]
+    rows.append(["Namespaces of its own", *own])
     asked = evidence.study["conditions"]
     note = f"Asked of all: {value_text('', {key: value for key, value in asked.items()})}."
     return Table(
