@@ -32,11 +32,13 @@ INSIDE = [
     "tare/inside/facts.py",
     "tare/inside/frameworks.py",
     "tare/launch.py",
+    "tare/process.py",
     "envs/_conditions.py",
 ]
 INSIDE_TRAIN = [*INSIDE, "tare/inside/train.py", "tare/rounds.py", "tare/campaign.py"]
 INSIDE_PROFILE = [
     *INSIDE,
+    "tare/rounds.py",
     "tare/inside/train.py",
     "tare/inside/profiled.py",
     "tare/inside/counting.py",
@@ -74,6 +76,21 @@ def campaign_images(wildcards):
 def campaign_adapters(wildcards):
     """Adapter modules of a campaign's environments."""
     return [f"envs/{env}.py" for env in campaign_environments(wildcards)]
+
+
+def forget_unavailable():
+    """Remove the records of failed probes on a machine whose programs have changed since: they are tried again."""
+    from tare.files import read_json
+    from tare.runtimes import programs
+
+    now = programs()
+    for path in Path("results/probe").glob("*.json"):
+        record = read_json(path)
+        if not record["available"] and record["programs"] != now:
+            path.unlink()
+
+
+forget_unavailable()
 
 
 def hold_daemon():

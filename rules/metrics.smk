@@ -20,7 +20,13 @@ rule extract_tables:
             workload=WORKLOADS,
             env=ENVIRONMENTS,
         ),
-        code=["tare/metrics.py", "tare/traces.py", "tare/verdicts.py", "tare/tables.py"],
+        code=[
+            "tare/extract.py",
+            "tare/metrics.py",
+            "tare/traces.py",
+            "tare/verdicts.py",
+            "tare/tables.py",
+        ],
     output:
         metrics="<results>/tables/metrics.parquet",
         metrics_csv="<results>/tables/metrics.csv",
@@ -52,7 +58,13 @@ rule summarize_environment:
             study=STUDY,
             workload=WORKLOADS,
         ),
-        code=["tare/metrics.py", "tare/traces.py", "tare/verdicts.py", "tare/tables.py"],
+        code=[
+            "tare/extract.py",
+            "tare/metrics.py",
+            "tare/traces.py",
+            "tare/verdicts.py",
+            "tare/tables.py",
+        ],
     output:
         metrics="<results>/environments/{env}/metrics.csv",
         verdicts="<results>/environments/{env}/verdicts.csv",

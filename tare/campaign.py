@@ -97,7 +97,8 @@ def given_up(units: list[dict[str, Any]]) -> dict[str, str]:
     reasons: dict[str, list[str | None]] = {}
     for unit in units:
         for env, launch in unit["launches"].items():
-            reasons.setdefault(env, []).append(None if launch["status"] == "ok" else launch["reason"])
+            if launch["status"] != "skipped":
+                reasons.setdefault(env, []).append(None if launch["status"] == "ok" else launch["reason"])
     return {
         env: f"given up after {GIVE_UP_AFTER} failures in a row: {last[-1]}"
         for env, last in reasons.items()
@@ -118,7 +119,7 @@ def seal(folder: Path, journal: Journal, plan: Mapping[str, Any], units: list[di
     failures: dict[str, str] = {}
     for unit in units:
         for env, row in unit["launches"].items():
-            if row["status"] != "ok":
+            if row["status"] not in ("ok", "skipped"):
                 failures[env] = row["reason"]
     summary = {
         "schema": SCHEMA,

@@ -6,6 +6,7 @@ import argparse
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status is that of tare.errors."""
     arguments = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         return arguments.run(arguments) or 0
     except TareError as error:
@@ -44,9 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _interrupt(number: int, frame: object) -> None:
+    """A polite end is an interruption: what was started is ended, finished units are kept."""
+    raise KeyboardInterrupt
+
+
 def explain_os_error(error: OSError) -> str | None:
     """One line for the failures of a disk that a user can mend; None for the others."""
-    where = error.filename or "the disk"
+    where = error.filename or "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left while writing {where}: free some, or point TARE_CACHE at a larger disk"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -123,6 +123,12 @@ def stage_code() -> tuple[Path, str]:
     return folder, key
 
 
+def code_sha256(workload: str) -> str:
+    """Hash of what a whole run of one workload executes inside: the harness's part and the workload's file."""
+    names = [f"tare/inside/{name}.py" for name in ("facts", "frameworks", "main", "marks", "train")]
+    return _hash_of(project_root(), [*names, f"workloads/{workload}.py"])
+
+
 def _hash_of(root: Path, names: list[str]) -> str:
     lines = [f"{name} {sha256_file(root / name)}\n" for name in names]
     return sha256_text("".join(lines))
@@ -229,11 +235,16 @@ def _binds(code: Path, folder: Path, data: Path | None) -> tuple[Bind, ...]:
 
 def _execute(adapter: Environment, planned: Launch, timeout_s: float) -> Finished:
     variables = launcher_environment(adapter)
-    finished = run(adapter.command(planned), timeout_s=timeout_s, env=variables, cwd=planned.workdir)
-    if not finished.ok:
-        for command in adapter.cleanup(planned):
-            run(command, timeout_s=30, env=variables)
-    return finished
+    ended_well = False
+    try:
+        finished = run(adapter.command(planned), timeout_s=timeout_s, env=variables, cwd=planned.workdir)
+        ended_well = finished.ok
+        return finished
+    finally:
+        # Also after an interruption: a daemon would keep the program running beside the next launch.
+        if not ended_well:
+            for command in adapter.cleanup(planned):
+                run(command, timeout_s=30, env=variables)
 
 
 def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], planned: Launch) -> dict[str, Any]:

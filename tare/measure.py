@@ -15,7 +15,7 @@ from tare.files import read_json, write_json
 from tare.launch import Site, launch, site_of
 from tare.progress import say
 from tare.registry import describe_workload, environment
-from tare.study import HOST, load_checked
+from tare.study import HOST, load_checked, settings_of
 
 PROFILE_SCHEMA = 1
 
@@ -72,6 +72,7 @@ def rounds(
 ) -> None:
     """Campaign of whole runs."""
     study = load_checked(source)
+    settings_of(study, workload)
     with sites(study, workload, [HOST, *names], folder, record) as (available, unavailable, provenance):
         campaigns.run_rounds(out.parent, study, workload, available, unavailable, provenance)
 
@@ -79,6 +80,7 @@ def rounds(
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
     """Batch sweep on the host."""
     study = load_checked(source)
+    settings_of(study, workload)
     with sites(study, workload, [HOST], folder, record) as (available, _, provenance):
         campaigns.run_sweep(out.parent, study, workload, available[HOST], provenance)
 
@@ -86,7 +88,7 @@ def sweep(source: str, workload: str, folder: Path | None, record: Path | None, 
 def profile(source: str, workload: str, env: str, folder: Path | None, record: Path | None, out: Path) -> None:
     """One profiled launch; an environment that can't run gets a record with its reason."""
     study = load_checked(source)
-    settings = study["workloads"][workload]
+    settings = settings_of(study, workload)
     identity = {
         "schema": PROFILE_SCHEMA,
         "study": study["study"],
@@ -150,9 +152,7 @@ def single(
         TareError: the launch failed.
     """
     study = load_checked(source)
-    settings = study["workloads"].get(workload)
-    if settings is None:
-        raise UserError(f"the study has no workload {workload!r} (it has {', '.join(study['workloads'])})")
+    settings = settings_of(study, workload)
     with sites(study, workload, [env], folder, record) as (available, unavailable, _):
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")

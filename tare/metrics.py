@@ -74,14 +74,14 @@ def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     `real_s` runs from just before the runtime's start to its end, without the steady steps and the harness's
     own bookkeeping, which lie between the end of the paper's epoch and the last mark. `user_s` and `system_s`
-    are getrusage inside, loader worker included, up to the end of the epoch.
+    are getrusage inside, loader worker included, from the program's first line to the end of the epoch.
     """
     if launch["status"] != "ok":
         return [unavailable("real_s", "s", "launcher", f"{launch['status']}: {launch['reason']}")]
     inside = launch["inside"]
     marks = {mark["name"]: mark for mark in inside["marks"]}
     results = inside["results"]
-    end = marks["epoch_end"]
+    entry, end = marks["entry"], marks["epoch_end"]
     rows = [
         measured(
             "real_s",
@@ -89,8 +89,8 @@ def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
             "s",
             "launcher",
         ),
-        measured("user_s", end["user_s"], "s", "getrusage"),
-        measured("system_s", end["system_s"], "s", "getrusage"),
+        measured("user_s", end["user_s"] - entry["user_s"], "s", "getrusage"),
+        measured("system_s", end["system_s"] - entry["system_s"], "s", "getrusage"),
     ]
     for metric, (start, stop) in PHASES.items():
         from_ns = launch["spawn_ns"] if start is None else marks[start]["at_ns"]
@@ -103,7 +103,7 @@ def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
         measured("loss_mean", statistics.fmean(results["losses"]), "1", "workload"),
         measured("loss_last", results["losses"][-1], "1", "workload"),
         measured("peak_rss_bytes", inside["memory"]["peak_rss_bytes"], "B", "getrusage"),
-        _runtime_cpu(launch, marks["last"]),
+        _runtime_cpu(launch, entry, marks["last"]),
     ]
     if results["steady_step_s"]:
         rows += [
@@ -113,9 +113,10 @@ def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _runtime_cpu(launch: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """CPU time of the runtime's own processes: what the launcher reaped, less what the program used inside."""
-    helpers = launch["client_user_s"] + launch["client_system_s"] - last["user_s"] - last["system_s"]
+def _runtime_cpu(launch: Mapping[str, Any], entry: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """CPU time before the program's first line and after its last: what the launcher reaped, less what lies between."""
+    inside = last["user_s"] + last["system_s"] - entry["user_s"] - entry["system_s"]
+    helpers = launch["client_user_s"] + launch["client_system_s"] - inside
     if helpers < 0:
         return unavailable(
             "runtime_cpu_s",
@@ -246,8 +247,8 @@ class ProfileRows:
             for kind in (*CUDA_ONLY, "kernel"):
                 part = activity[activity["kind"] == kind]
                 rows += [
-                    measured(f"{kind}_s", part["total_s"].sum(), "s", "torch.profiler"),
-                    measured(f"{kind}_calls", part["calls"].sum(), "1", "torch.profiler"),
+                    measured(f"{kind}_s", part["total_s"].sum() / self.steps, "s", "torch.profiler"),
+                    measured(f"{kind}_calls", part["calls"].sum() / self.steps, "1", "torch.profiler"),
                 ]
         return rows + [unavailable(name, unit, "counters", NO_COUNTERS) for name, unit in COUNTER_METRICS.items()]
 

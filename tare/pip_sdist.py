@@ -28,9 +28,7 @@ def main(name: str, version: str, destination: str | None) -> str:
             return f"no index that pip knows has a source archive of {name} {version}, or none answers"
         if destination is None:
             return ""
-        response = session.get(
-            links[0].url_without_fragment, stream=True, headers={"Accept-Encoding": "identity"}
-        )
+        response = session.get(links[0].url_without_fragment, stream=True, headers={"Accept-Encoding": "identity"})
         response.raise_for_status()
         with Path(destination).open("wb") as handle:
             for chunk in response.iter_content(CHUNK_BYTES):

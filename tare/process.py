@@ -53,9 +53,7 @@ class Finished:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
         lines = [line.strip() for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
         errors = [
-            line
-            for line in lines
-            if any(word in line.lower() for word in ("error", "fatal", "cannot", "denied"))
+            line for line in lines if any(word in line.lower() for word in ("error", "fatal", "cannot", "denied"))
         ]
         detail = (errors or lines or ["it printed nothing"])[-1][:300]
         if self.returncode < 0:

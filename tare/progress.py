@@ -67,6 +67,4 @@ class Counter:
         gone = time.monotonic() - self._started
         left = gone / (self.done - self._first) * (self.total - self.done)
         tail = f", about {duration(left)} left" if self.done < self.total else ""
-        say(
-            f"{self.what} {self.done} of {self.total} after {duration(gone)}{tail}{'  ' + note if note else ''}"
-        )
+        say(f"{self.what} {self.done} of {self.total} after {duration(gone)}{tail}{'  ' + note if note else ''}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.campaign import run_campaign
-from tare.launch import Site, launch, stage_code
+from tare.launch import Site, code_sha256, launch
 from tare.study import CONTROL, HOST
 
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
@@ -77,7 +77,7 @@ def run_rounds(
         "discarded": study["rounds"]["discarded"],
         "arm": arm(study["conditions"]),
         "stack": study["stack"],
-        "code_sha256": stage_code()[1],
+        "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
     }
 
@@ -111,15 +111,17 @@ def run_sweep(
         "conditions": study["conditions"],
         "seed": study["seed"],
         "units": study["sweep"]["repetitions"],
-        "discarded": 0,
+        "discarded": 1 if study["conditions"]["page_cache"] == "warm" else 0,
         "arm": arm(study["conditions"]),
         "stack": study["stack"],
-        "code_sha256": stage_code()[1],
+        "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
     }
 
     def run_unit(number: int, given_up: Mapping[str, str]) -> dict[str, Any]:
         order, pads = unit_order(names, study["seed"], f"{workload}/sweep", number)
+        if number < plan["discarded"]:
+            order = order[:1]  # one launch warms the page cache for every batch size
         launches = {
             name: skipped(given_up[name])
             if name in given_up

@@ -81,6 +81,15 @@ def find_apptainer() -> Found | None:
     return Found(program, "relocated") if program.exists() else None
 
 
+def programs() -> dict[str, str | None]:
+    """Where each runtime's programs are now: what an old finding of `unavailable` is compared with."""
+    names = {name for want in WANTED for name in want.programs} | {"podman", "apptainer", "singularity"}
+    found = {name: which(name) for name in sorted(names)}
+    apptainer = find_apptainer()
+    found["apptainer"] = apptainer.program if apptainer else None
+    return {name: str(path) if path else None for name, path in found.items()}
+
+
 def missing() -> list[Want]:
     """What is wanted and not here, Apptainer itself apart; Docker's parts only where no daemon answers."""
     lacking = [want for want in WANTED if not any(which(name) for name in want.programs)]

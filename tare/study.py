@@ -66,8 +66,10 @@ def load(source: str | Path) -> dict[str, Any]:
 
 def load_checked(source: str | Path) -> dict[str, Any]:
     """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml."""
+    found = load(source)
     base = load(project_root() / "config/config.yaml")
-    return check(merge(base, load(source)))
+    complete = set(base) <= set(found)  # a whole study stays as it is: what it dropped does not come back
+    return check(found if complete else merge(base, found))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,6 +107,10 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     if config["stack"] not in stacks:
         raise UserError(
             f"config: stack: no folder containers/stacks/{config['stack']}: {nearest(config['stack'], stacks)}"
+        )
+    if config["conditions"]["page_cache"] == "warm" and config["rounds"]["discarded"] < 1:
+        raise UserError(
+            "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
         )
     if config["conditions"]["threads"] > config["conditions"]["cpus"]:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
@@ -157,6 +163,17 @@ def _explain(problem: fastjsonschema.JsonSchemaValueException) -> str:
         "uniqueItems": "holds something twice",
     }.get(problem.rule, problem.message)
     return f"config: {where}: {value!r} {wanted}"
+
+
+def settings_of(study: Mapping[str, Any], workload: str) -> dict[str, Any]:
+    """Settings of one workload of a study.
+
+    Raises:
+        UserError: the study does not name it.
+    """
+    if workload not in study["workloads"]:
+        raise UserError(f"the study names no workload {workload!r}: {nearest(workload, study['workloads'])}")
+    return dict(study["workloads"][workload])
 
 
 def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) -> str:

@@ -34,6 +34,7 @@ RUN_METRICS = (
     "samples_per_s",
 )
 STEP_METRICS = ("steady_step_s",)
+RATES = ("samples_per_s",)  # the sum of rates is no total
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
 TOTAL_OF = {"steady_step_s": "steady_step_mean_s"}
 FEWEST_UNITS = 2
@@ -113,7 +114,7 @@ def verdict_rows(plan: Mapping[str, Any], metrics: pd.DataFrame) -> list[dict[st
                     "reference": HOST,
                     "n_units": interval.n,
                     "ratio": _exp(interval.mean),
-                    "total_ratio": total_ratio(totals, env),
+                    "total_ratio": None if metric in RATES else total_ratio(totals, env),
                     "ci_low": _exp(interval.low),
                     "ci_high": _exp(interval.high),
                     "alpha": alpha,

@@ -10,9 +10,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
     """Add this group's commands."""
     parser = subparsers.add_parser("fetch", help="fetch, verify and prepare a data set")
     parser.add_argument("--dataset", required=True, help="a group of data/registry.yaml: mnist, sentiment")
-    parser.add_argument(
-        "--choice", default="auto", help="a member of the group, or auto: the first that answers"
-    )
+    parser.add_argument("--choice", default="auto", help="a member of the group, or auto: the first that answers")
     parser.add_argument("--out", type=Path, help="the record (default: results/data/DATASET.json)")
     parser.set_defaults(run=run_fetch)
 

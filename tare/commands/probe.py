@@ -27,11 +27,12 @@ def run_probe(arguments: argparse.Namespace) -> int:
     from tare.files import write_json
     from tare.progress import say
     from tare.registry import environment
+    from tare.runtimes import programs
 
     adapter = environment(arguments.env)
     found = adapter.probe()
     identity = {"schema": SCHEMA, "env": adapter.name, "title": adapter.title, "description": adapter.description}
-    write_json(arguments.out, {**identity, **asdict(found)})
+    write_json(arguments.out, {**identity, **asdict(found), "programs": programs()})
     verdict = "available" if found.available else f"unavailable: {found.reason}"
     say(f"{adapter.name} {found.version or ''}: {verdict}")
     return 0

@@ -1,11 +1,13 @@
 """Entry of a launch: `python main.py SPEC`; writes the record that SPEC names, whole or not at all.
 
-The first thing that it does is read the clock.
+The first things that it reads are the clock and the CPU time used so far.
 """
 
+import resource
 import time
 
 ENTRY_NS = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
+ENTRY_USAGE = resource.getrusage(resource.RUSAGE_SELF)  # a runtime that became this process left its time in it
 
 import json  # noqa: E402
 import os  # noqa: E402
@@ -32,7 +34,7 @@ def write_record(path, record):
     """Write JSON under a temporary name, then rename: a record that is there is whole."""
     temporary = path + ".tmp"
     with open(temporary, "w") as handle:
-        json.dump(record, handle)
+        json.dump(record, handle, allow_nan=False)
     os.rename(temporary, path)
 
 
@@ -42,7 +44,7 @@ def main(spec_path):
     from tare.inside import facts
     from tare.inside.marks import Marks, peak_memory
 
-    marks = Marks(ENTRY_NS)
+    marks = Marks(ENTRY_NS, ENTRY_USAGE)
     with open(spec_path) as handle:
         spec = json.load(handle)
     record = {"schema": RECORD_SCHEMA, "mode": spec["mode"], "status": "ok", "reason": None}

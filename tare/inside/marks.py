@@ -20,14 +20,14 @@ def now_ns():
 class Marks:
     """The marks of one launch, in order."""
 
-    def __init__(self, first_ns):
+    def __init__(self, first_ns, first_usage=None):
         self.rows = []
-        self.add("entry", first_ns)
+        self.add("entry", first_ns, first_usage)
 
-    def add(self, name, at_ns=None):
+    def add(self, name, at_ns=None, own=None):
         """Record an instant and the CPU seconds of this process and of its reaped children."""
         at_ns = now_ns() if at_ns is None else at_ns
-        own = resource.getrusage(resource.RUSAGE_SELF)
+        own = resource.getrusage(resource.RUSAGE_SELF) if own is None else own
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.rows.append(
             {

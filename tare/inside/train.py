@@ -1,5 +1,7 @@
 """A whole training run as the paper timed it, then steady steps on data that is already in memory."""
 
+import math
+
 from tare.inside.frameworks import import_torch, synchronize
 from tare.inside.marks import now_ns
 
@@ -60,6 +62,9 @@ def run_epoch(torch, training, loader, spec, marks=None):
             ends.append(now_ns())
     synchronize(torch, spec["device"])
     values = [float(loss) for loss in losses]
+    wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
+    if wrong:
+        raise ValueError("the loss of step {} is {}".format(wrong[0], values[wrong[0] - 1]))
     training.end_epoch()
     return ends, values, samples
 

@@ -11,8 +11,10 @@ import pandas as pd
 
 from tare import tables
 from tare.campaign import SEALED, read_sealed
+from tare.figures.batch import SWEEP
 from tare.files import read_json
-from tare.study import load_checked
+from tare.registry import describe_workload
+from tare.study import campaign_name, load_checked
 
 Record = dict[str, Any]
 
@@ -64,9 +66,9 @@ class Evidence:
         return list(self.study["environments"])
 
     def joint(self, workload: str) -> Campaign | None:
-        """The workload's campaign with the most environments."""
-        rounds = [c for c in self.campaigns if c.workload == workload and c.plan["kind"] == "rounds"]
-        return max(rounds, key=lambda c: len(c.plan["environments"]) + len(c.plan["unavailable"]), default=None)
+        """The workload's campaign of all the study's environments."""
+        rounds = (c for c in self.campaigns if c.workload == workload and c.plan["kind"] == "rounds")
+        return next(rounds, None)
 
 
 def gather(results: Path, shared: Path, study_source: str) -> Evidence:
@@ -93,8 +95,8 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         ceilings=_optional(results / "ceilings.json"),
         probes=_by_name(shared / "probe"),
         images=_by_name(shared / "images" / study["stack"]),
-        data=_by_name(shared / "data"),
-        campaigns=_campaigns(shared / "campaigns" / study["study"]),
+        data=_data_of(study, _by_name(shared / "data")),
+        campaigns=_campaigns(shared / "campaigns" / study["study"], study),
     )
 
 
@@ -106,9 +108,19 @@ def _by_name(folder: Path) -> dict[str, Record]:
     return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
 
 
-def _campaigns(folder: Path) -> tuple[Campaign, ...]:
+def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, Record]:
+    """Records of the data sets that the study's workloads use; others of the same folder are not its own."""
+    used = {describe_workload(name)["dataset"] for name in study["workloads"]}
+    return {name: record for name, record in records.items() if name in used}
+
+
+def _campaigns(folder: Path, study: Mapping[str, Any]) -> tuple[Campaign, ...]:
+    """The campaigns that the study's tables judge: the joint one and the sweep of each workload."""
     found = []
-    for path in sorted(folder.glob(f"*/*/{SEALED}")):
+    names = (campaign_name(study["environments"]), SWEEP)
+    for path in (folder / workload / name / SEALED for workload in study["workloads"] for name in names):
+        if not path.exists():
+            continue
         plan, units = read_sealed(path)
         found.append(
             Campaign(

@@ -30,11 +30,21 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "
         "different.",
         f"Equal for all: {plan['conditions']['threads']} thread(s), {plan['conditions']['cpus']} logical CPU(s), "
-        f"open files, /dev/shm, an allow-listed environment, working directory, data path, no network; page cache "
-        f"{plan['conditions']['page_cache']}; allocator {plan['conditions']['allocator']}; the same tree of "
+        f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
+        f"page cache {plan['conditions']['page_cache']}; allocator {plan['conditions']['allocator']}; the same tree of "
         "interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
+
+
+def _network(evidence: Evidence) -> str:
+    """Whether every launch had an empty network, from what each saw."""
+    campaigns = [c for c in map(evidence.joint, evidence.workloads) if c is not None]
+    rows = [row for c in campaigns for unit in c.units for row in unit["launches"].values() if row.get("inside")]
+    connected = [row for row in rows if row["inside"]["facts"]["interfaces"] not in ([], ["lo"])]
+    if connected:
+        return f"{len(connected)} of {len(rows)} launches saw a network, which could not be taken away here"
+    return "no network"
 
 
 def _discarded(count: int) -> str:
@@ -55,13 +65,16 @@ def limit_sentences(evidence: Evidence) -> list[str]:
     elif virtual is None:
         lines.append("Whether the host is itself a virtual machine could not be read.")
     rows = joint(evidence.verdicts)
-    open_questions = rows[rows["verdict"] == "inconclusive"]
+    open_questions = rows[(rows["verdict"] == "inconclusive") & rows["ci_low"].notna()]
+    unanswered = rows[rows["ci_low"].isna()]
     if len(open_questions):
         n_units = int(rows["n_units"].max())
         lines.append(
             f"{len(open_questions)} of {len(rows)} comparisons are inconclusive with {n_units} rounds: the "
             "machine's own spread is wider than the margin. More rounds narrow the intervals."
         )
+    if len(unanswered):
+        lines.append(f"{len(unanswered)} of {len(rows)} comparisons have no interval: too few launches succeeded.")
     lines += [
         "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "
         "an upper bound, never DRAM traffic.",

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tare.files import project_root
-from tare.inside import counting, elf, facts, frameworks
+from tare.inside import counting, elf, facts, frameworks, train
 from tare.inside.marks import Marks, now_ns, peak_memory
 from workloads import mnist_cnn, sentiment_rnn
 
@@ -171,3 +171,11 @@ def test_a_workload_is_described_without_its_framework():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+def test_a_loss_that_is_no_number_ends_the_launch_with_its_reason():
+    losses = iter([torch.tensor(0.5), torch.tensor(float("nan"))])
+    job = Job(lambda batch: next(losses))
+    job.end_epoch = lambda: None
+    with pytest.raises(ValueError, match="the loss of step 2 is nan"):
+        train.run_epoch(torch, job, [(torch.ones(1),), (torch.ones(1),)], {"device": "cpu"})

@@ -113,3 +113,19 @@ def test_a_preset_drops_a_workload_by_giving_it_nothing():
     assert list(study.load_checked('{"workloads": {"mnist_cnn": null}}')["workloads"]) == ["sentiment_rnn"]
     with pytest.raises(UserError, match="workloads"):
         study.load_checked('{"workloads": {"mnist_cnn": null, "sentiment_rnn": null}}')
+
+
+def test_a_dropped_workload_stays_dropped_when_the_whole_study_is_handed_on():
+    smoke = study.load_checked(project_root() / "config/smoke.yaml")
+    assert study.load_checked(json.dumps(smoke)) == smoke
+    assert list(smoke["workloads"]) == ["mnist_cnn"]
+
+
+def test_a_warm_cache_needs_a_discarded_round(config):
+    with pytest.raises(UserError, match="as_found"):
+        study.check(change(config, ("rounds", "discarded"), 0))
+
+
+def test_a_workload_that_the_study_does_not_name(config):
+    with pytest.raises(UserError, match="did you mean 'mnist_cnn'"):
+        study.settings_of(config, "mnist_cn")

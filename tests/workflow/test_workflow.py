@@ -52,11 +52,16 @@ class Broken(Environment):
         return ["sh", "-c", "echo fatal: broken on purpose >&2; exit 7"]
 '''
 
+# As the messages of the rules say it.
+ROUNDS, PROFILE = "whole runs in random order", "profiled launch"
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
+# A machine on which neither Docker's daemon nor ch-run is to be had.
+POOR = {"masked": MASKED, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 TINY = {
     "study": "tiny",
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
+    "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "discarded": 0},
     "profile": {"warmup_steps": 1, "steps": 2},
     "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
@@ -83,7 +88,7 @@ def extended(tmp_path_factory):
     study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
     study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    snakemake(folder, "--cores", "1", "all", masked=MASKED, DOCKER_HOST="unix:///nowhere/docker.sock")
+    snakemake(folder, "--cores", "1", "all", **POOR)
     return folder
 
 
@@ -114,7 +119,7 @@ def test_lint_finds_nothing_but_what_we_accept(checkout):
 @pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
 def test_every_preset_plans(checkout, preset):
     done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
-    assert "run_rounds" in done.stdout + done.stderr
+    assert ROUNDS in done.stdout + done.stderr
 
 
 def test_one_environment_touches_nothing_of_the_others(checkout):
@@ -176,7 +181,7 @@ def test_the_documentations_environment_and_workload_reach_the_report(extended):
 
 def test_a_second_run_has_nothing_to_do_and_says_so_quickly(extended):
     started = time.monotonic()
-    done = snakemake(extended, "-n", "--cores", "1", "all")
+    done = snakemake(extended, "-n", "--cores", "1", "all", **POOR)
     assert time.monotonic() - started < 30  # 5 s on an idle machine: benchmarks/ measures it
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
 
@@ -186,12 +191,14 @@ def test_editing_a_figure_reruns_no_measurement_and_editing_a_workload_does(exte
     shutil.copytree(extended, folder, symlinks=True)
     for path in sorted((folder / "tare/figures").glob("*.py")):
         path.write_text(path.read_text() + "\n# edited\n")
-    planned = snakemake(folder, "-n", "--cores", "1", "all").stdout
-    assert "run_rounds" not in planned and "run_profile" not in planned
+    done = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
+    planned = done.stdout + done.stderr
+    assert "write the report" in planned
+    assert ROUNDS not in planned and PROFILE not in planned
     workload = folder / "workloads/softmax_mnist.py"
     workload.write_text(workload.read_text() + "\n# edited\n")
-    planned = snakemake(folder, "-n", "--cores", "1", "all")
-    assert "run_rounds" in planned.stdout + planned.stderr
+    planned = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
+    assert ROUNDS in planned.stdout + planned.stderr and PROFILE in planned.stdout + planned.stderr
 
 
 def test_an_unwritable_or_full_place_is_one_line(checkout, tmp_path):
@@ -263,7 +270,7 @@ def test_an_interrupted_campaign_carries_on(extended):
         "tare",
         "rounds",
         "--study",
-        '{"rounds": {"units": 2, "discarded": 0}}',
+        '{"rounds": {"units": 2, "discarded": 0}, "conditions": {"page_cache": "as_found"}}',
         "--workload",
         "softmax_mnist",
         "--environments",
@@ -301,6 +308,16 @@ def test_a_truncated_record_is_one_clear_line(extended, tmp_path):
     assert done.returncode == 4
     assert "units.jsonl is not what was sealed" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_runtime_that_came_is_tried_again(extended, tmp_path):
+    """On the machine as it is, where ch-run is there: the old `unavailable` is forgotten, by itself."""
+    folder = tmp_path / "copy"
+    shutil.copytree(extended, folder, symlinks=True)
+    done = snakemake(folder, "-n", "--cores", "1", "all")
+    planned = done.stdout + done.stderr
+    assert "try a launch in charliecloud" in planned
+    assert "try a launch in namespaces" not in planned
 
 
 def test_the_doctor_tells_all_as_json(checkout):
