@@ -78,19 +78,14 @@ def campaign_adapters(wildcards):
     return [f"envs/{env}.py" for env in campaign_environments(wildcards)]
 
 
-def forget_unavailable():
-    """Remove the records of failed probes on a machine whose programs have changed since: they are tried again."""
-    from tare.files import read_json
+def programs_seen(wildcards):
+    """Where the runtimes' programs are; a change tries an environment again that was found unavailable."""
+    from tare.files import canonical_json, read_json
     from tare.runtimes import programs
 
-    now = programs()
-    for path in Path("results/probe").glob("*.json"):
-        record = read_json(path)
-        if not record["available"] and record["programs"] != now:
-            path.unlink()
-
-
-forget_unavailable()
+    path = Path("results/probe") / f"{wildcards.env}.json"
+    record = read_json(path) if path.exists() else {"available": False}
+    return canonical_json(record["programs"] if record["available"] else programs())
 
 
 def hold_daemon():

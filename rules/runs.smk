@@ -9,6 +9,8 @@ rule probe_environment:
     log:
         "results/logs/probe/{env}.log",
     threads: workflow.cores
+    params:
+        programs=programs_seen,
     message:
         "try a launch in {wildcards.env}"
     shell:
@@ -37,7 +39,7 @@ rule measure_ceilings:
     threads: workflow.cores
     params:
         study=study_json("ceilings"),
-        images=f"results/images/{STACK}",
+        images=subpath(input.image, parent=True),
     message:
         "measure the ceilings of this machine: copy, triad, matrix products"
     shell:
@@ -85,7 +87,7 @@ rule run_sweep:
     threads: workflow.cores
     params:
         study=study_json("sweep"),
-        images=f"results/images/{STACK}",
+        images=subpath(input.image, parent=True),
     message:
         "{wildcards.workload}: batch sweep on the host"
     shell:
@@ -108,7 +110,7 @@ rule run_profile:
     threads: workflow.cores
     params:
         study=study_json("profile"),
-        images=f"results/images/{STACK}",
+        images=subpath(input.image, parent=True),
     message:
         "{wildcards.workload}: profiled launch in {wildcards.env}"
     shell:

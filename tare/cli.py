@@ -58,4 +58,6 @@ def explain_os_error(error: OSError) -> str | None:
         return f"no space left while writing {where}: free some, or point TARE_CACHE at a larger disk"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"no permission for {where}: {os.strerror(error.errno)}"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV):
+        return f"cannot use {where}: {os.strerror(error.errno)}"
     return None

@@ -114,7 +114,7 @@ def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _runtime_cpu(launch: Mapping[str, Any], entry: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """CPU time before the program's first line and after its last: what the launcher reaped, less what lies between."""
+    """CPU time before the first line of the program and after its last: what was reaped, less what lies between."""
     inside = last["user_s"] + last["system_s"] - entry["user_s"] - entry["system_s"]
     helpers = launch["client_user_s"] + launch["client_system_s"] - inside
     if helpers < 0:

@@ -31,8 +31,8 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "different.",
         f"Equal for all: {plan['conditions']['threads']} thread(s), {plan['conditions']['cpus']} logical CPU(s), "
         f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
-        f"page cache {plan['conditions']['page_cache']}; allocator {plan['conditions']['allocator']}; the same tree of "
-        "interpreter and packages, byte for byte.",
+        f"page cache {plan['conditions']['page_cache']}; allocator {plan['conditions']['allocator']}; "
+        "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
 

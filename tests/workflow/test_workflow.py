@@ -20,10 +20,8 @@ pytestmark = pytest.mark.workflow
 # Findings of `snakemake --lint` that we accept, with the reason.
 ACCEPTED_LINTS = {
     "Specify a conda environment or container for each rule": "environments are measured: adapters launch them",
-    "No log directive defined": "targets that run nothing",
-    "Absolute path": "none is written; it is a slash in a message",
-    "Mixed rules and functions in same snakefile": "common.smk holds the helpers; the loop makes one target each",
-    "Path composed with '+'": "a plus sign in a name, not a path",
+    "Mixed rules and functions in same snakefile": "common.smk holds the helpers of all rule files",
+    "Environment variable PATH used but not asserted": "the Python of the rules is put before what is there",
 }
 
 BROKEN = '''"""An environment that passes its probe and fails every launch, on purpose."""
@@ -110,10 +108,10 @@ def test_snakefiles_are_formatted():
 
 
 def test_lint_finds_nothing_but_what_we_accept(checkout):
-    done = snakemake(checkout, "--lint", "json", check=False)
-    found = json.loads(done.stdout[done.stdout.index("{") :])
-    titles = {lint["title"] for part in found.values() for entry in part for lint in entry.get("lints", [])}
-    assert not titles - set(ACCEPTED_LINTS), titles
+    done = snakemake(checkout, "--lint", check=False)
+    found = re.findall(r"^    \* (.*?):?$", done.stdout + done.stderr, re.MULTILINE)
+    assert found, "lint printed nothing: its form has changed"
+    assert not [line for line in found if not line.startswith(tuple(ACCEPTED_LINTS))]
 
 
 @pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
@@ -123,7 +121,6 @@ def test_every_preset_plans(checkout, preset):
 
 
 def test_one_environment_touches_nothing_of_the_others(checkout):
-    done = snakemake(checkout, "-n", "--cores", "1", "--quiet", "rules", "docker")
     done = snakemake(checkout, "-n", "--cores", "1", "--summary", "docker")
     files = [line.split("\t")[0] for line in done.stdout.splitlines()]
     assert any("docker" in name for name in files)
@@ -135,7 +132,7 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
     ("arguments", "says"),
     [
         (["--config", "enviroments=[host]"], "did you mean 'environments'"),
-        (["--config", "rounds={units: -1}"], "rounds: units: -1"),
+        (["--config", "seed=-1"], "seed: -1 must be at least 0"),
         (["--config", "environments=[host, dokcer]"], "did you mean 'docker'"),
     ],
 )
