@@ -51,8 +51,14 @@ def main():
         if arguments.cold:
             environment["TARE_CACHE"] = str(Path(temporary) / "cache")
         rows = [timed(name, argv, clone, environment) for name, argv in steps(arguments.cold)]
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), "unknown CPU")
+    cpu = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "unknown CPU",
+    )
     print(f"\n{cpu}, {os.cpu_count()} CPUs, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}\n")
     print("| what | command | wall time | status |\n| --- | --- | --- | --- |")
     print("\n".join(rows))
