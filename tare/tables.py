@@ -25,6 +25,11 @@ IDENTITY = {
 }
 
 
+def _strict(columns: dict[str, pa.Column], checks: pa.Check | None = None) -> pa.DataFrameSchema:
+    """Identity and `columns`, in this order, nothing else."""
+    return pa.DataFrameSchema({**IDENTITY, **columns}, checks=checks, strict=True, ordered=True, coerce=True)
+
+
 def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
     unavailable = table["kind"] == "unavailable"
     return (unavailable & table["value"].isna() & table["reason"].notna()) | (
@@ -32,9 +37,8 @@ def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
     )
 
 
-METRICS = pa.DataFrameSchema(
+METRICS = _strict(
     {
-        **IDENTITY,
         "rep": pa.Column(pd.Int64Dtype(), nullable=True),
         "metric": pa.Column(str),
         "value": pa.Column(float, nullable=True),
@@ -44,14 +48,10 @@ METRICS = pa.DataFrameSchema(
         "reason": pa.Column(str, nullable=True),
     },
     checks=pa.Check(_could_not_has_reason, error="a value without kind, or an unavailable one without its reason"),
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
-VERDICT_TABLE = pa.DataFrameSchema(
+VERDICT_TABLE = _strict(
     {
-        **IDENTITY,
         "metric": pa.Column(str),
         "reference": pa.Column(str),
         "n_units": pa.Column(int, pa.Check.ge(0)),
@@ -69,49 +69,34 @@ VERDICT_TABLE = pa.DataFrameSchema(
         "design": pa.Column(str, pa.Check.isin(("stein", "fixed"))),
         "reason": pa.Column(str, nullable=True),
     },
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
-OPERATORS = pa.DataFrameSchema(
+OPERATORS = _strict(
     {
-        **IDENTITY,
         "operator": pa.Column(str),
         "calls_per_step": pa.Column(float, nullable=True),
         "self_s_per_step": pa.Column(float, nullable=True),
         "flops_per_step": pa.Column(float, nullable=True),
         "bytes_per_step": pa.Column(float, nullable=True),
     },
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
-SAMPLES = pa.DataFrameSchema(
+SAMPLES = _strict(
     {
-        **IDENTITY,
         "at_s": pa.Column(float),
         "cpu_percent": pa.Column(float, nullable=True),
         "rss_bytes": pa.Column(float, nullable=True),
         "cgroup_memory_bytes": pa.Column(float, nullable=True),
     },
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
-FINGERPRINTS = pa.DataFrameSchema(
+FINGERPRINTS = _strict(
     {
-        **IDENTITY,
         "path": pa.Column(str),
         "soname": pa.Column(str, nullable=True),
         "build_id": pa.Column(str, nullable=True),
         "sha256": pa.Column(str, pa.Check.str_length(64, 64)),
     },
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
 SCHEMAS = {

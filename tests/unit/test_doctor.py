@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from processes import finished
 
 from tare import devices, doctor, machine
 from tare.adapters import Environment, Probe
 from tare.errors import UnavailableError
-from tare.process import Finished
 
 
 @pytest.fixture(autouse=True)
@@ -18,20 +18,6 @@ def forget():
     machine.gpus.cache_clear()
     yield
     machine.gpus.cache_clear()
-
-
-def answer(stdout="", returncode=0, stderr=""):
-    return Finished(
-        argv=("nvidia-smi",),
-        returncode=returncode,
-        stdout=stdout,
-        stderr=stderr,
-        started_ns=0,
-        ended_ns=1,
-        user_s=0.0,
-        system_s=0.0,
-        timed_out=False,
-    )
 
 
 REPORT = {
@@ -126,7 +112,7 @@ GPU = "Tesla V100-SXM2-16GB, GPU-1, 470.1, 16160, 00000000:00:04.0, 7.0, 300.00,
 
 def test_gpus_as_nvidia_smi_lists_them(monkeypatch):
     monkeypatch.setattr(machine.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(machine, "run", lambda argv, **_: answer(GPU))
+    monkeypatch.setattr(machine, "run", lambda argv, **_: finished(GPU))
     (gpu,) = machine.gpus()
     assert gpu["name"] == "Tesla V100-SXM2-16GB"
     assert gpu["compute_capability"] == "7.0"
@@ -139,8 +125,8 @@ def test_an_older_driver_is_asked_for_fewer_fields(monkeypatch):
     def old(argv, **_):
         asked.append(argv[1])
         if "compute_cap" in argv[1]:
-            return answer('Field "compute_cap" is not a valid field to query.\n', returncode=2)
-        return answer(GPU.replace(" 7.0,", ""))
+            return finished('Field "compute_cap" is not a valid field to query.\n', returncode=2)
+        return finished(GPU.replace(" 7.0,", ""))
 
     monkeypatch.setattr(machine.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(machine, "run", old)
@@ -153,7 +139,7 @@ def test_counters_reserved_by_the_driver_come_with_the_command_that_frees_them(m
     parameters.write_text("RmProfilingAdminOnly: 1\n")
     monkeypatch.setattr(devices, "gpus", lambda: ({"name": "V100", "compute_capability": "7.0"},))
     monkeypatch.setattr(devices.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(devices, "run", lambda argv, **_: answer("Version 2024.1.0 (build 1)\n"))
+    monkeypatch.setattr(devices, "run", lambda argv, **_: finished("Version 2024.1.0 (build 1)\n"))
     monkeypatch.setattr(devices, "NVIDIA_PARAMETERS", parameters)
     monkeypatch.setattr(devices, "_has_sys_admin", lambda: False)
     check = devices.ncu()

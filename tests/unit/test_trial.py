@@ -1,0 +1,90 @@
+"""The trial image, and what is said of a launch that is not as asked; nothing is launched here."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_adapters import LAUNCH
+
+from tare import trial
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("RUNTIMES", raising=False)
+
+
+def test_the_trial_image_is_the_same_each_time_and_names_what_it_holds(tmp_path, monkeypatch):
+    first = trial.trial_image()
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "another"))
+    second = trial.trial_image()
+    assert first.archive != second.archive
+    assert first.archive.read_bytes() == second.archive.read_bytes()
+    assert (first.digest, first.image_id) == (second.digest, second.image_id)
+    assert first.archive.stat().st_size < 8_000_000
+
+
+GOOD = """## environment
+PATH=/usr/bin
+PWD=/w
+## nofile
+1024
+## workdir
+/w
+## interfaces
+Inter-|   Receive
+ face |bytes
+    lo:       0       0
+## status
+Uid:\t0\t0\t0\t0
+Gid:\t0\t0\t0\t0
+Cpus_allowed_list:\t1
+Seccomp:\t2
+## mounts
+30 20 0:5 / / ro - overlay overlay rw
+31 30 0:6 / /dev/shm rw - tmpfs shm rw,size=4096k
+## shm
+4096 1024
+## parent_mounts
+## stdin
+token
+## writes
+bind
+## end
+"""
+
+
+def judged(output):
+    launch = replace(LAUNCH, cpus=(1,), nofile=1024, workdir=Path("/w"), shm_bytes=4096 * 1024)
+    return trial.judge(launch, output, contained=True)
+
+
+def test_a_launch_as_asked_has_no_violation():
+    result = judged(GOOD)
+    assert result.violations == ()
+    assert result.facts["seccomp"] == "2"
+    assert result.facts["readonly_binds"] is True
+    assert result.facts["shm_mount"] == {"type": "tmpfs", "source": "shm", "options": "rw,rw,size=4096k"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "violation"),
+    [
+        ("1024\n## workdir", "65536\n## workdir", "open files are limited to 65536"),
+        ("/w\n## inter", "/\n## inter", "the working directory is /"),
+        ("    lo:", "  eth0:", "it has a network: eth0"),
+        ("list:\t1", "list:\t0-7", "the CPUs are 0-7"),
+        ("Uid:\t0", "Uid:\t65534", "the user is 65534"),
+        ("4096 1024", "4096 16", "/dev/shm has 65536 bytes"),
+        ("token", "", "standard input was not forwarded"),
+        ("bind\n", "bind\nroot\n", "the image can be written"),
+        ("bind\n", "", "a writable folder cannot be written"),
+        ("PWD=/w", "LD_LIBRARY_PATH=/x", "foreign variables are set: LD_LIBRARY_PATH"),
+        ("## end\n", "", "cut short"),
+    ],
+)
+def test_each_condition_that_does_not_hold_is_named(old, new, violation):
+    found = judged(GOOD.replace(old, new)).violations
+    assert any(violation in text for text in found), found
