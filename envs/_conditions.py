@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Mapping
+from typing import Any
 
 from tare.adapters import Bind, Launch
 from tare.errors import UnavailableError
+
+SECCOMP = {"seccomp": ("default", "unconfined")}  # the factor that Docker and Podman have in common
 
 
 def cpu_list(launch: Launch) -> str:
@@ -56,6 +60,26 @@ def mount_option(bind: Bind, *, target: str = "target", read_only: str = "readon
     """
     fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
     return ",".join(fields if bind.writable else [*fields, read_only])
+
+
+def seccomp_flags(launch: Launch) -> list[str]:
+    """Docker's and Podman's option that leaves their seccomp profile away, where the launch asks for it."""
+    return ["--security-opt", "seccomp=unconfined"] if launch.options.get("seccomp") == "unconfined" else []
+
+
+def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """See that a trial launch had the seccomp filter that its options asked for.
+
+    Raises:
+        UnavailableError: it had another one.
+    """
+    wanted = {"unconfined": "0", "default": "2"}.get(options.get("seccomp", ""))
+    if wanted not in (None, facts["seccomp"]):
+        raise UnavailableError(
+            f"seccomp={options['seccomp']} was asked for, but the trial launch had Seccomp {facts['seccomp']} in "
+            f"/proc/self/status, and not {wanted}"
+        )
+    return {}
 
 
 def user_name() -> str:

@@ -1,4 +1,8 @@
-"""Apptainer (formerly Singularity): a .sif image, built through spython from the one OCI archive."""
+"""Apptainer (formerly Singularity): a .sif image, built through spython from the one OCI archive.
+
+How the .sif is mounted is a factor, `sif`: `kernel` (the starter mounts it, which needs root or a set-uid
+installation), `fuse` (a FUSE server, in a user namespace), `unpacked` (a folder of the same files).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ from envs._conditions import image_of, mount_option, prefix
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import UnavailableError
 from tare.files import cache_dir, project_root
+from tare.manifest import allocated_bytes
 from tare.process import run
 from tare.registry import register
 from tare.runtimes import find_apptainer
@@ -29,6 +35,9 @@ COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 REMEDY = "python -m tare runtimes install"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
 HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
+# Levels of the factor, each with the mounts that show it.
+MODES = {"kernel": ("kernel squashfs",), "fuse": ("squashfuse_ll", "squashfuse"), "unpacked": ("unpacked",)}
+SIF = {"sif": tuple(MODES)}
 
 
 def root_lacks_capabilities(status: str, last_capability: int) -> bool:
@@ -60,6 +69,7 @@ class Apptainer(Environment):
 
     title = "Apptainer"
     description = "A single-file squashfs image (.sif), mounted for each launch; host user, no daemon."
+    factors = SIF
 
     def __init__(self, program: str | None = None, userns: bool | None = None) -> None:
         self._program = program
@@ -107,27 +117,68 @@ class Apptainer(Environment):
         Raises:
             UnavailableError: Apptainer is missing or fails; the reason is its own last line.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.sif"
+        target = folder / f"{_short(image)}.sif"
         partial = target.with_suffix(".building.sif")
         processors = str(len(os.sched_getaffinity(0)))
         squash = " ".join([*COMPRESSION, "-processors", processors])
-        options = [*(["--userns"] if self.userns else []), "--disable-cache", "--mksquashfs-args", squash]
-        started = time.monotonic()
-        run(
-            [sys.executable, "-m", "envs.apptainer", f"docker-archive:{image.archive}", str(partial), *options],
-            timeout_s=BUILD_S,
-            env=self._build_environment(folder),
-            cwd=project_root(),
-            check=True,
-        )
+        seconds = self._build(image, partial, ["--disable-cache", "--mksquashfs-args", squash])
         partial.replace(target)
         return Prepared(
             reference=str(target),
             bytes=target.stat().st_blocks * 512,
-            seconds={"build": time.monotonic() - started},
+            seconds={"build": seconds},
             details={"compression": " ".join(COMPRESSION), "origin": find_apptainer().origin},
         )
+
+    def form(self, options: Mapping[str, str]) -> str | None:
+        """A folder is a form of its own; the .sif is the same however it is mounted."""
+        return "unpacked" if options.get("sif") == "unpacked" else None
+
+    def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
+        """Build the folder that Apptainer calls a sandbox, from the archive that the .sif is built from.
+
+        Raises:
+            UnavailableError: Apptainer is missing or fails; the reason is its own last line.
+        """
+        target = folder / _short(image)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as temporary:
+            partial = Path(temporary) / "root"
+            seconds = self._build(image, partial, ["--disable-cache", "--sandbox"])
+            if target.exists():
+                target.rename(Path(temporary) / "old")
+            partial.rename(target)
+        return Prepared(
+            reference=str(target),
+            bytes=allocated_bytes(target),
+            seconds={"build": seconds},
+            details={"image_format": "folder", "origin": find_apptainer().origin},
+        )
+
+    def _build(self, image: OciImage, target: Path, options: list[str]) -> float:
+        """Build through spython, which has to be a process of its own; seconds that it took."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        options = [*(["--userns"] if self.userns else []), *options]
+        started = time.monotonic()
+        run(
+            [sys.executable, "-m", "envs.apptainer", f"docker-archive:{image.archive}", str(target), *options],
+            timeout_s=BUILD_S,
+            env=self._build_environment(target.parent),
+            cwd=project_root(),
+            check=True,
+        )
+        return time.monotonic() - started
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The mount is seen to be the one that was asked for."""
+        mode = mount_mode(seen["parent_mounts"])
+        level = options.get("sif")
+        if level is not None and mode not in MODES[level]:
+            raise UnavailableError(
+                f"sif={level} was asked for, but the trial launch had {mode or 'no mount that can be told'}"
+            )
+        return {"mount_mode": mode}
 
     def command(self, launch: Launch) -> list[str]:
         """`apptainer exec` behind the common prefix; the limits are inherited."""
@@ -139,13 +190,17 @@ class Apptainer(Environment):
         return [
             *prefix(launch),
             *(self.program, "--quiet", "exec"),
-            *(["--userns"] if self.userns else []),
+            *(["--userns"] if self._in_user_namespace(launch) else []),
             *("--cleanenv", "--no-home", "--no-mount", HIDDEN, "--scratch", "/tmp"),
             *binds,
             *("--pwd", str(launch.workdir)),
             *(["--nv"] if launch.gpus else []),
             *(image_of(launch), *launch.argv),
         ]
+
+    def _in_user_namespace(self, launch: Launch) -> bool:
+        """Only outside of a user namespace does the starter mount the .sif by the kernel."""
+        return {"kernel": False, "fuse": True}.get(launch.options.get("sif", ""), self.userns)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The FUSE server of a killed launch outlives it."""
@@ -174,6 +229,10 @@ class Apptainer(Environment):
         variables = self.environment_variables()
         temporary = {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
         return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
+
+
+def _short(image: OciImage) -> str:
+    return image.digest.removeprefix("sha256:")[:16]
 
 
 def build_with_spython(recipe: str, target: str, options: list[str]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from envs._conditions import image_of, prefix, user_name
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import UnavailableError
+from tare.manifest import allocated_bytes
 from tare.process import run
 from tare.registry import register
 from tare.trial import probe_by_trial
@@ -133,15 +134,3 @@ def make_entries(root: Path) -> None:
         path = root / name
         if not path.exists() and not path.is_symlink():
             path.touch()
-
-
-def allocated_bytes(root: Path) -> int:
-    """Disk space of a tree: allocated blocks, each file once however many names it has."""
-    seen, total = set(), 0
-    for folder, _, files in os.walk(root):
-        for path in (Path(folder), *(Path(folder, name) for name in files)):
-            status = path.lstat()
-            if (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
-                total += status.st_blocks * 512
-    return total

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from envs._conditions import cpu_list, image_of, mount_option
+from envs._conditions import SECCOMP, confirm_seccomp, cpu_list, image_of, mount_option, seccomp_flags
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.daemon import docker_endpoint, endpoint_variables
 from tare.errors import IntegrityError, TareError
@@ -27,6 +28,7 @@ class Docker(Environment):
 
     title = "Docker"
     description = "A container started by the Docker daemon, with its default seccomp profile."
+    factors = SECCOMP
 
     def probe(self) -> Probe:
         """Load and launch the trial image; starts a private daemon where none answers and we may."""
@@ -86,10 +88,17 @@ class Docker(Environment):
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
+            *seccomp_flags(launch),
             *binds,
             *(["--gpus", "all"] if launch.gpus else []),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The filter is seen to be off where it was to be off."""
+        return confirm_seccomp(options, facts)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The daemon keeps a container whose client was killed."""

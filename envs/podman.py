@@ -11,11 +11,13 @@ import resource
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from envs._conditions import cpu_list, image_of, mount_option
+from envs._conditions import SECCOMP, confirm_seccomp, cpu_list, image_of, mount_option, seccomp_flags
 from tare import machine
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import IntegrityError, UnavailableError
@@ -80,6 +82,7 @@ class Podman(Environment):
 
     title = "Podman"
     description = "A container without a daemon: each launch is a child of its own monitor process."
+    factors = SECCOMP
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -134,10 +137,17 @@ class Podman(Environment):
             *(["--userns=keep-id"] if self.setup.keep_id else []),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
+            *seccomp_flags(launch),
             *binds,
             *(["--device", "nvidia.com/gpu=all"] if launch.gpus else []),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The filter is seen to be off where it was to be off."""
+        return confirm_seccomp(options, facts)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The monitor keeps a container whose client was killed."""

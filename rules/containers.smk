@@ -48,3 +48,22 @@ rule derive_image:
     shell:
         "python -m tare derive-image --stack {wildcards.stack:q} --env {wildcards.env:q}"
         " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"
+
+
+rule derive_arm:
+    input:
+        adapter="envs/{env}.py",
+        recipe="containers/recipe.yaml",
+        image="results/images/{stack}/oci.json",
+        probe="results/probe/{env}.json",
+    output:
+        record="results/images/{stack}/arms/{arm}/{env}.json",
+    log:
+        "results/logs/images/{stack}/arms/{arm}/{env}.log",
+    wildcard_constraints:
+        arm=r"[a-z]+-[a-z]+",
+    message:
+        "make what {wildcards.env} needs for the arm {wildcards.arm} of {wildcards.stack}"
+    shell:
+        "python -m tare derive-arm --stack {wildcards.stack:q} --env {wildcards.env:q} --arm {wildcards.arm:q}"
+        " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,6 +78,7 @@ class Launch:
         uid, gid: user and group inside.
         isolate_network: no network while measuring.
         gpus: pass the NVIDIA devices through.
+        options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Launch:
     gid: int
     isolate_network: bool = True
     gpus: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +111,17 @@ class Probe:
 
 
 class Environment(ABC):
-    """One execution environment under study."""
+    """One execution environment under study.
+
+    `factors` are those that the adapter itself can vary, with their levels; `command` reads the level of a launch
+    from `Launch.options`, and where none is given it does as the headline does.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     description: ClassVar[str]
     contained: ClassVar[bool] = True
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @abstractmethod
     def probe(self) -> Probe:
@@ -136,6 +143,33 @@ class Environment(ABC):
         Raises:
             UnavailableError: the runtime can't do it here.
         """
+
+    def form(self, options: Mapping[str, str]) -> str | None:
+        """Name of the form of an image that launches at these levels take; None for that of `prepare`; pure."""
+        return None
+
+    def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
+        """As `prepare`, for a form that `form` names.
+
+        Raises:
+            UnavailableError: the runtime can't do it here.
+        """
+        raise NotImplementedError(f"{self.name} names the form {form} and does not make it")
+
+    def prepare_at(self, options: Mapping[str, str], image: OciImage, folder: Path) -> Prepared:
+        """The form of `image` that launches at these levels take, by `prepare` or `prepare_form`."""
+        form = self.form(options)
+        return self.prepare(image, folder) if form is None else self.prepare_form(form, image, folder)
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Further details of a trial launch at these levels; `facts` and `seen` are those of tare.trial.Trial.
+
+        Raises:
+            UnavailableError: the launch ran, but not at the level that was asked for.
+        """
+        return {}
 
     @abstractmethod
     def command(self, launch: Launch) -> list[str]:

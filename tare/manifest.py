@@ -59,3 +59,15 @@ def stat_digest(root: Path) -> str:
             fields = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             lines.append(f"{folder}/{name} {fields}")
     return sha256_text("\n".join(lines))
+
+
+def allocated_bytes(root: Path) -> int:
+    """Disk space of a tree: allocated blocks, each file once however many names it has."""
+    seen, total = set(), 0
+    for folder, _, files in os.walk(root):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            status = path.lstat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
+    return total

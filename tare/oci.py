@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -54,23 +54,48 @@ class HashingWriter:
 
 def write_tree_layer(tree: Tree, target: Path) -> Layer:
     """Write the layer that holds a tree where images have it; its content is that of the tree's manifest."""
-    inside = str(tree.inside).strip("/")
-    folders = {str(parent) for entry in tree.entries for parent in Path(inside, entry["path"]).parents} - {"."}
+    return write_layer(tree.path, tree.entries, target, inside=tree.inside, made_by=f"tree {tree.digest}")
+
+
+def write_layer(
+    root: Path,
+    entries: Sequence[Mapping[str, Any]],
+    target: Path,
+    *,
+    inside: Path = Path("/"),
+    removed: Sequence[str] = (),
+    made_by: str,
+) -> Layer:
+    """Write a layer of files and links, owned by root and of one time.
+
+    Args:
+        root: the folder that holds the files.
+        entries: as `tare.manifest.read_manifest` gives them; paths are relative to `root`.
+        target: the tar to write.
+        inside: where the files lie in the image.
+        removed: names of further, empty entries: whiteouts.
+        made_by: in words.
+    """
+    where = Path(str(inside).strip("/"))
+    names = [*(entry["path"] for entry in entries), *removed]
+    folders = {str(parent) for name in names for parent in (where / name).parents} - {"."}
     with atomic_path(target) as temporary, temporary.open("wb") as handle:
         sink = HashingWriter(handle)
         with _open_tar(sink) as archive:
             for folder in sorted(folders):
                 archive.addfile(tar_entry(folder, kind=tarfile.DIRTYPE, mode=0o755))
-            for entry in tree.entries:
-                name = f"{inside}/{entry['path']}"
+            for name in removed:
+                archive.addfile(tar_entry(str(where / name), mode=0o644))
+            for entry in entries:
+                name = str(where / entry["path"])
                 if "link" in entry:
                     link = tar_entry(name, kind=tarfile.SYMTYPE, mode=0o777)
                     link.linkname = entry["link"]
                     archive.addfile(link)
                     continue
-                with (tree.path / entry["path"]).open("rb") as source:
+                with (root / entry["path"]).open("rb") as source:
                     archive.addfile(tar_entry(name, mode=entry["mode"], size=entry["size"]), source)
-    return Layer(path=target, digest=sink.digest(), made_by=f"tree {tree.digest}")
+    return Layer(path=target, digest=sink.digest(), made_by=made_by)
 
 
 def _open_tar(sink: BinaryIO | HashingWriter) -> tarfile.TarFile:

@@ -16,7 +16,7 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,20 +28,8 @@ from tare.process import run
 
 PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep")
 FOLDERS = (
-    "dev",
-    "etc",
-    "home",
-    "mnt",
-    "proc",
-    "root",
-    "run",
-    "sys",
-    "tmp",
-    "usr/bin",
-    "usr/lib",
-    "usr/lib64",
-    "var/tmp",
-)
+    "dev", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/lib", "usr/lib64", "var/tmp",
+)  # fmt: skip
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
 FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
@@ -52,6 +40,7 @@ FILES = {
     "etc/localtime": "",
 }
 TIMEOUT_S = 20.0
+NO_OPTIONS: Mapping[str, str] = {}
 # Interfaces that exist in every new network namespace, without an address or a way out.
 INERT = {"lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 OWN_VARIABLES = {"PATH", "PWD", "TRIAL_WRITABLE", "TRIAL_READONLY", "TRIAL_ROOT"}
@@ -324,7 +313,13 @@ def judge(launch: Launch, output: str, *, contained: bool) -> Trial:
     return Trial(violations=violations, facts=facts, seen=seen)
 
 
-def try_launch(adapter: Environment, reference: str | None, *, isolated: bool = True) -> Trial:
+def try_launch(
+    adapter: Environment,
+    reference: str | None,
+    *,
+    isolated: bool = True,
+    options: Mapping[str, str] = NO_OPTIONS,
+) -> Trial:
     """Launch the trial image for real and judge what it saw.
 
     Raises:
@@ -332,6 +327,7 @@ def try_launch(adapter: Environment, reference: str | None, *, isolated: bool = 
     """
     with tempfile.TemporaryDirectory(prefix="tare-trial-", dir=cache_dir()) as scratch:
         launch = trial_launch(reference, Path(scratch), contained=adapter.contained, isolated=isolated)
+        launch = replace(launch, options=options)
         variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(Path.home())}
         variables |= adapter.environment_variables()
         ended = run(adapter.command(launch), timeout_s=TIMEOUT_S, env=variables, stdin=b"token\n")
@@ -344,13 +340,13 @@ def try_launch(adapter: Environment, reference: str | None, *, isolated: bool = 
         return replace(trial, facts={**trial.facts, "trial_s": round(ended.wall_s, 3)})
 
 
-def _try_both(adapter: Environment, reference: str | None) -> Trial:
+def _try_both(adapter: Environment, reference: str | None, options: Mapping[str, str]) -> Trial:
     """Without a network, as measured launches want it; with one only where that cannot be had."""
     try:
-        return try_launch(adapter, reference)
+        return try_launch(adapter, reference, options=options)
     except UnavailableError as error:
         try:
-            return try_launch(adapter, reference, isolated=False)
+            return try_launch(adapter, reference, isolated=False, options=options)
         except UnavailableError:
             raise error from None
 
@@ -360,6 +356,7 @@ def probe_by_trial(
     version: str | None,
     *,
     remedy: str | None = None,
+    options: Mapping[str, str] = NO_OPTIONS,
     examine: Callable[[Trial], dict[str, Any]] = lambda trial: {},
 ) -> Probe:
     """Prepare the trial image, launch it, and say whether every condition held; never raises.
@@ -368,17 +365,19 @@ def probe_by_trial(
         adapter: the environment.
         version: of its runtime.
         remedy: the command that mends a failure which brings none of its own.
+        options: levels of the adapter's factors.
         examine: further details from what the trial saw; raises UnavailableError where it rules the runtime out.
     """
     details: dict[str, Any] = {}
     try:
         reference = None
         if adapter.contained:
-            folder = cache_dir("trial", "prepared", adapter.name)
+            form = adapter.form(options)
+            folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
             with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
-                prepared = adapter.prepare(trial_image(), folder)
+                prepared = adapter.prepare_at(options, trial_image(), folder)
             reference, details = prepared.reference, dict(prepared.details)
-        trial = _try_both(adapter, reference)
+        trial = _try_both(adapter, reference, options)
         details |= trial.facts
         if trial.violations:
             raise UnavailableError(f"a trial launch ran, but not as asked: {'; '.join(trial.violations)}")

@@ -1,4 +1,4 @@
-"""Trees, images and their forms: build-tree, build-image, derive-image."""
+"""Trees, images and their forms: build-tree, build-image, derive-image, derive-arm."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def add(subparsers: Any) -> None:
     form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
     form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
     form.set_defaults(run=run_derive_image)
+    arm = subparsers.add_parser("derive-arm", help="as derive-image, for one arm: one factor at another level")
+    _common(arm)
+    arm.add_argument("--env", required=True, help="environment, a module of envs/")
+    arm.add_argument("--arm", required=True, help="factor=level: stack=native, or one that the environment varies")
+    arm.add_argument("--image", type=Path, help="record of build-image; default: made, or taken from the cache")
+    arm.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
+    arm.set_defaults(run=run_derive_arm)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +80,25 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
         record = without(source, arguments.env, probe["reason"])
     if record["status"] != "ok":
         say(f"{arguments.env} has no image of {arguments.stack}: {record['reason']}")
+    link_into(arguments.out.parent, record)
+    write_json(arguments.out, record)
+    return 0
+
+
+def run_derive_arm(arguments: argparse.Namespace) -> int:
+    """Derive an arm's form for one environment and write its record; one that can't be had is no failure."""
+    from tare.arm_images import derive_arm, parse
+    from tare.files import read_json, write_json
+    from tare.images import build, link_into
+    from tare.progress import say
+    from tare.registry import environment
+
+    parse(arguments.arm, environment(arguments.env))  # a mistake is said before anything is built
+    source = read_json(arguments.image) if arguments.image else build(arguments.stack, arguments.variant)
+    probe = read_json(arguments.probe) if arguments.probe else {"available": True}
+    record = derive_arm(source, arguments.env, arguments.arm, probe)
+    if record["status"] != "ok":
+        say(f"{arguments.env} has no image of {arguments.stack} for {arguments.arm}: {record['reason']}")
     link_into(arguments.out.parent, record)
     write_json(arguments.out, record)
     return 0

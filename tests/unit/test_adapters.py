@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envs._conditions import csv_field
-from envs.apptainer import Apptainer, mount_mode, root_lacks_capabilities
+from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
 from envs.charliecloud import MAKE_MOUNT_POINTS, Charliecloud, remove_whited_out
 from envs.docker import Docker
 from envs.host import Host
@@ -96,6 +96,66 @@ def test_apptainer_with_devices_as_an_ordinary_user():
     assert argv[argv.index("--nv") + 1] == "/cache/image"
 
 
+@pytest.mark.parametrize(
+    ("level", "needs_userns", "asks"),
+    [("kernel", True, False), ("fuse", False, True), ("unpacked", True, True), ("unpacked", False, False)],
+)
+def test_apptainer_mounts_by_the_kernel_only_outside_of_a_user_namespace(level, needs_userns, asks):
+    adapter = Apptainer(program="/usr/bin/apptainer", userns=needs_userns)
+    launch = replace(LAUNCH, options={"sif": level})
+    plain = adapter.command(replace(LAUNCH))
+    without = [part for part in plain if part != "--userns"]
+    at = without.index("exec") + 1
+    assert adapter.command(launch) == [*without[:at], *(["--userns"] if asks else []), *without[at:]]
+
+
+def test_apptainer_builds_a_folder_for_one_level_alone():
+    forms = {level: Apptainer().form({"sif": level}) for level in Apptainer.factors["sif"]}
+    assert forms == {"kernel": None, "fuse": None, "unpacked": "unpacked"}
+    assert Apptainer().form({}) is None
+
+
+MOUNT = "91 88 0:40 / /mnt/session/rootfs ro - {} source ro\n"
+
+
+@pytest.mark.parametrize(
+    ("level", "kind", "seen"),
+    [
+        ("kernel", "fuse.squashfuse_ll", "squashfuse_ll"),
+        ("fuse", "squashfs", "kernel squashfs"),
+        ("unpacked", "fuse.squashfuse", "squashfuse"),
+        ("fuse", "ext4", "unpacked"),
+    ],
+)
+def test_apptainer_refuses_a_mount_that_was_not_asked_for(level, kind, seen):
+    mounts = {"parent_mounts": MOUNT.format(kind)}
+    with pytest.raises(UnavailableError, match=f"sif={level} was asked for, but the trial launch had {seen}"):
+        Apptainer().confirm({"sif": level}, {}, mounts)
+    (fitting,) = (name for name, modes in MODES.items() if seen in modes)
+    assert Apptainer().confirm({"sif": fitting}, {}, mounts) == {"mount_mode": seen}
+    assert Apptainer().confirm({}, {}, mounts) == {"mount_mode": seen}
+
+
+def test_apptainer_that_shows_no_mount_is_at_no_level():
+    for level in MODES:
+        with pytest.raises(UnavailableError, match="no mount that can be told"):
+            Apptainer().confirm({"sif": level}, {}, {"parent_mounts": ""})
+
+
+@pytest.mark.parametrize("adapter", [Docker(), Podman(SETUP)], ids=["docker", "podman"])
+def test_seccomp_is_one_option_more(adapter):
+    plain = adapter.command(LAUNCH)
+    assert adapter.command(replace(LAUNCH, options={"seccomp": "default"})) == plain
+    at = plain.index("/tmp:rw,exec,mode=1777") + 1
+    unconfined = adapter.command(replace(LAUNCH, options={"seccomp": "unconfined"}))
+    assert unconfined == [*plain[:at], "--security-opt", "seccomp=unconfined", *plain[at:]]
+    assert adapter.confirm({"seccomp": "unconfined"}, {"seccomp": "0"}, {}) == {}
+    with pytest.raises(UnavailableError, match=r"seccomp=unconfined was asked for, but .* had Seccomp 2"):
+        adapter.confirm({"seccomp": "unconfined"}, {"seccomp": "2"}, {})
+    with pytest.raises(UnavailableError, match=r"seccomp=default was asked for, but .* had Seccomp 0"):
+        adapter.confirm({"seccomp": "default"}, {"seccomp": "0"}, {})
+
+
 def test_charliecloud():
     assert Charliecloud().command(LAUNCH) == [
         *PREFIX,
@@ -134,12 +194,14 @@ def test_every_adapter_describes_itself_and_wants_an_image_if_it_contains(name):
             adapter.command(replace(LAUNCH, reference=None))
 
 
-def test_every_adapter_ends_with_the_program(monkeypatch):
+def test_every_adapter_ends_with_the_program_at_every_level(monkeypatch):
     monkeypatch.setattr("envs.podman.setup_here", lambda: SETUP)
     for name, kind in environments().items():
-        argv = kind().command(LAUNCH)
-        tail = argv[-len(LAUNCH.argv) + 1 :]
-        assert tuple(tail) == LAUNCH.argv[1:], name
+        factors = kind.factors.items()
+        for options in ({}, *({factor: level} for factor, levels in factors for level in levels)):
+            argv = kind().command(replace(LAUNCH, options=options))
+            tail = argv[-len(LAUNCH.argv) + 1 :]
+            assert tuple(tail) == LAUNCH.argv[1:], (name, options)
 
 
 def test_mount_fields_are_quoted_only_where_needed():

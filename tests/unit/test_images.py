@@ -2,12 +2,13 @@
 
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tare import images
-from tare.adapters import Prepared
+from tare.adapters import Environment, Prepared
 from tare.base import Base
 from tare.cli import main
 from tare.errors import IntegrityError, UnavailableError, UserError
@@ -19,11 +20,12 @@ from tare.wheels import Fetched, Wheel
 STACK = "torch-2.13"
 
 
-class Runtime:
-    """An adapter that unpacks nothing: its form is a copy of the archive's length."""
+class Runtime(Environment):
+    """An adapter that unpacks nothing: its form is a copy of the archive's length. It can be `loose`, too."""
 
     name = "docker"
     contained = True
+    factors = {"fit": ("tight", "loose")}  # noqa: RUF012
 
     def __init__(self):
         self.calls = 0
@@ -38,6 +40,19 @@ class Runtime:
         form = folder / f"{image.digest[7:19]}.form"
         form.write_text(f"{image.archive.stat().st_size} {image.tree}")
         return Prepared(reference=str(form), bytes=form.stat().st_size, seconds={"convert": 1.5})
+
+    def form(self, options):
+        return "loose" if options.get("fit") == "loose" else None
+
+    def prepare_form(self, form, image, folder):
+        prepared = self.prepare(image, folder)
+        return replace(prepared, details={"form": form})
+
+    def probe(self):
+        raise AssertionError("a record of a probe is taken")
+
+    def command(self, launch):
+        raise AssertionError("nothing is launched")
 
     def is_intact(self, prepared):
         return not self.lost and Path(prepared.reference).exists()
@@ -150,6 +165,34 @@ def test_form_is_kept_until_its_file_changes(world):
     Path(record["reference"]).write_text("tampered with")
     assert images.derive(image, "docker")["cached"] is False
     assert world.runtime.calls == 2
+
+
+def test_form_of_a_level_is_kept_beside_the_other(world):
+    image = images.build(STACK, "cpu")
+    plain = images.derive(image, "docker")
+    assert plain["options"] == {} and plain["install"] == "tree"
+    tight = images.derive(image, "docker", {"fit": "tight"})
+    assert tight == plain | {"options": {"fit": "tight"}, "cached": True}
+    loose = images.derive(image, "docker", {"fit": "loose"})
+    assert loose["options"] == {"fit": "loose"} and loose["details"] == {"form": "loose"}
+    assert loose["reference"] != plain["reference"] and loose["digest"] == plain["digest"]
+    assert world.runtime.calls == 2
+    Path(loose["reference"]).unlink()
+    again = images.ensure(loose)
+    assert again == loose and Path(again["reference"]).exists() and world.runtime.calls == 3
+
+
+def test_record_of_an_earlier_version_is_derived_again(world):
+    record = images.derive(images.build(STACK, "cpu"), "docker")
+    old = {key: value for key, value in record.items() if key not in ("options", "install")}
+    world.runtime.lost = True
+    assert images.ensure(old)["digest"] == record["digest"]
+
+
+def test_what_a_probe_said_of_the_network_outlives_a_lost_form(world):
+    record = images.derive(images.build(STACK, "cpu"), "docker") | {"isolates_network": False}
+    world.runtime.lost = True
+    assert images.ensure(record)["isolates_network"] is False
 
 
 def test_host_gets_the_tree_itself(world):

@@ -7,6 +7,7 @@ import pytest
 from test_adapters import LAUNCH
 
 from tare import trial
+from tare.adapters import Prepared
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +89,29 @@ def test_a_launch_as_asked_has_no_violation():
 def test_each_condition_that_does_not_hold_is_named(old, new, violation):
     found = judged(GOOD.replace(old, new)).violations
     assert any(violation in text for text in found), found
+
+
+def test_options_reach_each_trial_launch_and_its_form():
+    seen, forms = [], []
+
+    class Picky:
+        name, contained = "picky", True
+
+        def form(self, options):
+            return options["fit"]
+
+        def prepare_at(self, options, image, folder):
+            forms.append((options, folder.name))
+            return Prepared(reference="x", bytes=None)
+
+        def command(self, launch):
+            seen.append((launch.options, launch.isolate_network))
+            return ["sh", "-c", "echo error: too tight >&2; exit 1"]
+
+        def environment_variables(self):
+            return {}
+
+    probe = trial.probe_by_trial(Picky(), None, options={"fit": "loose"})
+    assert not probe.available and "too tight" in probe.reason
+    assert seen == [({"fit": "loose"}, True), ({"fit": "loose"}, False)]
+    assert forms == [({"fit": "loose"}, "loose")]
