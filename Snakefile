@@ -14,8 +14,9 @@ pathvars:
 
 wildcard_constraints:
     batch=r"\d+",
-    campaign=r"[a-z0-9_+-]+",
+    arm=r"(?:\.[a-z]+-[a-z]+)?",
     dataset=r"[a-z][a-z0-9_]*",
+    environments=r"[a-z0-9_+-]+",
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*",
     notebook=r"[a-z_]+",
     stack=r"[a-z][a-z0-9.-]*",

@@ -23,7 +23,6 @@ STACK = config["stack"]
 ENVIRONMENTS = config["environments"]
 WORKLOADS = list(config["workloads"])
 RESULTS = study_module.results_folder(STUDY)
-JOINT = study_module.campaign_name(ENVIRONMENTS)
 
 # What runs inside a launch, and what starts it: an edit here, and nowhere else, makes a measurement old.
 INSIDE = [
@@ -35,7 +34,23 @@ INSIDE = [
     "tare/process.py",
     "envs/_conditions.py",
 ]
-INSIDE_TRAIN = [*INSIDE, "tare/inside/train.py", "tare/rounds.py", "tare/campaign.py"]
+CAMPAIGN = [
+    *INSIDE,
+    "tare/arms.py",
+    "tare/campaign.py",
+    "tare/inside/train.py",
+    "tare/intervals.py",
+    "tare/planning.py",
+    "tare/rounds.py",
+]
+INSIDE_ROUNDS = [*CAMPAIGN, "tare/launch_rows.py"]
+INSIDE_TURNS = [
+    *CAMPAIGN,
+    "tare/blocks.py",
+    "tare/conversation.py",
+    "tare/inside/turns.py",
+    "tare/turns.py",
+]
 INSIDE_PROFILE = [
     *INSIDE,
     "tare/rounds.py",
@@ -62,20 +77,55 @@ def dataset_record(wildcards):
 
 def campaign_environments(wildcards):
     """Environments of a campaign from its name, host first."""
-    names = wildcards.campaign.split("+")
+    names = wildcards.environments.split("+")
     return ["host", *(name for name in names if name != "host")]
 
 
+def campaign_arm(wildcards):
+    """The option that names a campaign's arm; empty for the headline's."""
+    from tare.arms import parse
+
+    return f"--arm {parse(wildcards.arm[1:]).name}" if wildcards.arm else ""
+
+
 def campaign_images(wildcards):
-    """Image records of a campaign's environments."""
-    return [
-        f"results/images/{STACK}/{env}.json" for env in campaign_environments(wildcards)
-    ]
+    """Image records of a campaign's environments, and of the headline beside those of an arm."""
+    from tare import arms
+
+    folder = Path("results/images") / STACK
+    arm = arms.parse(wildcards.arm[1:]) if wildcards.arm else None
+    names = campaign_environments(wildcards)
+    return sorted(
+        {
+            str(arms.image_record(folder, env, kind))
+            for env in names
+            for kind in (None, arm)
+        }
+    )
 
 
 def campaign_adapters(wildcards):
     """Adapter modules of a campaign's environments."""
     return [f"envs/{env}.py" for env in campaign_environments(wildcards)]
+
+
+def headline(kind, environments):
+    """Sealed campaigns of one kind, one per workload."""
+    return collect(
+        "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
+        study=STUDY,
+        workload=WORKLOADS,
+        campaign=study_module.campaign_name(kind, environments),
+    )
+
+
+def all_campaigns():
+    """Sealed campaigns of the whole study: rounds, turns, arms."""
+    return [
+        f"results/campaigns/{STUDY}/{workload}/{name}/sealed.json"
+        for workload in WORKLOADS
+        for name in study_module.campaign_names(config, workload)
+    ]
 
 
 def programs_seen(wildcards):

@@ -49,32 +49,59 @@ rule measure_ceilings:
 
 rule run_rounds:
     input:
-        code=INSIDE_TRAIN,
+        code=INSIDE_ROUNDS,
         workload="workloads/{workload}.py",
         adapters=campaign_adapters,
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/{campaign}/sealed.json",
+        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}/sealed.json",
     log:
-        "results/logs/{study}/rounds/{workload}/{campaign}.log",
+        "results/logs/{study}/rounds/{workload}/{environments}{arm}.log",
     retries: 0
     threads: workflow.cores
     params:
         study=study_json("rounds"),
         environments=campaign_environments,
+        arm=campaign_arm,
         images=f"results/images/{STACK}",
     message:
-        "{wildcards.workload}: whole runs in random order, {wildcards.campaign}"
+        "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}"
     shell:
-        "python -m tare rounds --study {params.study:q} --workload {wildcards.workload:q}"
+        "python -m tare rounds --study {params.study:q} --workload {wildcards.workload:q} {params.arm}"
+        " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
+        " --out {output.sealed:q} 2> {log:q}"
+
+
+rule run_turns:
+    input:
+        code=INSIDE_TURNS,
+        workload="workloads/{workload}.py",
+        adapters=campaign_adapters,
+        images=campaign_images,
+        data=dataset_record,
+    output:
+        sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}/sealed.json",
+    log:
+        "results/logs/{study}/turns/{workload}/{environments}{arm}.log",
+    retries: 0
+    threads: workflow.cores
+    params:
+        study=study_json("turns"),
+        environments=campaign_environments,
+        arm=campaign_arm,
+        images=f"results/images/{STACK}",
+    message:
+        "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}"
+    shell:
+        "python -m tare turns --study {params.study:q} --workload {wildcards.workload:q} {params.arm}"
         " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
         " --out {output.sealed:q} 2> {log:q}"
 
 
 rule run_sweep:
     input:
-        code=INSIDE_TRAIN,
+        code=INSIDE_ROUNDS,
         workload="workloads/{workload}.py",
         adapter="envs/host.py",
         image=f"results/images/{STACK}/host.json",
@@ -117,6 +144,3 @@ rule run_profile:
         "python -m tare profile --study {params.study:q} --workload {wildcards.workload:q}"
         " --env {wildcards.env:q} --images {params.images:q} --data {input.data:q}"
         " --out {output.record:q} 2> {log:q}"
-
-
-ruleorder: run_sweep > run_rounds

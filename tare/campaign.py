@@ -2,65 +2,163 @@
 
 The journal is a file that Snakemake does not know, so that an interruption loses no finished unit: the next run
 with the same plan carries on. A sealed campaign is never extended; a later run moves it aside and opens a new one.
+
+Rows of the journal: units, in order; the decision on their number, once the pilot is whole; at most one end before
+its time, with its reason; the seal.
 """
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tare.errors import IntegrityError
+from tare import machine
+from tare.errors import IntegrityError, UnavailableError
 from tare.files import Journal, canonical_json, read_json, sha256_file, sha256_text, write_json
+from tare.intervals import log_ratios_of
+from tare.planning import decide
 from tare.progress import Counter, say
+from tare.registry import BASELINE, CONTROL, HOST
 
-SCHEMA = 1
+SCHEMA = 2
 PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
-SEAL_KEY = "seal"
+SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
 
+Row = dict[str, Any]
 
-def machine_identity() -> dict[str, Any]:
-    """What must stay equal while a campaign runs."""
-    import os
 
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """What is to be run.
+
+    Attributes:
+        folder: results/campaigns/<study>/<workload>/<name>.
+        plan: the design. `discarded` units come first and do not count; `sampling` says how many count: `units`, or
+            a `pilot` with a wanted `half_width` under a time budget. Equal plans are resumed.
+        run_unit: does unit number k; gets the units before it.
+        values: what a unit measured, by name of the launch: what the second stage is decided on.
+        what: name for the progress lines.
+    """
+
+    folder: Path
+    plan: Mapping[str, Any]
+    run_unit: Callable[[int, Sequence[Row]], Row]
+    values: Callable[[Row], Mapping[str, float]] = field(default=lambda unit: {})
+    what: str = "campaign"
+
+
+def run_campaign(campaign: Campaign) -> Row:
+    """Run what is left of a plan and seal it; returns the sealed summary."""
+    plan = {"schema": SCHEMA, **campaign.plan, "machine": machine.identity()}
+    journal = open_journal(campaign.folder, plan)
+    rows = journal.read()
+    done = units_of(rows)
+    decision = next((row[DECISION_KEY] for row in rows if DECISION_KEY in row), None)
+    ended: str | None = None
+    if done:
+        say(f"{campaign.what}: {len(done)} units are in the journal; carrying on")
+    counter = Counter(campaign.what, plan["discarded"] + wanted_units(plan, decision), finished(done))
+    while True:
+        if decision is None and pilot_is_whole(plan, done):  # also where a crash has lost it
+            decision = _decide(campaign, plan, done)
+            journal.append({DECISION_KEY: decision})
+            counter.total = plan["discarded"] + decision["units"]
+        if finished(done) >= plan["discarded"] + wanted_units(plan, decision):
+            break
+        ended = machine_change(plan["machine"])
+        if ended:
+            journal.append({ENDED_KEY: ended})
+            say(f"{campaign.what}: the campaign ends here: {ended}")
+            break
+        unit = _run_unit(campaign, plan, len(done), done)
+        journal.append(unit)
+        done.append(unit)
+        _progress(counter, plan, unit, decision)
+    return seal(campaign.folder, journal, plan, done, decision, ended)
+
+
+def _run_unit(campaign: Campaign, plan: Mapping[str, Any], number: int, done: Sequence[Row]) -> Row:
+    started = time.monotonic()
+    found = campaign.run_unit(number, done)
     return {
-        "kernel": platform.release(),
-        "cpus": sorted(os.sched_getaffinity(0)),
-        "machine": platform.machine(),
+        "unit": number,
+        "discarded": finished(done) < plan["discarded"],
+        "voided": None,
+        **found,
+        "cost_s": round(time.monotonic() - started, 3),
     }
 
 
-def run_campaign(
-    folder: Path,
-    plan: Mapping[str, Any],
-    run_unit: Callable[[int, Mapping[str, str]], dict[str, Any]],
-    *,
-    what: str,
-) -> dict[str, Any]:
-    """Run what is left of a plan and seal it; returns the sealed summary.
+def units_of(rows: Sequence[Row]) -> list[Row]:
+    """The units among the rows of a journal."""
+    return [row for row in rows if "unit" in row]
 
-    Args:
-        folder: results/campaigns/<study>/<workload>/<name>.
-        plan: the design; `units` and `discarded` say how many units there are. Equal plans are resumed.
-        run_unit: does unit number k; gets the environments given up on, each with its reason.
-        what: name for the progress lines.
-    """
-    plan = {"schema": SCHEMA, **plan, "machine": machine_identity()}
-    journal = open_journal(folder, plan)
-    done = journal.read()
-    total = plan["discarded"] + plan["units"]
-    if done:
-        say(f"{what}: {len(done)} of {total} units are in the journal; carrying on")
-    counter = Counter(what, total, len(done))
-    for number in range(len(done), total):
-        unit = {"unit": number, "discarded": number < plan["discarded"], **run_unit(number, given_up(done))}
-        journal.append(unit)
-        done.append(unit)
-        counter.advance(failures_note(unit))
-    return seal(folder, journal, plan, done)
+
+def counted(units: Sequence[Row]) -> list[Row]:
+    """Units that count: neither discarded nor void."""
+    return [unit for unit in units if not unit["discarded"] and unit["voided"] is None]
+
+
+def finished(units: Sequence[Row]) -> int:
+    """Units that need not be repeated, discarded ones among them."""
+    return sum(unit["voided"] is None for unit in units)
+
+
+def wanted_units(plan: Mapping[str, Any], decision: Mapping[str, Any] | None) -> int:
+    """How many units have to count, as far as is known."""
+    sampling = plan["sampling"]
+    if "units" in sampling:
+        return sampling["units"]
+    return decision["units"] if decision else sampling["pilot"]
+
+
+def pilot_is_whole(plan: Mapping[str, Any], done: Sequence[Row]) -> bool:
+    """Whether the second stage is due."""
+    return "pilot" in plan["sampling"] and len(counted(done)) >= plan["sampling"]["pilot"]
+
+
+def family_alpha(plan: Mapping[str, Any]) -> float:
+    """Bonferroni's level of one interval: the environments of a workload and metric hold together."""
+    return (1 - plan["sampling"]["confidence"]) / max(1, len(compared(plan)))
+
+
+def compared(plan: Mapping[str, Any]) -> list[str]:
+    """The environments that are compared with the host."""
+    return [name for name in plan["environments"] if name not in (HOST, CONTROL) and not name.endswith(BASELINE)]
+
+
+def _decide(campaign: Campaign, plan: Mapping[str, Any], done: Sequence[Row]) -> Row:
+    pilot = counted(done)
+    ratios = log_ratios_of([campaign.values(unit) for unit in pilot], plan["environments"])
+    costs = [unit["cost_s"] for unit in pilot]
+    return decide(
+        ratios,
+        plan["sampling"],
+        alpha=family_alpha(plan),
+        spent_s=sum(unit["cost_s"] for unit in done),
+        unit_s=sum(costs) / len(costs),
+    )
+
+
+def _progress(counter: Counter, plan: Mapping[str, Any], unit: Row, decision: Row | None) -> None:
+    note = failures_note(unit)
+    if unit["voided"]:
+        say(f"{counter.what}: a unit is void and is repeated: {unit['voided']}")
+        return
+    if decision is None and "pilot" in plan["sampling"]:
+        note = f"(pilot; the number of units follows) {note}".strip()
+    counter.advance(note)
+
+
+def machine_change(before: Mapping[str, Any]) -> str | None:
+    """What of the machine is not as it was when the campaign was planned, or None."""
+    now = machine.identity()
+    changed = [f"{key} was {before[key]!r}, is {now[key]!r}" for key in before if now.get(key) != before[key]]
+    return f"the machine changed: {'; '.join(changed)}" if changed else None
 
 
 def open_journal(folder: Path, plan: Mapping[str, Any]) -> Journal:
@@ -69,14 +167,20 @@ def open_journal(folder: Path, plan: Mapping[str, Any]) -> Journal:
     plan_path = folder / PLAN
     if plan_path.exists():
         old = read_json(plan_path)
-        finished = any(SEAL_KEY in row for row in journal.read())
-        if finished or canonical_json(old) != canonical_json(plan):
-            why = "is sealed" if finished else "has another plan"
+        done = any(SEAL_KEY in row or ENDED_KEY in row for row in journal.read())
+        if done or canonical_json(old) != canonical_json(plan):
+            why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
             say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder)}")
             journal = Journal(folder / UNITS)
     if not plan_path.exists():
         write_json(plan_path, plan)
     return journal
+
+
+def plan_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Names of the parts in which two plans differ."""
+    keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    return ", ".join(keys)
 
 
 def set_aside(folder: Path) -> str:
@@ -92,12 +196,12 @@ def set_aside(folder: Path) -> str:
     return target.name
 
 
-def given_up(units: list[dict[str, Any]]) -> dict[str, str]:
+def given_up(units: Sequence[Row]) -> dict[str, str]:
     """Environments whose last GIVE_UP_AFTER launches all failed, with the last reason."""
     reasons: dict[str, list[str | None]] = {}
     for unit in units:
         for env, launch in unit["launches"].items():
-            if launch["status"] != "skipped":
+            if launch["status"] not in ("skipped", "stopped"):
                 reasons.setdefault(env, []).append(None if launch["status"] == "ok" else launch["reason"])
     return {
         env: f"given up after {GIVE_UP_AFTER} failures in a row: {last[-1]}"
@@ -106,27 +210,49 @@ def given_up(units: list[dict[str, Any]]) -> dict[str, str]:
     }
 
 
+def skipped(reason: str) -> Row:
+    """Record of a launch that was not tried."""
+    return {"status": "skipped", "reason": reason, "inside": None, "deviations": []}
+
+
 def failures_note(unit: Mapping[str, Any]) -> str:
     """Names of the environments that failed in a unit, for the progress line."""
     failed = [env for env, row in unit["launches"].items() if row["status"] in ("failed", "timeout")]
     return f"failed: {', '.join(failed)}" if failed else ""
 
 
-def seal(folder: Path, journal: Journal, plan: Mapping[str, Any], units: list[dict[str, Any]]) -> dict[str, Any]:
-    """Close the journal and write the summary with the hashes of plan and units."""
+def seal(
+    folder: Path,
+    journal: Journal,
+    plan: Mapping[str, Any],
+    units: Sequence[Row],
+    decision: Mapping[str, Any] | None,
+    ended: str | None,
+) -> Row:
+    """Close the journal and write the summary with the hashes of plan and units.
+
+    Raises:
+        UnavailableError: the campaign ended before any unit counted.
+    """
+    if ended and not counted(units):
+        raise UnavailableError(f"no unit of the campaign in {folder} counts: {ended}; run it again")
     if not any(SEAL_KEY in row for row in journal.read()):
-        journal.append({SEAL_KEY: sha256_text(canonical_json(units))})
+        journal.append({SEAL_KEY: sha256_text(canonical_json(list(units)))})
     failures: dict[str, str] = {}
     for unit in units:
         for env, row in unit["launches"].items():
-            if row["status"] not in ("ok", "skipped"):
+            if row["status"] in ("failed", "timeout"):
                 failures[env] = row["reason"]
     summary = {
         "schema": SCHEMA,
-        "status": "sealed",
+        "status": "ended" if ended else "sealed",
+        "reason": ended,
         "plan_sha256": sha256_file(folder / PLAN),
         "units_sha256": sha256_file(folder / UNITS),
-        "units": sum(not unit["discarded"] for unit in units),
+        "units": len(counted(units)),
+        "voided": sum(unit["voided"] is not None for unit in units),
+        "machine_s": round(sum(unit["cost_s"] for unit in units), 3),
+        "decision": decision,
         "failures": failures,
         "sealed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -134,8 +260,8 @@ def seal(folder: Path, journal: Journal, plan: Mapping[str, Any], units: list[di
     return summary
 
 
-def read_sealed(sealed: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Plan and units of a sealed campaign.
+def read_sealed(sealed: Path) -> tuple[Row, list[Row]]:
+    """Plan and units of a sealed campaign; the plan has its `decision`, where one was taken, and `ended`.
 
     Raises:
         IntegrityError: plan or journal are not those that were sealed, or of another schema.
@@ -151,5 +277,5 @@ def read_sealed(sealed: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         if found != summary[key]:
             raise IntegrityError(f"{folder / name} is not what was sealed: sha256 {found}, sealed {summary[key]}")
     plan = read_json(folder / PLAN)
-    units = [row for row in Journal(folder / UNITS).read() if SEAL_KEY not in row]
-    return plan, units
+    units = units_of(Journal(folder / UNITS).read())
+    return {**plan, "decision": summary["decision"], "ended": summary["reason"]}, units

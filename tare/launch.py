@@ -6,14 +6,16 @@ is equal to the byte wherever it runs; its size is set by a pad, which units ran
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's wo
 class Site:
     """Where launches of one environment find what they need, taken from its image record and the data record.
 
-    `isolates_network` is what its trial launch showed: some machines let nobody make an empty network.
+    `isolates_network` is what its trial launch showed: some machines let nobody make an empty network. `options`
+    are levels of factors that the adapter itself varies.
     """
 
     environment: Environment
@@ -44,6 +47,7 @@ class Site:
     reference: str | None
     data: Path | None
     isolates_network: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def program_environment(conditions: Mapping[str, Any], folder: Path, pad_bytes: int) -> dict[str, str]:
@@ -125,7 +129,7 @@ def stage_code() -> tuple[Path, str]:
 
 def code_sha256(workload: str) -> str:
     """Hash of what a whole run of one workload executes inside: the harness's part and the workload's file."""
-    names = [f"tare/inside/{name}.py" for name in ("facts", "frameworks", "main", "marks", "train")]
+    names = [f"tare/inside/{name}.py" for name in ("facts", "frameworks", "main", "marks", "train", "turns")]
     return _hash_of(project_root(), [*names, f"workloads/{workload}.py"])
 
 
@@ -148,23 +152,38 @@ def make_folder() -> tuple[str, Path]:
     return name, folder
 
 
-def launch(
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A launch that only has to be started.
+
+    Attributes:
+        planned: what the adapter takes.
+        folder: the launch's own folder; gone when the context that made it ends.
+        code_sha256: of what runs inside.
+        pad_bytes: length of the padding variable.
+    """
+
+    planned: Launch
+    folder: Path
+    code_sha256: str
+    pad_bytes: int
+
+    @property
+    def record_path(self) -> Path:
+        """Where the program writes its record."""
+        return self.folder / "record.json"
+
+
+@contextlib.contextmanager
+def ready(
     site: Site,
     spec: Mapping[str, Any],
     conditions: Mapping[str, Any],
     *,
-    pad_bytes: int = 0,
+    pad_bytes: int,
     keep: Mapping[str, Path] | None = None,
-) -> dict[str, Any]:
-    """Run one launch to its end and give its record; a failure is a record too, with its reason.
-
-    Args:
-        site: environment, interpreter, image and data.
-        spec: what to do inside (mode, workload, batch, …); paths and threads are filled in here.
-        conditions: the study's equal conditions.
-        pad_bytes: length of the padding variable.
-        keep: files that the launch writes, by their key in `spec`, and where they are moved to on success.
-    """
+) -> Iterator[Ready]:
+    """Make all that a launch needs, and clean up after it. Arguments as for `launch`."""
     name, folder = make_folder()
     try:
         code, code_sha256 = stage_code()
@@ -186,19 +205,40 @@ def launch(
             gid=os.getgid(),
             isolate_network=site.isolates_network,
             gpus=spec.get("device") == "cuda",
+            options=site.options,
         )
+        yield Ready(planned=planned, folder=folder, code_sha256=code_sha256, pad_bytes=pad_bytes)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def launch(
+    site: Site,
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    *,
+    pad_bytes: int = 0,
+    keep: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
+    """Run one launch to its end and give its record; a failure is a record too, with its reason.
+
+    Args:
+        site: environment, interpreter, image and data.
+        spec: what to do inside (mode, workload, batch, …); paths and threads are filled in here.
+        conditions: the study's equal conditions.
+        pad_bytes: length of the padding variable.
+        keep: files that the launch writes, by their key in `spec`, and where they are moved to on success.
+    """
+    with ready(site, spec, conditions, pad_bytes=pad_bytes, keep=keep) as prepared:
         if conditions["page_cache"] == "cold":
             drop_page_cache()
-        finished = _execute(site.environment, planned, conditions["launch_timeout_s"])
-        record = _record(finished, folder / "record.json", conditions, planned)
-        record |= {"launch": name, "code_sha256": code_sha256, "pad_bytes": pad_bytes}
+        finished = _execute(site.environment, prepared.planned, conditions["launch_timeout_s"])
+        record = record_of(finished, prepared, conditions)
         if record["status"] == "ok":
             for path in (keep or {}).values():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(folder / path.name, path)
+                shutil.move(prepared.folder / path.name, path)
         return record
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def drop_page_cache() -> None:
@@ -243,11 +283,18 @@ def _execute(adapter: Environment, planned: Launch, timeout_s: float) -> Finishe
     finally:
         # Also after an interruption: a daemon would keep the program running beside the next launch.
         if not ended_well:
-            for command in adapter.cleanup(planned):
-                run(command, timeout_s=30, env=variables)
+            clean_up(adapter, planned)
 
 
-def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], planned: Launch) -> dict[str, Any]:
+def clean_up(adapter: Environment, planned: Launch) -> None:
+    """End for good what a killed launch may have left running."""
+    for command in adapter.cleanup(planned):
+        run(command, timeout_s=30, env=launcher_environment(adapter))
+
+
+def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a launch that has ended, however it ended."""
+    path, planned = prepared.record_path, prepared.planned
     record: dict[str, Any] = {
         "status": "ok",
         "reason": None,
@@ -259,6 +306,9 @@ def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], plann
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "inside": read_json(path) if path.exists() else None,
         "deviations": [],
+        "launch": planned.name,
+        "code_sha256": prepared.code_sha256,
+        "pad_bytes": prepared.pad_bytes,
     }
     if record["inside"] is not None:
         record["inside"]["facts"]["own_namespaces"] = own_namespaces(record["inside"]["facts"]["namespaces"])
@@ -273,9 +323,22 @@ def _record(finished: Finished, path: Path, conditions: Mapping[str, Any], plann
     else:
         record["deviations"] = deviations(record["inside"]["facts"], conditions, planned)
         wrong = [line for line in record["deviations"] if line.startswith("threads")]
+        wrong += clock_problems(record)
         if wrong:
             record |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
     return record
+
+
+def clock_problems(record: Mapping[str, Any]) -> list[str]:
+    """Where the clock stepped back between the start of a launch, its marks in order, and its end."""
+    instants = [("the launcher's call", record["spawn_ns"])]
+    instants += [(f"the mark {mark['name']}", mark["at_ns"]) for mark in record["inside"]["marks"]]
+    instants.append(("the end", record["end_ns"]))
+    return [
+        f"the clock stepped back by {(before[1] - after[1]) / 1e9:.3g} s between {before[0]} and {after[0]}"
+        for before, after in pairwise(instants)
+        if after[1] < before[1]
+    ]
 
 
 def own_namespaces(inside: Mapping[str, str | None]) -> list[str]:
@@ -315,4 +378,5 @@ def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path
         reference=image["reference"],
         data=data,
         isolates_network=image.get("isolates_network", True),
+        options=image.get("options", {}),
     )

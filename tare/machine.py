@@ -106,6 +106,29 @@ def _meminfo(name: str) -> int:
     return int(found.group(1)) * 1024
 
 
+def available_memory_bytes() -> int:
+    """Memory that new processes may take without swapping, as the kernel estimates it."""
+    return _meminfo("MemAvailable")
+
+
+def identity() -> dict[str, Any]:
+    """What must stay equal while a campaign runs; None where the machine does not tell."""
+
+    def told(read: Callable[[], str]) -> str | None:
+        try:
+            return read()
+        except (UnavailableError, OSError):
+            return None
+
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "online_cpus": told(lambda: _read(CPU / "online")),
+        "governor": told(_governor),
+    }
+
+
 def _distribution() -> str:
     release = platform.freedesktop_os_release()
     return release.get("PRETTY_NAME") or release["NAME"]

@@ -8,25 +8,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare import data, images
+from tare import arms, data, images, turns
 from tare import rounds as campaigns
+from tare.arms import Arm
 from tare.errors import TareError, UnavailableError, UserError
 from tare.files import read_json, write_json
 from tare.launch import Site, launch, site_of
 from tare.progress import say
 from tare.registry import describe_workload, environment
-from tare.study import HOST, load_checked, settings_of
+from tare.study import BASELINE, HOST, load_checked, settings_of
 
 PROFILE_SCHEMA = 1
 
 
 @contextlib.contextmanager
 def sites(
-    study: Mapping[str, Any], workload: str | None, names: Sequence[str], folder: Path | None, record: Path | None
+    study: Mapping[str, Any],
+    workload: str | None,
+    names: Sequence[str],
+    folder: Path | None,
+    record: Path | None,
+    arm: Arm | None = None,
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
     """Launch sites of the available environments, the reasons of the others, and what was used.
 
     An environment that can't be used never stops the others; a host that can't be used stops a comparison.
+
+    Args:
+        study: as much of it as names the stack.
+        workload: whose data are needed; None for none.
+        names: environments.
+        folder: of image records.
+        record: of the data.
+        arm: whose image records are taken, where the arm needs others and moves the environment.
     """
     folder = folder or Path("results/images") / study["stack"]
     prepared, provenance = _data(workload, record)
@@ -38,7 +52,7 @@ def sites(
             try:
                 adapter = environment(name)
                 stack.enter_context(adapter.session())
-                image = _image(folder / f"{name}.json")
+                image = _image(arms.image_record(folder, name, arm))
                 available[name] = site_of(name, adapter, image, prepared)
                 provenance["images"][name] = {key: image.get(key) for key in ("digest", "tree_digest", "bytes")}
             except UnavailableError as error:
@@ -67,14 +81,53 @@ def _data(workload: str | None, record: Path | None) -> tuple[Path | None, dict[
     return data.ensure(found), {"data": kept}
 
 
-def rounds(
-    source: str, workload: str, names: Sequence[str], folder: Path | None, record: Path | None, out: Path
+@contextlib.contextmanager
+def launch_sites(
+    study: Mapping[str, Any],
+    workload: str,
+    names: Sequence[str],
+    folder: Path | None,
+    record: Path | None,
+    arm: Arm | None,
+) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
+    """As `sites`, by name of the launch: the control and an arm's baselines among them."""
+    with contextlib.ExitStack() as stack:
+        members = arms.members(arm, [HOST, *names])
+        available, unavailable, provenance = stack.enter_context(
+            sites(study, workload, members, folder, record, arm)
+        )
+        chosen = arms.launch_names(arm, available)
+        baselines = [arms.environment_of(name) for name in chosen if name.endswith(BASELINE)]
+        plain: dict[str, Site] = {}
+        if baselines:
+            plain, missing, _ = stack.enter_context(sites(study, workload, baselines, folder, record))
+            unavailable |= {f"{env}{BASELINE}": reason for env, reason in missing.items()}
+        found = {}
+        for name in chosen:
+            env = arms.environment_of(name)
+            site = plain.get(env) if name.endswith(BASELINE) else available[env]
+            if site is not None:
+                found[name] = site
+        yield found, unavailable, provenance
+
+
+def compare(
+    kind: str,
+    source: str,
+    workload: str,
+    names: Sequence[str],
+    folder: Path | None,
+    record: Path | None,
+    out: Path,
+    arm_name: str | None = None,
 ) -> None:
-    """Campaign of whole runs."""
+    """A campaign of whole runs (`rounds`) or of training steps (`turns`), of the headline or of an arm."""
     study = load_checked(source)
     settings_of(study, workload)
-    with sites(study, workload, [HOST, *names], folder, record) as (available, unavailable, provenance):
-        campaigns.run_rounds(out.parent, study, workload, available, unavailable, provenance)
+    arm = arms.parse(arm_name) if arm_name else None
+    function = {"rounds": campaigns.run_rounds, "turns": turns.run_turns}[kind]
+    with launch_sites(study, workload, names, folder, record, arm) as (found, unavailable, provenance):
+        function(out.parent, study, workload, found, unavailable, provenance, arm)
 
 
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
@@ -95,7 +148,7 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
         "workload": workload,
         "env": env,
         "stack": study["stack"],
-        "arm": campaigns.arm(study["conditions"]),
+        "arm": arms.describe(campaigns.headline_levels(study)),
         "batch": settings["batch"],
         "trace": None,
     }
@@ -104,12 +157,13 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
             write_json(out, {**identity, "status": "unavailable", "reason": unavailable[env], "inside": None})
             return
         spec = {
-            **campaigns.whole_run_spec(workload, settings["batch"], 0, study),
+            **campaigns.whole_run_spec(workload, settings["batch"], study),
             **study["profile"],
             "mode": "profile",
         }
         trace = out.with_name("trace.json.gz")
-        result = launch(available[env], spec, study["conditions"], keep={"trace": trace})
+        conditions = arms.conditions_at(study["conditions"], campaigns.headline_levels(study))
+        result = launch(available[env], spec, conditions, keep={"trace": trace})
     identity["trace"] = trace.name if trace.exists() and result["status"] == "ok" else None
     write_json(out, {**identity, "provenance": provenance, **result})
     say(f"{workload} in {env}: {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
@@ -120,7 +174,7 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
     study = load_checked(source)
     with sites(study, None, [HOST], folder, None) as (available, _, provenance):
         spec = {"mode": "ceilings", "device": study["device"], "seed": study.get("seed", 0), **study["ceilings"]}
-        result = launch(available[HOST], spec, study["conditions"])
+        result = launch(available[HOST], spec, {**study["conditions"], "allocator": "default"})
     if result["status"] != "ok":
         raise UnavailableError(f"the ceilings could not be measured: {result['reason']}")
     write_json(
@@ -156,8 +210,9 @@ def single(
     with sites(study, workload, [env], folder, record) as (available, unavailable, _):
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")
-        spec = campaigns.whole_run_spec(workload, batch or settings["batch"], settings["steady_epochs"], study)
-        result = launch(available[env], spec, study["conditions"], pad_bytes=os.getpid() % 4096)
+        spec = campaigns.whole_run_spec(workload, batch or settings["batch"], study)
+        conditions = arms.conditions_at(study["conditions"], campaigns.headline_levels(study))
+        result = launch(available[env], spec, conditions, pad_bytes=os.getpid() % 4096)
     if out:
         write_json(out, result)
     if result["status"] != "ok":

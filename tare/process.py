@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -11,9 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tare.errors import UnavailableError
 
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print to a pipe
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
 
@@ -51,7 +54,8 @@ class Finished:
         """One line on how it ended: the timeout, the signal, or the last line it printed."""
         if self.timed_out:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
-        lines = [line.strip() for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
+        printed = COLOUR.sub("", self.stdout + "\n" + self.stderr)
+        lines = [line.strip() for line in printed.splitlines() if line.strip()]
         errors = [
             line for line in lines if any(word in line.lower() for word in ("error", "fatal", "cannot", "denied"))
         ]
@@ -88,20 +92,14 @@ def run(
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(output_path.open("ab")) if output_path else subprocess.PIPE
         started_ns = time.monotonic_ns()
-        try:
-            process = subprocess.Popen(
-                list(argv),
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                stdout=sink,
-                stderr=subprocess.STDOUT if output_path else subprocess.PIPE,
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise UnavailableError(f"{argv[0]} is not installed") from error
-        except PermissionError as error:
-            raise UnavailableError(f"{argv[0]} may not be executed: {error.strerror}") from error
+        process = start(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=sink,
+            stderr=subprocess.STDOUT if output_path else subprocess.PIPE,
+        )
         try:
             out, err, timed_out = _drain(process, stdin, started_ns + int(timeout_s * 1e9))
             _, status, usage = os.wait4(process.pid, 0)
@@ -128,6 +126,30 @@ def run(
     if check and not finished.ok:
         raise UnavailableError(finished.explain())
     return finished
+
+
+def start(
+    argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: Any, stdout: Any, stderr: Any
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session, so in a process group, of its own.
+
+    Raises:
+        UnavailableError: it is not installed, or may not be executed.
+    """
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise UnavailableError(f"{argv[0]} is not installed") from error
+    except PermissionError as error:
+        raise UnavailableError(f"{argv[0]} may not be executed: {error.strerror}") from error
 
 
 def kill_group(pid: int) -> None:

@@ -17,6 +17,9 @@ from tare.adapters import Environment
 from tare.errors import UserError
 from tare.files import project_root
 
+HOST = "host"
+CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
+BASELINE = ".headline"  # ends the name of an arm's launch that runs as the headline does
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
 WORKLOAD_KEYS = ("title", "dataset", "parameters", "batch", "optimizer", "loss", "samples")
 

@@ -11,15 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare.campaign import run_campaign
+from tare import arms
+from tare.campaign import Campaign, given_up, run_campaign, skipped
 from tare.launch import Site, code_sha256, launch
-from tare.study import CONTROL, HOST
+from tare.launch_rows import real_s
+from tare.study import BASELINE, HOST, sampling_of
 
+METRIC = "real_s"
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
 LOADER_WORKERS = 1  # as in the paper
 
 
-def whole_run_spec(workload: str, batch: int, steady_epochs: int, study: Mapping[str, Any]) -> dict[str, Any]:
+def whole_run_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
     """What a launch of a whole run does inside."""
     return {
         "mode": "train",
@@ -28,7 +31,6 @@ def whole_run_spec(workload: str, batch: int, steady_epochs: int, study: Mapping
         "seed": study["seed"],
         "device": study["device"],
         "loader_workers": LOADER_WORKERS,
-        "steady_epochs": steady_epochs,
     }
 
 
@@ -40,6 +42,15 @@ def unit_order(names: Sequence[str], seed: int, workload: str, unit: int) -> tup
     return order, {name: generator.randrange(LARGEST_PAD_BYTES) for name in order}
 
 
+def headline_levels(study: Mapping[str, Any]) -> dict[str, str]:
+    """Levels at which whole runs are compared: as people run them."""
+    return {
+        "stack": "same",
+        "allocator": study["rounds"]["allocator"],
+        "page_cache": study["conditions"]["page_cache"],
+    }
+
+
 def run_rounds(
     folder: Path,
     study: Mapping[str, Any],
@@ -47,6 +58,7 @@ def run_rounds(
     sites: Mapping[str, Site],
     unavailable: Mapping[str, str],
     provenance: Mapping[str, Any],
+    arm: arms.Arm | None = None,
 ) -> dict[str, Any]:
     """The campaign of whole runs of one workload; returns the sealed summary.
 
@@ -54,14 +66,16 @@ def run_rounds(
         folder: where plan, journal and seal lie.
         study: the part of the study that rounds depend on.
         workload: name of the workload.
-        sites: available environments, `host` among them.
+        sites: by name of the launch (`arms.launch_names`): available ones, `host` and its control among them.
         unavailable: the others of the study, each with its reason.
         provenance: images and data that were used, for the plan.
+        arm: what differs from the headline.
     """
     settings = study["workloads"][workload]
-    names = [HOST, CONTROL, *(name for name in sites if name != HOST)]
-    all_sites = {**sites, CONTROL: sites[HOST]}
-    spec = whole_run_spec(workload, settings["batch"], settings["steady_epochs"], study)
+    headline = headline_levels(study)
+    levels = arms.levels_of(headline, arm)
+    names = list(sites)
+    spec = whole_run_spec(workload, settings["batch"], study)
     plan = {
         "kind": "rounds",
         "study": study["study"],
@@ -69,29 +83,37 @@ def run_rounds(
         "environments": names,
         "unavailable": dict(unavailable),
         "spec": spec,
-        "conditions": study["conditions"],
+        "conditions": arms.conditions_at(study["conditions"], levels),
+        "headline_conditions": arms.conditions_at(study["conditions"], headline),
         "margins": study["margins"],
-        "confidence": study["rounds"]["confidence"],
+        "sampling": sampling_of(study["rounds"], study["confidence"], METRIC, arm is not None),
         "seed": study["seed"],
-        "units": study["rounds"]["units"],
         "discarded": study["rounds"]["discarded"],
-        "arm": arm(study["conditions"]),
+        "arm": arms.describe(levels),
+        "headline_arm": arms.describe(headline),
         "stack": study["stack"],
         "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
     }
 
-    def run_unit(number: int, given_up: Mapping[str, str]) -> dict[str, Any]:
-        order, pads = unit_order(names, study["seed"], workload, number)
-        launches = {
-            name: skipped(given_up[name])
-            if name in given_up
-            else launch(all_sites[name], spec, study["conditions"], pad_bytes=pads[name])
-            for name in order
-        }
+    def run_unit(number: int, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        gone = given_up(done)
+        order, pads = unit_order(names, study["seed"], f"{workload}{'/' + arm.name if arm else ''}", number)
+        launches = {}
+        for name in order:
+            conditions = plan["headline_conditions" if name.endswith(BASELINE) else "conditions"]
+            launches[name] = (
+                skipped(gone[name]) if name in gone else launch(sites[name], spec, conditions, pad_bytes=pads[name])
+            )
         return {"order": order, "launches": launches}
 
-    return run_campaign(folder, plan, run_unit, what=f"{workload} rounds")
+    what = f"{workload} rounds{', ' + arm.name if arm else ''}"
+    return run_campaign(Campaign(folder=folder, plan=plan, run_unit=run_unit, values=unit_values, what=what))
+
+
+def unit_values(unit: Mapping[str, Any]) -> dict[str, float]:
+    """Real time of each launch of a round that succeeded."""
+    return {name: real_s(row) for name, row in unit["launches"].items() if row["status"] == "ok"}
 
 
 def run_sweep(
@@ -100,6 +122,8 @@ def run_sweep(
     """The batch sweep of one workload on the host; returns the sealed summary."""
     batches = study["workloads"][workload]["sweep_batches"]
     names = [str(batch) for batch in batches]
+    levels = headline_levels(study)
+    conditions = arms.conditions_at(study["conditions"], levels)
     plan = {
         "kind": "sweep",
         "study": study["study"],
@@ -107,39 +131,29 @@ def run_sweep(
         "environments": [HOST],
         "unavailable": {},
         "batches": list(batches),
-        "spec": whole_run_spec(workload, 0, 0, study),
-        "conditions": study["conditions"],
+        "spec": whole_run_spec(workload, 0, study),
+        "conditions": conditions,
+        "sampling": {"units": study["sweep"]["repetitions"], "confidence": study["confidence"]},
         "seed": study["seed"],
-        "units": study["sweep"]["repetitions"],
-        "discarded": 1 if study["conditions"]["page_cache"] == "warm" else 0,
-        "arm": arm(study["conditions"]),
+        "discarded": 1 if conditions["page_cache"] == "warm" else 0,
+        "arm": arms.describe(levels),
+        "headline_arm": arms.describe(levels),
         "stack": study["stack"],
         "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
     }
 
-    def run_unit(number: int, given_up: Mapping[str, str]) -> dict[str, Any]:
+    def run_unit(number: int, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        gone = given_up(done)
         order, pads = unit_order(names, study["seed"], f"{workload}/sweep", number)
         if number < plan["discarded"]:
             order = order[:1]  # one launch warms the page cache for every batch size
         launches = {
-            name: skipped(given_up[name])
-            if name in given_up
-            else launch(
-                site, whole_run_spec(workload, int(name), 0, study), study["conditions"], pad_bytes=pads[name]
-            )
+            name: skipped(gone[name])
+            if name in gone
+            else launch(site, whole_run_spec(workload, int(name), study), conditions, pad_bytes=pads[name])
             for name in order
         }
         return {"order": order, "launches": launches}
 
-    return run_campaign(folder, plan, run_unit, what=f"{workload} batch sweep")
-
-
-def arm(conditions: Mapping[str, Any]) -> str:
-    """Name of the deliberate variation that a campaign holds."""
-    return f"stack=same,allocator={conditions['allocator']},page_cache={conditions['page_cache']}"
-
-
-def skipped(reason: str) -> dict[str, Any]:
-    """Record of a launch that was not tried."""
-    return {"status": "skipped", "reason": reason, "inside": None, "deviations": []}
+    return run_campaign(Campaign(folder=folder, plan=plan, run_unit=run_unit, what=f"{workload} batch sweep"))

@@ -11,20 +11,22 @@ from typing import Any
 import fastjsonschema
 import yaml
 
+from tare import arms
 from tare.errors import UserError
 from tare.files import project_root
-from tare.registry import describe_workload, module_names, nearest
+from tare.registry import BASELINE, CONTROL, HOST, describe_workload, module_names, nearest
 
+__all__ = ["BASELINE", "CONTROL", "HOST"]
 DEFAULT_STUDY = "nyu2022"
-HOST = "host"
-CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
 
 # The keys that each kind of work depends on: a change elsewhere in the study does not rerun it.
 DEPENDS_ON = {
-    "rounds": ("study", "seed", "stack", "device", "conditions", "rounds", "margins"),
-    "sweep": ("study", "seed", "stack", "device", "conditions", "sweep"),
-    "profile": ("study", "seed", "stack", "device", "conditions", "profile"),
+    "rounds": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "margins"),
+    "turns": ("study", "seed", "stack", "device", "conditions", "confidence", "turns", "margins"),
+    "sweep": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "sweep"),
+    "profile": ("study", "seed", "stack", "device", "conditions", "rounds", "profile"),
     "ceilings": ("study", "stack", "device", "conditions", "ceilings"),
+    "tables": ("margins",),
 }
 
 
@@ -62,6 +64,12 @@ def load(source: str | Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{where} must hold keys and values, not {type(config).__name__}")
     return config
+
+
+def is_headline(campaign: str, kind: str | None = None) -> bool:
+    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
+    parts = campaign.split(".")
+    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "turns"))
 
 
 def load_checked(source: str | Path) -> dict[str, Any]:
@@ -108,6 +116,13 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(
             f"config: stack: no folder containers/stacks/{config['stack']}: {nearest(config['stack'], stacks)}"
         )
+    for kind in ("rounds", "turns"):
+        for text in config["arms"][kind]:
+            _check_arm(config, kind, text)
+    for name in config["arms"]["workloads"]:
+        known = module_names("workloads")  # one that a preset dropped is no mistake
+        if name not in known:
+            raise UserError(f"config: arms: workloads: no module workloads/{name}.py: {nearest(name, known)}")
     if config["conditions"]["page_cache"] == "warm" and config["rounds"]["discarded"] < 1:
         raise UserError(
             "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
@@ -115,6 +130,16 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     if config["conditions"]["threads"] > config["conditions"]["cpus"]:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
     return config
+
+
+def _check_arm(config: Mapping[str, Any], kind: str, text: str) -> None:
+    arm = arms.parse(text)
+    if arm.factor == "allocator" and arm.level == config[kind]["allocator"]:
+        raise UserError(f"config: arms: {kind}: {text} is what {kind} already run at; name another level")
+    if (arm.factor, arm.level) == ("stack", "same"):
+        raise UserError(f"config: arms: {kind}: {text} is the headline; name another level")
+    if len(arms.members(arm, config["environments"])) == 1 and not arms.moves(arm, HOST):
+        raise UserError(f"config: arms: {kind}: {text} changes none of the study's environments; drop it")
 
 
 def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,6 +201,19 @@ def settings_of(study: Mapping[str, Any], workload: str) -> dict[str, Any]:
     return dict(study["workloads"][workload])
 
 
+def sampling_of(settings: Mapping[str, Any], confidence: float, metric: str, is_arm: bool) -> dict[str, Any]:
+    """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
+    sampling = {
+        "metric": metric,
+        "confidence": confidence,
+        "budget_s": settings["arm_budget_s" if is_arm else "budget_s"],
+    }
+    units = (is_arm and settings.get("arm_units")) or settings.get("units")
+    if units:
+        return {**sampling, "units": units}
+    return {**sampling, "pilot": settings["pilot"], "half_width": settings["half_width"]}
+
+
 def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) -> str:
     """The part of a study that one kind of work depends on, as one line of JSON for its command line."""
     part = {key: config[key] for key in DEPENDS_ON[kind]}
@@ -192,6 +230,18 @@ def results_folder(study: str) -> str:
     return "results" if study == DEFAULT_STUDY else f"results/{study}"
 
 
-def campaign_name(names: Iterable[str]) -> str:
-    """Key of a joint campaign: its set of environments."""
-    return "+".join(sorted(set(names)))
+def campaign_name(kind: str, names: Iterable[str], arm: str | None = None) -> str:
+    """Name of a campaign: its kind, its set of environments, its arm: `turns.docker+host.allocator-default`."""
+    environments = "+".join(sorted(set(names)))
+    return ".".join([kind, environments, *([arms.parse(arm).slug] if arm else [])])
+
+
+def campaign_names(config: Mapping[str, Any], workload: str) -> list[str]:
+    """Names of the campaigns of rounds and turns that a study holds for one workload, the headline's first."""
+    names = [campaign_name(kind, config["environments"]) for kind in ("rounds", "turns")]
+    if workload in config["arms"]["workloads"]:
+        for kind in ("rounds", "turns"):
+            for text in config["arms"][kind]:
+                members = arms.members(arms.parse(text), config["environments"])
+                names.append(campaign_name(kind, members, text))
+    return names

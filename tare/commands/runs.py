@@ -14,11 +14,13 @@ def add(subparsers: Any) -> None:
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     common.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
 
-    rounds = subparsers.add_parser("rounds", parents=[common], help="whole runs of several environments")
-    rounds.add_argument("--workload", required=True)
-    rounds.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
-    rounds.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    rounds.set_defaults(run=run_rounds)
+    for kind, what in (("rounds", "whole runs"), ("turns", "training steps")):
+        parser = subparsers.add_parser(kind, parents=[common], help=f"{what} of several environments, compared")
+        parser.add_argument("--workload", required=True)
+        parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+        parser.add_argument("--arm", help="factor=level: a deliberate variation of one thing")
+        parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
+        parser.set_defaults(run=run_comparison, kind=kind)
 
     sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
     sweep.add_argument("--workload", required=True)
@@ -43,12 +45,19 @@ def add(subparsers: Any) -> None:
     single.set_defaults(run=run_single)
 
 
-def run_rounds(arguments: argparse.Namespace) -> int:
-    """`tare rounds`."""
+def run_comparison(arguments: argparse.Namespace) -> int:
+    """`tare rounds` and `tare turns`."""
     from tare import measure
 
-    measure.rounds(
-        arguments.study, arguments.workload, arguments.environments, arguments.images, arguments.data, arguments.out
+    measure.compare(
+        arguments.kind,
+        arguments.study,
+        arguments.workload,
+        arguments.environments,
+        arguments.images,
+        arguments.data,
+        arguments.out,
+        arguments.arm,
     )
     return 0
 

@@ -23,6 +23,8 @@ def run_mode(mode, spec, marks):
         from tare.inside.train import whole_run as function
     elif mode == "profile":
         from tare.inside.profiled import profiled_run as function
+    elif mode == "turns":
+        from tare.inside.turns import serve as function
     elif mode == "ceilings":
         from tare.inside.ceilings import measure as function
     else:
@@ -64,6 +66,9 @@ def main(spec_path):
     marks.add("last")
     record["marks"] = marks.rows
     write_record(spec["record"], record)
+    if spec["mode"] == "turns":  # nothing is measured any more: the interpreter's own end would only take time
+        sys.stderr.flush()
+        os._exit(0 if record["status"] == "ok" else EXIT_FAILED)
     return 0 if record["status"] == "ok" else EXIT_FAILED
 
 

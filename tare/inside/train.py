@@ -1,4 +1,4 @@
-"""A whole training run as the paper timed it, then steady steps on data that is already in memory."""
+"""A whole training run as the paper timed it, and the parts of one that other launches share."""
 
 import math
 
@@ -19,17 +19,23 @@ def import_workload(name, marks, threads):
 
 
 def build(torch, workload, spec, marks):
-    """Data, then model; returns (dataset, training). Asserts the model's size: another model is another study."""
+    """Data, then model; returns (dataset, training)."""
     dataset = workload.Training.load(spec["data"])
     marks.add("data")
+    training = build_model(torch, workload, spec)
+    marks.add("model")
+    return dataset, training
+
+
+def build_model(torch, workload, spec):
+    """The training job on its device. Asserts the model's size: another model is another study."""
     training = workload.Training(torch, spec["device"])
     synchronize(torch, spec["device"])
-    marks.add("model")
     parameters = sum(p.numel() for p in training.model.parameters() if p.requires_grad)
     expected = workload.DESCRIPTION["parameters"]
     if parameters != expected:
         raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
-    return dataset, training
+    return training
 
 
 def loader_of(torch, dataset, spec):
@@ -69,10 +75,28 @@ def run_epoch(torch, training, loader, spec, marks=None):
     return ends, values, samples
 
 
+def load_data(torch, workload, spec, marks):
+    """Every full batch of the workload's data, in order, collated in memory and not yet on a device."""
+    dataset = workload.Training.load(spec["data"])
+    marks.add("data")
+    batches = collated(torch, dataset, spec["batch"])
+    marks.add("batches")
+    return batches
+
+
+def collated(torch, dataset, batch):
+    """Every full batch of a dataset, in order."""
+    return list(torch.utils.data.DataLoader(dataset, batch_size=batch, shuffle=False, drop_last=True))
+
+
+def in_memory(batches, device):
+    """Batches on the device that trains on them."""
+    return [[part.to(device) for part in batch] for batch in batches]
+
+
 def batches_in_memory(torch, dataset, spec):
     """Every full batch of the dataset, in order, collated and on the device."""
-    loader = torch.utils.data.DataLoader(dataset, batch_size=spec["batch"], shuffle=False, drop_last=True)
-    return [[part.to(spec["device"]) for part in batch] for batch in loader]
+    return in_memory(collated(torch, dataset, spec["batch"]), spec["device"])
 
 
 def steady_steps(torch, training, batches, count, device):
@@ -88,25 +112,14 @@ def steady_steps(torch, training, batches, count, device):
 
 
 def whole_run(spec, marks):
-    """The timed run and the steady steps after it; returns what the record holds."""
+    """The timed run; returns what the record holds."""
     torch, workload = import_workload(spec["workload"], marks, spec["threads"])
     dataset, training = build(torch, workload, spec, marks)
     ends, losses, samples = run_epoch(torch, training, loader_of(torch, dataset, spec), spec, marks)
     marks.add("epoch_end")
-    steady = []
-    if spec["steady_epochs"]:
-        batches = batches_in_memory(torch, dataset, spec)
-        marks.add("steady_start")
-        steady = steady_steps(torch, training, batches, spec["steady_epochs"] * len(batches), spec["device"])
-        marks.add("steady_end")
-        discarded = len(batches) if spec["steady_epochs"] > 1 else 1
-    else:
-        discarded = 0
     return torch, {
         "samples": samples,
         "steps": len(ends),
         "step_ends_ns": ends,
         "losses": losses,
-        "steady_warmup_step_s": steady[:discarded],
-        "steady_step_s": steady[discarded:],
     }

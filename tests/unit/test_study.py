@@ -44,10 +44,20 @@ def change(config, path, value):
     ("path", "value", "says"),
     [
         (("rounds", "unit"), 3, "did you mean 'units'"),
+        (("rounds", "budget"), 3, "did you mean 'budget_s'"),
         (("enviroments",), ["host"], "did you mean 'environments'"),
         (("rounds", "units"), -3, "rounds: units: -3 must be at least 2"),
         (("rounds", "units"), "six", "rounds: units: 'six' must be of type integer"),
-        (("conditions", "allocator"), "stedy", "did you mean 'steady'"),
+        (("turns", "allocator"), "stedy", "did you mean 'steady'"),
+        (("turns", "pilot"), 5, "turns: pilot: 5 must be at least 6"),
+        (("turns", "half_width"), 0, "turns: half_width: 0 must be larger than 0"),
+        (("arms", "turns"), ["allocater=default"], "did you mean 'allocator'"),
+        (("arms", "turns"), ["allocator=steady"], "is what turns already run at"),
+        (("arms", "rounds"), ["stack=nativ"], "did you mean 'native'"),
+        (("arms", "rounds"), ["stack=same"], "is the headline"),
+        (("arms", "rounds"), ["native"], "is no factor=level"),
+        (("arms", "workloads"), ["mnist_cn"], "did you mean 'mnist_cnn'"),
+        (("margins",), {"run": 0.05}, "margins: step missing"),
         (("environments",), ["host", "dokcer"], "did you mean 'docker'"),
         (("environments",), ["docker"], "host is missing"),
         (("stack",), "torch-2.14", "did you mean 'torch-2.13'"),
@@ -102,11 +112,16 @@ def test_presets_merge_as_snakemake_merges_them():
 
 
 def test_campaign_names_are_keyed_by_the_set():
-    assert (
-        study.campaign_name(["host", "docker"])
-        == study.campaign_name(["docker", "host", "docker"])
-        == "docker+host"
-    )
+    assert study.campaign_name("rounds", ["docker", "host", "docker"]) == "rounds.docker+host"
+    arm = study.campaign_name("turns", ["host", "docker"], "allocator=default")
+    assert arm == "turns.docker+host.allocator-default"
+    assert study.is_headline("turns.docker+host") and not study.is_headline(arm) and not study.is_headline("sweep")
+
+
+def test_an_arm_that_moves_none_of_the_studys_environments_is_named(config):
+    with pytest.raises(UserError, match="changes none of the study's environments"):
+        arms = {**config["arms"], "rounds": ["seccomp=unconfined"]}
+        study.check({**config, "environments": ["host"], "arms": arms})
 
 
 def test_a_preset_drops_a_workload_by_giving_it_nothing():

@@ -1,0 +1,170 @@
+"""A launch that takes turns: it waits on standard input, trains a burst of steps when told to, and times itself.
+
+The launch imports the framework and loads the data once. Each *draw* is a process forked from it that builds model
+and optimizer of its own, so that one launch samples several memory layouts; only a draw ever trains. The line
+protocol is in `PROTOCOL` and docs/method.md: one line each way, in lockstep, on standard input and output. Whatever
+else the framework prints goes to standard error.
+"""
+
+import json
+import os
+import resource
+import sys
+
+from tare.inside.frameworks import synchronize
+from tare.inside.marks import now_ns
+from tare.inside.train import build_model, import_workload, in_memory, load_data
+
+PROTOCOL = "tare-turns/1"
+READ_BYTES = 65536
+PRIMING_SAMPLES = 2
+
+
+class Line:
+    """The two ends of the conversation, taken away from everything else in this process."""
+
+    def __init__(self):
+        self.input = os.dup(0)
+        self.output = os.dup(1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        os.dup2(2, 1)
+        self.rest = b""
+
+    def hear(self):
+        """The next word and its arguments; ("end", {}) when the other side has gone."""
+        while b"\n" not in self.rest:
+            chunk = os.read(self.input, READ_BYTES)
+            if not chunk:
+                return "end", {}
+            self.rest += chunk
+        line, self.rest = self.rest.split(b"\n", 1)
+        protocol, word, arguments = line.decode("utf-8").split(" ", 2)
+        if protocol != PROTOCOL:
+            raise ValueError("a line of protocol {!r}; this worker speaks {}".format(protocol, PROTOCOL))
+        return word, json.loads(arguments)
+
+    def say(self, word, **values):
+        """One whole line."""
+        line = "{} {} {}\n".format(PROTOCOL, word, json.dumps(values, allow_nan=False))
+        data = line.encode("utf-8")
+        while data:
+            data = data[os.write(self.output, data) :]
+
+
+def take_turn(torch, training, batches, device, position, discard, steps):
+    """Train `discard` + `steps` steps on batches in memory; returns what the turn's line holds.
+
+    `position` is the number of steps that this draw has made before: batches follow on from there. Times are
+    seconds of each step, synchronised step by step; losses are read after the last one.
+    """
+    durations, losses = [], []
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    started = now_ns()
+    last = started
+    for index in range(position, position + discard + steps):
+        loss = training.step(batches[index % len(batches)])
+        synchronize(torch, device)
+        now = now_ns()
+        durations.append((now - last) / 1e9)
+        last = now
+        losses.append(loss)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "started_ns": started,
+        "ended_ns": last,
+        "discarded_s": durations[:discard],
+        "step_s": durations[discard:],
+        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "system_s": after.ru_stime - before.ru_stime,
+        "faults": after.ru_minflt - before.ru_minflt,
+        "preemptions": after.ru_nivcsw - before.ru_nivcsw,
+        "loss_first": float(losses[0]),
+        "loss_last": float(losses[-1]),
+    }
+
+
+def serve_draw(line, torch, workload, batches, spec, order):
+    """The life of one draw: build, warm up, take turns until told to drop."""
+    pad = bytearray(order["pad_bytes"])  # moves the heap, so that draws differ where addresses matter
+    torch.set_num_threads(spec["threads"])
+    training = build_model(torch, workload, spec)
+    batches = in_memory(batches, spec["device"])
+    warm = take_turn(torch, training, batches, spec["device"], 0, 0, order["warmup_steps"])
+    position = order["warmup_steps"]
+    os.sched_setaffinity(0, order["cpus"])
+    line.say("drawn", id=order["id"], warmup=warm, pad_bytes=len(pad), cpus=sorted(os.sched_getaffinity(0)))
+    while True:
+        word, order = line.hear()
+        if word != "turn":
+            break
+        turn = take_turn(torch, training, batches, spec["device"], position, order["discard"], order["steps"])
+        position += order["discard"] + order["steps"]
+        line.say("turned", id=order["id"], **turn)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    line.say("dropped", steps=position, peak_rss_bytes=peak)
+    return 0
+
+
+def fork_draw(line, torch, workload, batches, spec, order):
+    """Run a draw in a process of its own and wait for it.
+
+    Raises:
+        RuntimeError: it died or failed.
+    """
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = serve_draw(line, torch, workload, batches, spec, order)
+        except BaseException as error:
+            line.say("failed", reason="{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300]))
+        finally:
+            os._exit(status)  # no clean-up twice: what the parent opened, the parent closes
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        raise RuntimeError("a draw was ended by signal {}".format(os.WTERMSIG(status)))
+    if os.WEXITSTATUS(status):
+        raise RuntimeError("a draw failed")
+
+
+def prime(torch, workload, batches, spec):
+    """Train one tiny step before any draw: what frameworks do once (late imports, choice of kernels) is done then.
+
+    Tiny, so that draws inherit a small heap: steps in pages that are copied from a parent, one by one, differ by
+    several per cent from process to process. A CUDA device can't be shared with forked processes, so that nothing
+    of it may be touched here.
+    """
+    if spec["device"] == "cuda":
+        return
+    training = build_model(torch, workload, spec)
+    training.step([part[:PRIMING_SAMPLES] for part in batches[0]])
+
+
+def serve(spec, marks):
+    """Import, load, then fork a draw whenever told to; returns what the record holds."""
+    import gc
+
+    line = Line()
+    # One thread until a draw sets the study's number: a pool of threads would not live through a fork.
+    torch, workload = import_workload(spec["workload"], marks, 1)
+    batches = load_data(torch, workload, spec, marks)
+    prime(torch, workload, batches, spec)
+    marks.add("primed")
+    gc.collect()
+    if hasattr(gc, "freeze"):
+        gc.freeze()  # what is shared with the draws is not walked, so not copied, by their collections
+    line.say("ready", batches=len(batches))
+    draws = 0
+    while True:
+        word, order = line.hear()
+        if word == "end":
+            break
+        if word != "draw":
+            raise ValueError("the word {!r} makes no sense here".format(word))
+        fork_draw(line, torch, workload, batches, spec, order)
+        draws += 1
+    torch.set_num_threads(spec["threads"])  # for the facts: the draws' number
+    return torch, {"draws": draws, "batches": len(batches)}

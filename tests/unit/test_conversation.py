@@ -1,0 +1,172 @@
+"""Conversations with programs that die, hang and talk nonsense: a reason within the deadline, and nobody left."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tare import conversation
+from tare.conversation import Conversation, ConversationError
+from tare.errors import UnavailableError
+
+PROTOCOL = "test/1"
+# What every script starts with: its own child, which must not outlive it, and the two verbs of the protocol.
+PRELUDE = f"""
+import json, os, signal, subprocess, sys, time
+def say(word, **values):
+    print("{PROTOCOL}", word, json.dumps(values), flush=True)
+def hear():
+    line = sys.stdin.readline()
+    return line.split(" ", 2)[1] if line else None
+child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+open("pids", "w").write(f"{{os.getpid()}} {{child.pid}}")
+"""
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """Starts a conversation with a script; whatever it left running is ended after the test."""
+    started = []
+
+    def start(script, prelude=PRELUDE):
+        started.append(
+            Conversation(
+                [sys.executable, "-c", prelude + script],
+                protocol=PROTOCOL,
+                env={"PATH": os.environ["PATH"]},
+                cwd=tmp_path,
+                errors_path=tmp_path / "stderr",
+            )
+        )
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+def running(pid):
+    """Whether a process lives; a zombie that only waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def nobody_is_left(folder):
+    """Whether script and child are gone; waits a moment for the dying."""
+    pids = [int(pid) for pid in (folder / "pids").read_text().split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if not any(running(pid) for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+ANSWERS = "hear(); say('answer', value=1); hear(); "
+# script after one good answer -> what the reason must say, whether it was a timeout
+MISBEHAVIOURS = {
+    "exits": ("sys.exit('out of luck')", r"ended with status 1: out of luck", False),
+    "exits with success": ("sys.exit(0)", r"ended with status 0", False),
+    "killed by a signal": ("os.kill(os.getpid(), signal.SIGKILL)", r"was ended by SIGKILL", False),
+    "crashes": ("os.kill(os.getpid(), signal.SIGSEGV)", r"was ended by SIGSEGV", False),
+    "hangs": ("time.sleep(600)", r"no 'answer' within 1 s", True),
+    "says half a line and hangs": ("sys.stdout.write('test/1 ans'); sys.stdout.flush(); time.sleep(600)",
+                                   r"no 'answer' within 1 s", True),
+    "trickles": ("\nwhile True: sys.stdout.write('x'); sys.stdout.flush(); time.sleep(.05)",
+                 r"no 'answer' within 1 s", True),
+    "prints nonsense": ("print('Segmentation mode enabled', flush=True); time.sleep(600)",
+                        r"it said 'Segmentation mode enabled', which is no line of test/1", False),
+    "prints an empty line": ("print(flush=True); time.sleep(600)", r"it said '', which is no line", False),
+    "prints bytes": ("sys.stdout.buffer.write(b'\\xff\\xfe a b\\n'); sys.stdout.flush(); time.sleep(600)",
+                     r"which is no line of test/1", False),
+    "speaks another version": ("print('test/2 answer {}', flush=True); time.sleep(600)",
+                               r"it said 'test/2 answer \{\}', which is no line of test/1", False),
+    "values are not JSON": ("print('test/1 answer {value}', flush=True); time.sleep(600)",
+                            r"whose values are not JSON", False),
+    "values are no object": ("print('test/1 answer [1]', flush=True); time.sleep(600)",
+                             r"whose values are no object", False),
+    "another word": ("say('question'); time.sleep(600)", r"it said 'question' where 'answer' was due", False),
+    "says that it failed": ("say('failed', reason='no memory'); time.sleep(600)", r"^no memory$", False),
+    "says that it failed, not why": ("say('failed'); time.sleep(600)", r"it gave no reason", False),
+    "closes its output and lives on": ("os.close(1); time.sleep(600)", r"was still running after \d+ s", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MISBEHAVIOURS)
+def test_whatever_a_program_does_there_is_a_reason_in_time_and_nobody_is_left(what, talk, tmp_path, monkeypatch):
+    script, reason, timed_out = MISBEHAVIOURS[what]
+    one = talk(ANSWERS + script)
+    assert one.ask("go", "answer", timeout_s=20) == {"value": 1}
+    started = time.monotonic()
+    with pytest.raises(ConversationError, match=reason) as caught:
+        one.ask("go", "answer", timeout_s=1)
+    # The deadline, and five seconds in which a program that closed its output may say how it ended.
+    assert time.monotonic() - started < 8
+    assert caught.value.timed_out == timed_out
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_program_that_dies_before_it_reads_is_a_reason_too(talk, tmp_path):
+    one = talk("sys.exit('no GPU')")
+    deadline = time.monotonic() + 20
+    while running(one._process.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)  # so that the first line meets a closed pipe
+    with pytest.raises(ConversationError, match="ended with status 1: no GPU"):
+        one.ask("go", "answer", timeout_s=5)
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_program_that_dies_while_a_helper_holds_its_output_is_over_by_the_deadline(talk, tmp_path):
+    one = talk("subprocess.Popen(['sleep', '600']); os.kill(os.getpid(), signal.SIGKILL)")
+    started = time.monotonic()
+    with pytest.raises(ConversationError):
+        one.hear("answer", timeout_s=2)
+    assert time.monotonic() - started < 8
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_line_without_end_is_cut_off(talk, tmp_path, monkeypatch):
+    monkeypatch.setattr(conversation, "LONGEST_LINE_BYTES", 1 << 20)
+    one = talk("\nwhile True: sys.stdout.write('x' * 65536)")
+    with pytest.raises(ConversationError, match="more than 1048576 bytes without an end of line"):
+        one.hear("answer", timeout_s=20)
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_long_line_that_ends_is_heard_whole(talk):
+    one = talk("say('answer', text='x' * 3_000_000); hear()")
+    assert len(one.hear("answer", timeout_s=20)["text"]) == 3_000_000
+
+
+def test_a_program_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(UnavailableError, match="no-such-program is not installed"):
+        Conversation(["no-such-program"], protocol=PROTOCOL, env={}, cwd=tmp_path, errors_path=tmp_path / "e")
+
+
+def test_a_good_conversation_ends_well_and_stays_ended(talk, tmp_path):
+    one = talk("\nwhile hear(): say('answer', to='you')\nchild.kill()")
+    assert [one.ask("go", "answer", timeout_s=20) for _ in range(3)] == [{"to": "you"}] * 3
+    finished = one.end(timeout_s=20)
+    assert finished.ok and finished.user_s > 0
+    assert one.end(timeout_s=0) is finished and one.kill() is finished
+    assert nobody_is_left(tmp_path)
+
+
+def test_answers_that_come_together_are_heard_one_by_one(talk):
+    one = talk("say('first'); say('second', n=2); hear()")
+    assert one.hear("first", timeout_s=20) == {}
+    assert one.hear("second", timeout_s=20) == {"n": 2}
+
+
+def test_ending_one_that_does_not_go_kills_its_whole_group(talk, tmp_path):
+    one = talk("signal.signal(signal.SIGTERM, signal.SIG_IGN); say('ready'); time.sleep(600)")
+    one.hear("ready", timeout_s=20)
+    finished = one.end(timeout_s=0.2)
+    assert finished.timed_out and finished.returncode == -signal.SIGKILL
+    assert nobody_is_left(tmp_path)

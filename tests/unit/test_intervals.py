@@ -1,0 +1,263 @@
+"""Intervals, verdicts and the robust fit, against values worked out by hand and data whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tare.intervals import (
+    Interval,
+    bootstrap_interval,
+    judge,
+    log_ratios_of,
+    more_units,
+    outliers,
+    stein_interval,
+    stein_units,
+    t_interval,
+    t_quantile,
+    two_way,
+)
+from tare.study import CONTROL, HOST
+
+
+def interval(low, high):
+    return Interval(n=6, mean=(low + high) / 2, low=low, high=high)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "degrees", "value"),
+    [  # any printed table of Student's t
+        (0.05, 1, 12.706),
+        (0.05, 5, 2.571),
+        (0.05, 7, 2.365),
+        (0.01, 5, 4.032),
+        (0.05, 30, 2.042),
+        (0.05, 10**6, 1.960),
+    ],
+)
+def test_the_quantile_is_the_tables(alpha, degrees, value):
+    assert t_quantile(alpha, degrees) == pytest.approx(value, abs=6e-4)
+
+
+def test_the_interval_is_students():
+    # By hand: mean 2, s = 1, n = 3, t(0.975, 2) = 4.302653: half-width 4.302653 / sqrt(3) = 2.484138
+    found = t_interval([1.0, 2.0, 3.0], 0.05)
+    assert (found.n, found.mean) == (3, 2)
+    assert found.high - found.mean == pytest.approx(2.484138, abs=1e-6)
+    assert found.mean - found.low == pytest.approx(2.484138, abs=1e-6)
+
+
+def test_steins_interval_takes_its_spread_from_the_pilot_and_its_mean_from_all():
+    # By hand: pilot 1, 2, 3: s = 1, t(0.975, 2) = 4.302653; six values of mean 2: half-width 4.302653 / sqrt(6)
+    found = stein_interval([1.0, 2.0, 3.0, 2.0, 2.0, 2.0], 3, 0.05)
+    assert (found.n, found.mean) == (6, 2)
+    assert found.high - found.mean == pytest.approx(1.756550, abs=1e-6)
+    # What comes after the pilot may be as wild as it likes: it moves the mean, never the width.
+    wild = stein_interval([1.0, 2.0, 3.0, -900.0, 2.0, 902.0], 3, 0.05)
+    assert wild.high - wild.low == pytest.approx(found.high - found.low)
+
+
+@pytest.mark.parametrize(
+    ("spread", "half_width", "pilot", "units"),
+    [
+        # t(0.975, 5) = 2.570582: (2.570582 * 0.01 / 0.01)^2 = 6.6079
+        (0.01, 0.01, 6, 7),
+        # (2.570582 * 2)^2 = 26.43
+        (0.01, 0.005, 6, 27),
+        # t(0.975, 11) = 2.200985: (2.200985 * 2)^2 = 19.377
+        (0.01, 0.005, 12, 20),
+        # less than the pilot is never asked for
+        (0.001, 0.01, 6, 6),
+        (0.0, 0.01, 6, 6),
+        # t(0.975, 1) = 12.706205: squared 161.448
+        (0.01, 0.01, 2, 162),
+        # nobody would wait for it
+        (100.0, 0.001, 6, 100_000),
+    ],
+)
+def test_steins_number_of_units(spread, half_width, pilot, units):
+    assert stein_units(spread, half_width, pilot, 0.05) == units
+
+
+def test_a_number_of_units_that_is_exactly_whole_is_not_one_more():
+    spread = 0.01 * 5 / t_quantile(0.05, 5)
+    assert stein_units(spread, 0.01, 6, 0.05) == 25
+
+
+def test_steins_interval_is_never_wider_than_was_wanted():
+    generator = np.random.default_rng(2)
+    for _ in range(200):
+        values = generator.normal(0, 0.01, 4000)
+        units = stein_units(float(values[:6].std(ddof=1)), 0.005, 6, 0.05)
+        found = stein_interval(values[:units], 6, 0.05)
+        assert found.high - found.low <= 2 * 0.005 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (-0.01, 0.01, "equivalent"),
+        (0.005, 0.02, "different within margin"),
+        (-0.02, -0.005, "different within margin"),
+        (0.06, 0.08, "different"),
+        (0.03, 0.08, "different"),
+        (-0.08, -0.03, "different"),
+        (-0.01, 0.08, "inconclusive"),
+        (-0.2, 0.2, "inconclusive"),
+        # the ends themselves: zero on an end is inside the interval, an end on the margin inside the margin
+        (0.0, 0.01, "equivalent"),
+        (-math.log1p(0.05), math.log1p(0.05), "equivalent"),
+        (0.01, math.log1p(0.05), "different within margin"),
+        (0.01, math.log1p(0.05) + 1e-12, "different"),
+    ],
+)
+def test_two_questions_to_one_interval_give_four_verdicts(low, high, expected):
+    assert judge(interval(low, high), margin=0.05) == expected
+
+
+def test_a_margin_is_alike_to_both_sides_on_a_log_scale():
+    assert judge(interval(-0.0487, 0.0), 0.05) == "equivalent"  # ln 1.05 = 0.048790
+    assert judge(interval(-0.0487, 0.0487), 0.05) == "equivalent"
+    assert judge(interval(-0.0488, 0.0488), 0.05) == "inconclusive"
+
+
+@pytest.mark.parametrize("values", [[], [0.1]])
+def test_too_few_units_are_inconclusive(values):
+    found = t_interval(values, 0.05)
+    assert (found.n, found.low, found.high) == (len(values), None, None)
+    assert judge(found, 0.05) == "inconclusive"
+    assert stein_interval(values, 1, 0.05).low is None
+    assert bootstrap_interval(values, 0.05).low is None
+    assert more_units(values, 0.05, 0.02) is None
+
+
+def test_how_many_units_more_would_tell():
+    # mean 0, s = 0.02 sqrt(10/9) = 0.021082, margin ln 1.02 = 0.019803. At ten: t(9) s / sqrt(10) = 0.01508 tells.
+    values = [0.02, -0.02] * 5
+    assert more_units(values, 0.05, 0.02) == 0
+    # margin 1%: 0.00995. t s / sqrt(n): at 19, 2.10092 * 0.021082 / 4.3589 = 0.010161; at 20,
+    # 2.09302 * 0.021082 / 4.47214 = 0.009866
+    assert more_units(values, 0.05, 0.01) == 10
+    # A mean of 0.015 is farther from zero than from the margin of 2%: at 9, 2.306 s / 3 = 0.016205;
+    # at 10, 2.26216 s / sqrt(10) = 0.015081; at 11, 2.22814 s / sqrt(11) = 0.014163
+    assert more_units([value + 0.015 for value in values], 0.05, 0.02) == 1
+    # In the middle between zero and the margin nothing but the finest would tell: distance 0.0099.
+    assert more_units([value + math.log(1.02) / 2 for value in values], 0.05, 0.02) == 10
+
+
+def test_units_more_are_enough_when_they_come():
+    generator = np.random.default_rng(8)
+    values = generator.normal(0.0, 0.02, 6)
+    more = more_units(values, 0.05, 0.005)
+    grown = np.resize((values - values.mean()) / values.std(ddof=1), len(values) + more)
+    grown = values.mean() + values.std(ddof=1) * (grown - grown.mean()) / grown.std(ddof=1)
+    assert judge(t_interval(grown, 0.05), 0.005) != "inconclusive"
+
+
+def test_log_ratios_against_the_mean_of_two_hosts():
+    units = [
+        {HOST: 1.0, CONTROL: 4.0, "docker": 2.0},  # docker is the hosts' geometric mean
+        {HOST: 2.0, CONTROL: 2.0, "docker": 4.0},
+        {HOST: 1.0, CONTROL: 1.0},  # docker did not run: the control still counts
+        {HOST: 1.0, "docker": 2.0},  # no control: nothing counts
+        {HOST: 0.0, CONTROL: 1.0, "docker": 1.0},  # a clock that stood still has no logarithm
+        {HOST: 1.0, CONTROL: 1.0, "docker": None},
+    ]
+    found = log_ratios_of(units, [HOST, CONTROL, "docker", "podman"])
+    assert found["docker"] == pytest.approx([0.0, math.log(2)])
+    assert found[CONTROL] == pytest.approx([math.log(4), 0.0, 0.0, 0.0])
+    assert found["podman"] == []
+    assert HOST not in found
+
+
+def test_outliers_are_flagged_not_deleted():
+    assert outliers([1.0, 1.1, 0.9, 1.0, 5.0]) == [False, False, False, False, True]
+    assert outliers([1.0, 1.0, 1.0]) == [False, False, False]
+    # median 3, MAD 1: five times one is 5, so that 8 is not beyond it and 8.1 is
+    assert outliers([2.0, 3.0, 4.0, 3.0, 2.0, 4.0, 8.0]) == [False] * 7
+    assert outliers([2.0, 3.0, 4.0, 3.0, 2.0, 4.0, 8.1]) == [False] * 6 + [True]
+
+
+def test_the_bootstrap_covers_too_little_with_six_units_and_t_does_not():
+    """Why the bootstrap never decides: about 86% where 95% is said."""
+    generator = np.random.default_rng(5)
+    runs, by_bootstrap, by_t = 1500, 0, 0
+    for run in range(runs):
+        values = generator.normal(0, 1, 6)
+        check, sure = bootstrap_interval(values, 0.05, seed=run), t_interval(values, 0.05)
+        by_bootstrap += check.low <= 0 <= check.high
+        by_t += sure.low <= 0 <= sure.high
+    # Four binomial standard errors of 1500: 0.036 at 0.86, 0.0225 at 0.95.
+    assert 0.82 <= by_bootstrap / runs <= 0.90
+    assert 0.9275 <= by_t / runs <= 0.9725
+
+
+def test_the_bootstrap_nears_t_with_many_units():
+    values = np.random.default_rng(6).normal(0, 1, 400)
+    check, sure = bootstrap_interval(values, 0.05), t_interval(values, 0.05)
+    assert check.low == pytest.approx(sure.low, abs=0.015) and check.high == pytest.approx(sure.high, abs=0.015)
+
+
+EFFECTS = np.array([0.0, 0.003, 0.02, -0.01, 0.1])
+MOOD = np.cumsum(np.random.default_rng(3).normal(0, 0.05, 10))
+
+
+def test_the_fit_recovers_launches_exactly_where_there_is_no_noise():
+    logs = EFFECTS[None, :] + MOOD[:, None] - 4.0
+    launch, residuals = two_way(logs)
+    assert launch - launch[0] == pytest.approx(EFFECTS, abs=1e-12)
+    assert residuals == pytest.approx(np.zeros((10, 5)), abs=1e-12)
+    # and stands at the median cycle
+    assert launch.mean() == pytest.approx(EFFECTS.mean() + np.median(MOOD) - 4.0, abs=1e-12)
+
+
+def test_drift_of_the_cycles_does_not_move_it():
+    noise = np.random.default_rng(4).normal(0, 0.01, (10, 5))
+    quiet, _ = two_way(EFFECTS + noise)
+    for drift in (np.linspace(0, 2, 10), np.repeat([0, 1], 5), MOOD * 10):
+        stormy, _ = two_way(EFFECTS + noise + drift[:, None])
+        assert stormy - stormy[0] == pytest.approx(quiet - quiet[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("launch", range(5))
+def test_stalls_of_one_launch_move_it_little(launch):
+    """Two turns of ten, twice as slow: a mean would be off by 0.14."""
+    noise = np.random.default_rng(9).normal(0, 0.01, (10, 5))
+    stalled = EFFECTS + noise + MOOD[:, None]
+    stalled[[2, 7], launch] += math.log(2)
+    found, _ = two_way(stalled)
+    quiet, _ = two_way(EFFECTS + noise)
+    plain = stalled - stalled.mean(axis=1, keepdims=True)
+    shift_of_the_mean = plain.mean(axis=0)[launch] - (EFFECTS + noise).mean(axis=0)[launch]
+    assert abs(shift_of_the_mean - plain.mean() + EFFECTS.mean()) > 0.05
+    assert (found - found.mean()) - (quiet - quiet.mean()) == pytest.approx(np.zeros(5), abs=0.01)
+
+
+def test_a_stall_is_weighed_down_and_stays_in_the_residuals():
+    noise = np.random.default_rng(9).normal(0, 0.01, (10, 5))
+    noise[3, 1] += 1.0
+    _, residuals = two_way(EFFECTS + noise)
+    assert residuals[3, 1] == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("effect", [0.001, 0.005, 0.02, 0.1, 1.0])
+def test_a_planted_effect_comes_back_in_full(effect):
+    """Nothing is pulled towards the other launches: an effect of all of one launch's turns is no outlier."""
+    noise = np.random.default_rng(10).normal(0, 0.01, (20, 5))
+    without, _ = two_way(noise)
+    planted = noise.copy()
+    planted[:, 2] += effect
+    found, _ = two_way(planted)
+    gained = (found - found[0]) - (without - without[0])
+    assert gained == pytest.approx([0, 0, effect, 0, 0], abs=1e-6)
+
+
+def test_two_launches_alone_are_fitted_too():
+    """Host and control of a campaign without environments: residuals are mirror images."""
+    noise = np.random.default_rng(12).normal(0, 0.01, (12, 2))
+    noise[:, 1] += 0.05
+    noise[4, 1] += 1.0
+    found, residuals = two_way(noise)
+    assert found[1] - found[0] == pytest.approx(0.05, abs=0.02)
+    assert residuals[:, 0] == pytest.approx(-residuals[:, 1], abs=1e-9)

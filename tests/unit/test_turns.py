@@ -1,0 +1,213 @@
+"""Turns: how bursts settle, which cores and launches a block takes, what a unit's numbers are."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tare import launch, turns
+from tare.planning import Components
+from tare.study import CONTROL, HOST
+from tare.turns import components_of, cores_of, cycle_ratios, fitting, group_of, settle, unit_values
+
+TOLERANCE = 0.002  # a tenth of the default margin of steps
+
+
+def bursts(profile, count=40, noise=0.0, seed=1, moods=True):
+    """Long bursts of 20 steps: a profile of log-ratios at their start, a mood of each burst, noise of each step."""
+    generator = np.random.default_rng(seed)
+    logs = np.zeros((count, 20))
+    logs[:, : len(profile)] += profile
+    if moods:
+        logs += generator.normal(0, 0.2, (count, 1))
+    logs += generator.normal(0, noise, logs.shape) if noise else 0
+    return np.exp(logs - 4).tolist()
+
+
+@pytest.mark.parametrize(
+    ("profile", "steps", "discard"),
+    [
+        ([], 3, 1),  # one step is always given away: what a change of hands costs shows there first
+        ([0.2], 3, 1),
+        ([0.2, 0.1], 1, 2),
+        ([0.2, 0.1, 0.05], 1, 3),
+        ([0.2, 0.1, 0.05, 0.01], 1, 4),
+        # Five steps and their median: two slow ones among them are as good as none.
+        ([0.2, 0.1, 0.05], 5, 1),
+        # Within a tenth of the margin is near enough.
+        ([0.2, 0.1, 0.001], 1, 2),
+        # Steps that start too fast are a transient too.
+        ([-0.1, -0.1], 1, 2),
+    ],
+)
+def test_a_transient_is_discarded_and_not_more(profile, steps, discard):
+    found = settle(bursts(profile), steps, TOLERANCE)
+    assert found["discard"] == discard
+    assert found["agrees"] and found["resolved"]
+    assert abs(math.log(found["ratio"])) <= TOLERANCE
+    assert found["profile"][: len(profile)] == pytest.approx(profile, abs=1e-9)
+    assert found["bursts"] == 40
+
+
+def test_a_transient_that_never_ends_is_reported_as_it_is():
+    """Ever slower: whatever is discarded, the burst is faster than what is called uninterrupted."""
+    found = settle(bursts(np.linspace(0, 0.4, 20)), 1, TOLERANCE)
+    assert not found["agrees"] and found["resolved"]
+    assert found["discard"] == turns.MOST_DISCARDED
+    # step 8 of 0..19 against the median of the second half, 14.5: 6.5 steps of 0.4 / 19
+    assert found["ratio"] == pytest.approx(math.exp(-6.5 * 0.4 / 19))
+
+
+def test_noise_makes_no_burst_longer():
+    """On a noisy machine one step goes, as on a quiet one, and the report says that it could not be resolved."""
+    found = [settle(bursts([], count=12, noise=0.05, seed=seed), 1, TOLERANCE) for seed in range(40)]
+    assert sum(row["discard"] == 1 for row in found) >= 34  # two standard errors: 38 of 40 are expected
+    assert not any(row["resolved"] for row in found)
+    assert all(row["ratio_low"] <= row["ratio"] <= row["ratio_high"] for row in found)
+
+
+def test_a_transient_is_found_in_noise_that_does_not_hide_it():
+    for seed in range(20):
+        assert settle(bursts([0.5, 0.3, 0.2], count=200, noise=0.01, seed=seed), 1, TOLERANCE)["discard"] >= 3
+
+
+@pytest.fixture
+def four_cpus(monkeypatch):
+    monkeypatch.setattr(launch.os, "sched_getaffinity", lambda pid: {2, 3, 5, 7})
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpus", "cores"),
+    [
+        (1, 4, [[2], [3], [5], [7], [2]]),
+        (2, 4, [[2, 3], [5, 7], [2, 3], [5, 7], [2, 3]]),
+        (4, 4, [[2, 3, 5, 7]] * 5),
+        (3, 4, [[2, 3, 5]] * 5),  # what is left over is never used alone
+        (1, 2, [[2], [3], [2], [3], [2]]),
+    ],
+)
+def test_blocks_take_other_cores_in_turn(threads, cpus, cores, four_cpus):
+    found = [cores_of(number, {"cpus": cpus, "threads": threads}) for number in range(5)]
+    assert found == cores
+
+
+def test_small_memory_takes_host_one_environment_host():
+    names = [HOST, CONTROL, "docker", "apptainer"]
+    assert [group_of(names, number) for number in range(3)] == [
+        [HOST, CONTROL, "docker"],
+        [HOST, CONTROL, "apptainer"],
+        [HOST, CONTROL, "docker"],
+    ]
+    assert group_of([HOST, CONTROL], 0) == [HOST, CONTROL]
+
+
+def test_what_fits_follows_from_the_largest_launch(monkeypatch):
+    unit = {
+        "launches": {HOST: {"draws": [{"peak_rss_bytes": 10}, {"peak_rss_bytes": 25}]}, "docker": {"draws": []}}
+    }
+    monkeypatch.setattr(turns, "available_memory_bytes", lambda: 1000)
+    assert fitting(unit, 5) == 5
+    monkeypatch.setattr(turns, "available_memory_bytes", lambda: 150)  # 80% of it: 120, and five take 125
+    assert fitting(unit, 5) == 3
+    assert fitting(unit, 2) == 2
+    assert fitting({"launches": {HOST: {"status": "failed"}}}, 5) == 5  # nothing is known: try
+
+
+def unit_of(launches, voided=None):
+    """A unit from seconds per step: {launch: [draw][cycle][step]}."""
+    return {
+        "voided": voided,
+        "launches": {
+            name: {"status": "ok", "draws": [{"turns": {"step_s": draw}} for draw in draws]}
+            for name, draws in launches.items()
+        },
+    }
+
+
+def test_a_units_values_by_hand():
+    """Two cycles whose moods differ by a factor of four; host 1 s, its control 2 s, docker 4 s in the first."""
+    cycles = {HOST: [[1.0], [4.0]], CONTROL: [[2.0], [8.0]], "docker": [[4.0], [16.0]]}
+    found = unit_values(unit_of({name: [draw] for name, draw in cycles.items()}))
+    assert found[CONTROL] / found[HOST] == pytest.approx(2)
+    assert found["docker"] / found[HOST] == pytest.approx(4)
+    assert found[HOST] == pytest.approx(2.0)  # seconds at the median cycle, of logs: between 1 and 4
+
+
+def test_a_turn_is_the_median_of_its_steps():
+    draws = {HOST: [[[1.0, 1.0, 9.0]] * 4], CONTROL: [[[1.0, 9.0, 1.0]] * 4], "docker": [[[2.0, 2.0, 0.1]] * 4]}
+    found = unit_values(unit_of(draws))
+    assert (found[HOST], found[CONTROL], found["docker"]) == pytest.approx((1.0, 1.0, 2.0))
+
+
+def test_draws_that_are_equally_sure_weigh_equally():
+    draws = {HOST: [[[1.0]] * 4] * 2, CONTROL: [[[1.0]] * 4] * 2, "docker": [[[1.0]] * 4, [[4.0]] * 4]}
+    found = unit_values(unit_of(draws))
+    assert found["docker"] / found[HOST] == pytest.approx(2)  # the mean of logs
+
+
+def test_a_draw_that_a_storm_fell_on_weighs_less_whatever_it_found():
+    """Weights come from residuals: the calm draw decides, and the same draws with other effects weigh the same."""
+    generator = np.random.default_rng(1)
+    storm = generator.normal(0, 0.3, (3, 10))
+
+    def ratio(effects):
+        launches = {}
+        for number, name in enumerate((HOST, CONTROL, "docker")):
+            calm = [[math.exp(effects[0] * (name == "docker"))]] * 10
+            wild = [[math.exp(effects[1] * (name == "docker") + value)] for value in storm[number]]
+            launches[name] = [calm, wild]
+        found = unit_values(unit_of(launches))
+        return math.log(found["docker"]) - (math.log(found[HOST]) + math.log(found[CONTROL])) / 2
+
+    none, calm, wild = ratio((0, 0)), ratio((0.1, 0)), ratio((0, 0.1))
+    assert (calm - none) + (wild - none) == pytest.approx(0.1)  # the weights are the same whatever the effects
+    assert calm - none > 0.09
+
+
+def test_what_did_not_run_is_left_out_and_a_void_unit_has_no_values():
+    unit = unit_of({name: [[[1.0]] * 3] for name in (HOST, CONTROL, "docker")})
+    unit["launches"]["docker"] = {"status": "skipped", "reason": "given up", "inside": None}
+    assert set(unit_values(unit)) == {HOST, CONTROL}
+    assert cycle_ratios(unit) == [[0.0, 0.0, 0.0]]
+    assert unit_values({**unit, "voided": "docker: it hung"}) == {}
+    assert cycle_ratios({**unit, "voided": "docker: it hung"}) == []
+    unit["launches"][CONTROL]["status"] = "stopped"
+    assert cycle_ratios(unit) == []
+
+
+def test_cycle_ratios_are_the_control_over_the_host_by_draw_and_cycle():
+    unit = unit_of({HOST: [[[1.0], [2.0]], [[4.0], [4.0]]], CONTROL: [[[2.0], [2.0]], [[1.0], [8.0]]]})
+    found = cycle_ratios(unit)
+    assert found[0] == pytest.approx([math.log(2), 0.0])
+    assert found[1] == pytest.approx([-math.log(4), math.log(2)])
+
+
+def simulated_block(generator, launches, draw_sd, cycle_sd):
+    """What a block holds after its calibration: long bursts first, then short ones, of launches that are equal."""
+    cycles = turns.LONG_CYCLES + turns.SHORT_CYCLES
+    workers = [SimpleNamespace(draws=[]) for _ in range(launches)]
+    for _ in range(turns.TRIAL_DRAWS):
+        moods = generator.normal(0, 0.2, cycles)
+        for worker in workers:
+            logs = moods + generator.normal(0, draw_sd) + generator.normal(0, cycle_sd, cycles)
+            worker.draws.append({"turns": {"step_s": [[math.exp(value)] for value in logs]}})
+    return SimpleNamespace(workers=workers)
+
+
+def test_one_block_gives_the_spread_of_cycles_and_draws_host_to_host():
+    """Ratios of two launches: root two times what one launch varies; on average over many blocks."""
+    generator = np.random.default_rng(4)
+    prior = {"block": 0.004, "draw": 0.0}
+    found = [components_of(simulated_block(generator, 5, 0.02, 0.03), prior) for _ in range(300)]
+    assert {row.block for row in found} == {0.004}
+    cycle = math.sqrt(np.mean([row.cycle**2 for row in found]))
+    draw = math.sqrt(np.mean([row.draw**2 for row in found]))
+    assert cycle == pytest.approx(math.sqrt(2) * 0.03, rel=0.1)
+    assert draw == pytest.approx(math.sqrt(2) * 0.02, rel=0.1)
+
+
+def test_the_prior_is_the_least_that_a_draw_is_taken_for():
+    block = simulated_block(np.random.default_rng(5), 3, 0.0, 0.001)
+    found = components_of(block, {"block": 0.004, "draw": 0.007})
+    assert found == Components(block=0.004, draw=0.007, cycle=found.cycle)
