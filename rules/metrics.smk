@@ -1,14 +1,19 @@
 # Records to tables: every number with its kind, every comparison with its interval.
+EXTRACTION = [
+    "tare/extract.py",
+    "tare/intervals.py",
+    "tare/launch_rows.py",
+    "tare/metrics.py",
+    "tare/tables.py",
+    "tare/traces.py",
+    "tare/turns.py",
+    "tare/verdicts.py",
+]
 
 
 rule extract_tables:
     input:
-        rounds=collect(
-            "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
-            study=STUDY,
-            workload=WORKLOADS,
-            campaign=JOINT,
-        ),
+        campaigns=all_campaigns(),
         sweeps=collect(
             "results/campaigns/{study}/{workload}/sweep/sealed.json",
             study=STUDY,
@@ -20,13 +25,7 @@ rule extract_tables:
             workload=WORKLOADS,
             env=ENVIRONMENTS,
         ),
-        code=[
-            "tare/extract.py",
-            "tare/metrics.py",
-            "tare/traces.py",
-            "tare/verdicts.py",
-            "tare/tables.py",
-        ],
+        code=EXTRACTION,
     output:
         metrics="<results>/tables/metrics.parquet",
         metrics_csv="<results>/tables/metrics.csv",
@@ -37,43 +36,35 @@ rule extract_tables:
     log:
         "<results>/logs/tables.log",
     params:
+        study=study_json("tables"),
         folder=subpath(output.metrics, parent=True),
     message:
         "extract metrics and judge them"
     shell:
-        "python -m tare tables --campaigns {input.rounds:q} {input.sweeps:q} --profiles {input.profiles:q}"
-        " --out {params.folder:q} 2> {log:q}"
+        "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q} {input.sweeps:q}"
+        " --profiles {input.profiles:q} --out {params.folder:q} 2> {log:q}"
 
 
 rule summarize_environment:
     input:
-        rounds=lambda wildcards: collect(
-            "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
-            study=STUDY,
-            workload=WORKLOADS,
-            campaign=study_module.campaign_name(["host", wildcards.env]),
-        ),
+        rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
+        turns=lambda wildcards: headline("turns", ["host", wildcards.env]),
         profiles=collect(
             "results/profiles/{study}/{workload}/{{env}}/profile.json",
             study=STUDY,
             workload=WORKLOADS,
         ),
-        code=[
-            "tare/extract.py",
-            "tare/metrics.py",
-            "tare/traces.py",
-            "tare/verdicts.py",
-            "tare/tables.py",
-        ],
+        code=EXTRACTION,
     output:
         metrics="<results>/environments/{env}/metrics.csv",
         verdicts="<results>/environments/{env}/verdicts.csv",
     log:
         "<results>/logs/environments/{env}.log",
     params:
+        study=study_json("tables"),
         folder=subpath(output.metrics, parent=True),
     message:
         "{wildcards.env} beside the host: metrics and verdicts"
     shell:
-        "python -m tare tables --campaigns {input.rounds:q} --profiles {input.profiles:q}"
-        " --only metrics verdicts --show --out {params.folder:q} 2> {log:q}"
+        "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q} {input.turns:q}"
+        " --profiles {input.profiles:q} --only metrics verdicts --show --out {params.folder:q} 2> {log:q}"

@@ -13,19 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from tare import traces
+from tare import traces, turns
+from tare.campaign import counted
 from tare.errors import IntegrityError
+from tare.launch_rows import measured, modelled, unavailable, whole_run_metrics
+from tare.study import BASELINE, HOST
 
 SCENARIO = "single"  # one training job alone on the machine
-# Phases of a whole run: metric -> (from mark, to mark); None is the launcher's clock.
-PHASES = {
-    "runtime_start_s": (None, "entry"),
-    "imports_s": ("entry", "imports"),
-    "data_s": ("imports", "data"),
-    "model_s": ("data", "model"),
-    "first_step_s": ("model", "first_step"),
-    "epoch_rest_s": ("first_step", "epoch_end"),
-}
 NO_DEVICE = "the device is a CPU: it has no memory of its own that data would be copied to"
 NO_COUNTERS = "needs hardware counters of the memory controller, which this device or machine does not give"
 CUDA_ONLY = ("memset", "htod", "dtoh")
@@ -40,107 +34,53 @@ COUNTER_METRICS = {
 HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("aten::copy_",)}
 
 
-def measured(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
-    """A row that was read off a clock or counter."""
-    return {
-        "metric": metric,
-        "value": float(value),
-        "unit": unit,
-        "kind": "measured",
-        "source": source,
-        "reason": None,
-    }
-
-
-def modelled(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
-    """A row that follows from a model."""
-    return {**measured(metric, value, unit, source), "kind": "modelled"}
-
-
-def unavailable(metric: str, unit: str, source: str, reason: str) -> dict[str, Any]:
-    """A row that says why there is no number."""
-    return {
-        "metric": metric,
-        "value": None,
-        "unit": unit,
-        "kind": "unavailable",
-        "source": source,
-        "reason": reason or "no reason was recorded",
-    }
-
-
-def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Metrics of one launch of a whole run.
-
-    `real_s` runs from just before the runtime's start to its end, without the steady steps and the harness's
-    own bookkeeping, which lie between the end of the paper's epoch and the last mark. `user_s` and `system_s`
-    are getrusage inside, loader worker included, from the program's first line to the end of the epoch.
-    """
-    if launch["status"] != "ok":
-        return [unavailable("real_s", "s", "launcher", f"{launch['status']}: {launch['reason']}")]
-    inside = launch["inside"]
-    marks = {mark["name"]: mark for mark in inside["marks"]}
-    results = inside["results"]
-    entry, end = marks["entry"], marks["epoch_end"]
-    rows = [
-        measured(
-            "real_s",
-            (launch["end_ns"] - launch["spawn_ns"] - (marks["last"]["at_ns"] - end["at_ns"])) / 1e9,
-            "s",
-            "launcher",
-        ),
-        measured("user_s", end["user_s"] - entry["user_s"], "s", "getrusage"),
-        measured("system_s", end["system_s"] - entry["system_s"], "s", "getrusage"),
-    ]
-    for metric, (start, stop) in PHASES.items():
-        from_ns = launch["spawn_ns"] if start is None else marks[start]["at_ns"]
-        rows.append(measured(metric, (marks[stop]["at_ns"] - from_ns) / 1e9, "s", "marks"))
-    rows += [
-        measured("exit_s", (launch["end_ns"] - marks["last"]["at_ns"]) / 1e9, "s", "launcher"),
-        measured(
-            "samples_per_s", results["samples"] / ((end["at_ns"] - marks["model"]["at_ns"]) / 1e9), "1/s", "marks"
-        ),
-        measured("loss_mean", statistics.fmean(results["losses"]), "1", "workload"),
-        measured("loss_last", results["losses"][-1], "1", "workload"),
-        measured("peak_rss_bytes", inside["memory"]["peak_rss_bytes"], "B", "getrusage"),
-        _runtime_cpu(launch, entry, marks["last"]),
-    ]
-    if results["steady_step_s"]:
-        rows += [
-            measured("steady_step_s", statistics.median(results["steady_step_s"]), "s", "marks"),
-            measured("steady_step_mean_s", statistics.fmean(results["steady_step_s"]), "s", "marks"),
-        ]
-    return rows
-
-
-def _runtime_cpu(launch: Mapping[str, Any], entry: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """CPU time before the first line of the program and after its last: what was reaped, less what lies between."""
-    inside = last["user_s"] + last["system_s"] - entry["user_s"] - entry["system_s"]
-    helpers = launch["client_user_s"] + launch["client_system_s"] - inside
-    if helpers < 0:
-        return unavailable(
-            "runtime_cpu_s",
-            "s",
-            "wait4",
-            "the program is no descendant of the client, so its helpers can't be told from others",
-        )
-    return measured("runtime_cpu_s", helpers, "s", "wait4")
-
-
 def campaign_metrics(plan: Mapping[str, Any], units: Iterable[Mapping[str, Any]], campaign: str) -> list[dict]:
-    """Rows of a sealed campaign of whole runs or of a sweep; discarded units are left out."""
+    """Rows of a sealed campaign; units that are discarded or void are left out."""
     rows = []
-    for unit in units:
-        if unit["discarded"]:
-            continue
-        for name, launch in unit["launches"].items():
-            env, batch = ("host", int(name)) if plan["kind"] == "sweep" else (name, plan["spec"]["batch"])
+    for unit in counted(list(units)):
+        for env, batch, found in _unit_rows(plan, unit):
             identity = identify(plan, campaign, env, batch)
-            rows += [{**identity, "rep": unit["unit"], **row} for row in whole_run_metrics(launch)]
+            rows += [{**identity, "rep": unit["unit"], **row} for row in found]
+    metric, source = ("turn_step_s", "turns") if plan["kind"] == "turns" else ("real_s", "launcher")
     for env, reason in plan["unavailable"].items():
         identity = identify(plan, campaign, env, plan["spec"]["batch"])
-        rows.append({**identity, "rep": None, **unavailable("real_s", "s", "launcher", reason)})
+        rows.append({**identity, "rep": None, **unavailable(metric, "s", source, reason)})
     return rows
+
+
+def _unit_rows(plan: Mapping[str, Any], unit: Mapping[str, Any]) -> Iterable[tuple[str, int, list[dict[str, Any]]]]:
+    if plan["kind"] == "turns":
+        values = turns.unit_values(unit)
+        for name, launch in unit["launches"].items():
+            yield name, plan["spec"]["batch"], turn_metrics(launch, values.get(name))
+        return
+    for name, launch in unit["launches"].items():
+        env, batch = (HOST, int(name)) if plan["kind"] == "sweep" else (name, plan["spec"]["batch"])
+        yield env, batch, whole_run_metrics(launch)
+
+
+def turn_metrics(launch: Mapping[str, Any], step_s: float | None) -> list[dict[str, Any]]:
+    """Metrics of one launch of a block: its robust step, the mean of its counted steps, and what goes with them.
+
+    Args:
+        launch: its record.
+        step_s: from the block's fit (`turns.unit_values`).
+    """
+    if launch["status"] != "ok" or step_s is None:
+        reason = f"{launch['status']}: {launch['reason'] or 'the block has no fit'}"
+        return [unavailable("turn_step_s", "s", "turns", reason)]
+    turned = [draw["turns"] for draw in launch["draws"]]
+    steps = [step for turn in turned for burst in turn["step_s"] for step in burst]
+    made = sum(len(burst) for turn in turned for key in ("discarded_s", "step_s") for burst in turn[key])
+    return [
+        measured("turn_step_s", step_s, "s", "turns"),
+        measured("turn_step_mean_s", statistics.fmean(steps), "s", "turns"),
+        measured("step_cpu_s", sum(sum(turn["cpu_s"]) for turn in turned) / made, "s", "getrusage"),
+        measured("step_system_s", sum(sum(turn["system_s"]) for turn in turned) / made, "s", "getrusage"),
+        measured("step_page_faults", sum(sum(turn["faults"]) for turn in turned) / made, "1", "getrusage"),
+        measured("turn_loss_last", turned[-1]["loss_last"][-1], "1", "workload"),
+        measured("turn_peak_rss_bytes", max(draw["peak_rss_bytes"] for draw in launch["draws"]), "B", "getrusage"),
+    ]
 
 
 def identify(plan: Mapping[str, Any], campaign: str, env: str, batch: int | None) -> dict[str, Any]:
@@ -152,7 +92,7 @@ def identify(plan: Mapping[str, Any], campaign: str, env: str, batch: int | None
         "workload": plan["workload"],
         "env": env,
         "stack": plan["stack"],
-        "arm": plan["arm"],
+        "arm": plan["headline_arm"] if env.endswith(BASELINE) else plan["arm"],
         "batch": batch,
     }
 

@@ -67,6 +67,9 @@ VERDICT_TABLE = _strict(
         "control_ci_low": pa.Column(float, nullable=True),
         "control_ci_high": pa.Column(float, nullable=True),
         "design": pa.Column(str, pa.Check.isin(("stein", "fixed"))),
+        "bootstrap_low": pa.Column(float, nullable=True),
+        "bootstrap_high": pa.Column(float, nullable=True),
+        "more_units": pa.Column(pd.Int64Dtype(), nullable=True),
         "reason": pa.Column(str, nullable=True),
     },
 )

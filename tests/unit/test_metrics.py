@@ -37,16 +37,9 @@ def launch():
                 ("model", 104, 2.2, 0.2),
                 ("first_step", 105, 3, 0.3),
                 ("epoch_end", 107, 5, 0.5),
-                ("steady_start", 108, 5.1, 0.5),
-                ("steady_end", 117, 8, 0.6),
                 ("last", 118, 8.5, 0.75),
             ),
-            "results": {
-                "samples": 512,
-                "losses": [2.0, 1.0],
-                "steady_step_s": [1.0, 2.0, 6.0],
-                "steady_warmup_step_s": [9.0],
-            },
+            "results": {"samples": 512, "losses": [2.0, 1.0]},
         },
     }
 
@@ -55,7 +48,7 @@ def values(rows):
     return {row["metric"]: row["value"] for row in rows}
 
 
-def test_phases_add_up_and_the_steady_steps_are_not_in_the_whole_run(launch):
+def test_phases_add_up_and_the_harnesss_own_end_is_not_in_the_whole_run(launch):
     found = values(metrics.whole_run_metrics(launch))
     assert found["runtime_start_s"] == 1
     assert found["imports_s"] == 2
@@ -70,7 +63,6 @@ def test_phases_add_up_and_the_steady_steps_are_not_in_the_whole_run(launch):
     assert sum(found[name] for name in phases) == pytest.approx(found["real_s"])
     assert (found["user_s"], found["system_s"]) == pytest.approx((4.9, 0.4))
     assert found["samples_per_s"] == pytest.approx(512 / 3)
-    assert (found["steady_step_s"], found["steady_step_mean_s"]) == (2, 3)
     assert found["runtime_cpu_s"] == pytest.approx(10.5 - (9.25 - 0.2))
 
 
@@ -96,6 +88,7 @@ def plan(**changes):
         "workload": "mnist_cnn",
         "stack": "t",
         "arm": "a",
+        "headline_arm": "h",
         "spec": {"batch": 64},
         "unavailable": {"podman": "no podman here"},
         **changes,
@@ -104,8 +97,8 @@ def plan(**changes):
 
 def test_discarded_units_are_left_out_and_unavailable_environments_have_rows(launch):
     units = [
-        {"unit": 0, "discarded": True, "launches": {"host": launch}},
-        {"unit": 1, "discarded": False, "launches": {"host": launch}},
+        {"unit": 0, "discarded": True, "voided": None, "launches": {"host": launch}},
+        {"unit": 1, "discarded": False, "voided": None, "launches": {"host": launch}},
     ]
     table = tables.make("metrics", metrics.campaign_metrics(plan(), units, "c"))
     assert set(table["rep"].dropna()) == {1}
@@ -114,10 +107,51 @@ def test_discarded_units_are_left_out_and_unavailable_environments_have_rows(lau
 
 
 def test_a_sweep_has_its_batch_in_the_identity(launch):
-    units = [{"unit": 0, "discarded": False, "launches": {"16": launch, "512": launch}}]
+    units = [{"unit": 0, "discarded": False, "voided": None, "launches": {"16": launch, "512": launch}}]
     table = tables.make("metrics", metrics.campaign_metrics(plan(kind="sweep", unavailable={}), units, "sweep"))
     assert set(table["batch"]) == {16, 512}
     assert set(table["env"]) == {"host"}
+
+
+def turns_launch(step_s):
+    """A launch of a block: one draw, two cycles of one discarded and two counted steps."""
+    turns = {
+        "discarded_s": [[9.0], [9.0]],
+        "step_s": [[step_s, step_s], [step_s, 3 * step_s]],
+        "cpu_s": [0.6, 0.6],
+        "system_s": [0.06, 0.06],
+        "faults": [3, 9],
+        "loss_last": [0.5, 0.25],
+    }
+    return {"status": "ok", "reason": None, "draws": [{"turns": turns, "peak_rss_bytes": 7}]}
+
+
+def test_a_block_gives_steps_with_moods_taken_out_beside_their_mean():
+    launches = {"host": turns_launch(1.0), "host.control": turns_launch(2.0), "docker": turns_launch(1.0)}
+    launches["docker"] |= {"status": "skipped", "reason": "given up"}
+    unit = {"unit": 3, "discarded": False, "voided": None, "launches": launches}
+    rows = metrics.campaign_metrics(plan(kind="turns", unavailable={}), [unit], "turns.docker+host")
+    found = {(row["env"], row["metric"]): row["value"] for row in rows}
+    # medians of the turns are 1 and 2, the fit is at the median cycle: sqrt(1 x 2) for the host
+    assert found["host", "turn_step_s"] == pytest.approx(2**0.5)
+    assert found["host.control", "turn_step_s"] == pytest.approx(2 * 2**0.5)
+    assert found["host", "turn_step_mean_s"] == pytest.approx(6 / 4)
+    # of all six steps, the discarded among them
+    assert found["host", "step_cpu_s"] == pytest.approx(1.2 / 6)
+    assert found["host", "step_page_faults"] == 2
+    assert found["host", "turn_loss_last"] == 0.25
+    skipped = next(row for row in rows if row["env"] == "docker")
+    assert (skipped["kind"], skipped["reason"]) == ("unavailable", "skipped: given up")
+
+
+def test_void_units_are_left_out_and_baselines_have_the_headlines_arm(launch):
+    units = [
+        {"unit": 0, "discarded": False, "voided": "docker: died", "launches": {"host": launch}},
+        {"unit": 1, "discarded": False, "voided": None, "launches": {"host": launch, "host.headline": launch}},
+    ]
+    rows = metrics.campaign_metrics(plan(unavailable={}), units, "c")
+    assert {row["rep"] for row in rows} == {1}
+    assert {row["env"]: row["arm"] for row in rows} == {"host": "a", "host.headline": "h"}
 
 
 def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
@@ -133,7 +167,7 @@ def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
 
 
 def test_tables_come_back_as_they_were_written(launch, tmp_path):
-    units = [{"unit": 1, "discarded": False, "launches": {"host": launch}}]
+    units = [{"unit": 1, "discarded": False, "voided": None, "launches": {"host": launch}}]
     table = tables.make("metrics", metrics.campaign_metrics(plan(), units, "c"))
     tables.write("metrics", table, tmp_path / "m.csv", tmp_path / "m.parquet")
     for name in ("m.csv", "m.parquet"):
