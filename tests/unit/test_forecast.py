@@ -1,0 +1,106 @@
+"""Forecasts: what a precision costs, from records of this machine, or from nothing."""
+
+import json
+import math
+import random
+
+import campaign_builders as builders
+import numpy as np
+import pytest
+
+from tare import cli, forecast
+from tare.files import write_json
+from tare.forecast import Experience
+from tare.intervals import stein_units
+from tare.study import load_checked
+
+ENVIRONMENTS = "apptainer+charliecloud+docker+host"
+NAMES = ["host", "docker", "apptainer", "charliecloud"]
+STUDY = {"workloads": {"sentiment_rnn": None}, "arms": {"rounds": [], "turns": []}}
+
+
+@pytest.fixture
+def study():
+    return load_checked(json.dumps(STUDY))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Campaigns of one study: rounds and turns of mnist_cnn."""
+    for kind, make in (("rounds", builders.rounds_campaign), ("turns", builders.turns_campaign)):
+        plan, units = make("nyu2022", "mnist_cnn", NAMES, {}, 8, random.Random(1))
+        builders.write_campaign(tmp_path / "mnist_cnn" / f"{kind}.{ENVIRONMENTS}", plan, units)
+    return tmp_path
+
+
+def by_kind(rows):
+    return {row.campaign.split(".")[0]: row for row in rows}
+
+
+def test_units_follow_steins_formula_from_the_widest_spread(folder, study):
+    rows = by_kind(forecast.forecasts(study, [folder], half_width=0.01, budget_s=1e9))
+    sealed = folder / "mnist_cnn" / f"rounds.{ENVIRONMENTS}" / "sealed.json"
+    found = forecast.from_campaign(sealed)
+    units = stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
+    assert rows["rounds"].units == units
+    assert rows["rounds"].seconds == pytest.approx(found.first_s + units * found.unit_s)
+    assert not rows["rounds"].capped
+
+
+def test_half_the_width_costs_about_four_times_as_much_and_says_when_it_is_capped():
+    found = Experience(source="s", spread=0.02, unit_s=10.0, first_s=30.0, environments=3)
+    wide = forecast.needed(found, 0.02, 6, 0.05, 3)
+    narrow = forecast.needed(found, 0.01, 6, 0.05, 3)
+    assert narrow[0] / wide[0] == pytest.approx(4, rel=0.1)
+    assert narrow[1] == 30 + narrow[0] * 10
+
+
+def test_fewer_environments_make_cheaper_units():
+    found = Experience(source="s", spread=0.02, unit_s=10.0, first_s=0.0, environments=3)
+    assert forecast.needed(found, 0.02, 6, 0.05, 1)[1] == pytest.approx(
+        forecast.needed(found, 0.02, 6, 0.05, 3)[1] * 3 / 5
+    )
+
+
+def test_turns_are_never_forecast_dearer_than_they_were(folder, study):
+    sealed = folder / "mnist_cnn" / f"turns.{ENVIRONMENTS}" / "sealed.json"
+    found = forecast.from_campaign(sealed)
+    units, seconds = forecast.needed(found, 0.01, 6, 0.05 / 3, 3)
+    as_it_was = stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
+    assert found.components is not None
+    assert seconds <= found.first_s + as_it_was * found.unit_s + 1e-9
+    assert np.isfinite(seconds) and units >= 6
+
+
+def test_what_was_never_run_has_no_number(study, tmp_path):
+    rows = list(forecast.forecasts(study, [tmp_path], half_width=None, budget_s=None))
+    known = forecast.REFERENCE.exists()
+    assert rows and all((row.seconds is None) == (not known) for row in rows)
+
+
+def test_the_reference_serves_where_nothing_was_recorded(study, tmp_path, monkeypatch):
+    row = {
+        **{"spread": 0.01, "unit_s": 20.0, "first_s": 40.0, "environments": 3},
+        **{"components": None, "costs": None},
+    }
+    write_json(tmp_path / "r.json", {"machine": "some machine", "campaigns": {"mnist_cnn": {"turns": row}}})
+    monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "r.json")
+    rows = by_kind(forecast.forecasts(study, [], half_width=0.01, budget_s=60))
+    assert rows["rounds"].seconds is None
+    assert "some machine" in rows["turns"].note
+    assert rows["turns"].capped
+
+
+def test_a_damaged_record_does_not_stop_a_forecast(folder, study, monkeypatch):
+    monkeypatch.setattr(forecast, "REFERENCE", folder / "none.json")
+    for path in folder.glob("*/turns.*/units.jsonl"):
+        path.write_text(path.read_text()[:-300])
+    rows = by_kind(forecast.forecasts(study, [folder], half_width=None, budget_s=None))
+    assert rows["turns"].seconds is None and rows["rounds"].seconds > 0
+
+
+def test_the_command_says_it_line_by_line(folder, capsys):
+    assert cli.main(["plan", "--study", json.dumps(STUDY), "--campaigns", str(folder), "--half-width", "0.01"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(f"turns.{ENVIRONMENTS}, ±1%:" in line and "units, about" in line for line in lines)
+    assert any("together about" in line for line in lines)
