@@ -9,6 +9,12 @@ ENVIRONMENT_FIGURES = {
     "utilisation": "CPU and memory over a launch",
     "operators": "operators by own time",
 }
+# Workloads whose settings are varied; each has one figure of all its arms.
+ARM_WORKLOADS = (
+    config["arms"]["workloads"]
+    if config["arms"]["rounds"] or config["arms"]["turns"]
+    else []
+)
 
 
 rule draw_batch_size:
@@ -48,7 +54,7 @@ rule draw_batch_size:
 rule draw_environments:
     input:
         notebook="notebooks/environments.ipynb",
-        metrics="<results>/tables/metrics.parquet",
+        metrics="<results>/tables/metrics.csv",
         verdicts="<results>/tables/verdicts.csv",
         operators="<results>/tables/operators.csv",
         samples="<results>/tables/samples.csv",
@@ -71,6 +77,16 @@ rule draw_environments:
             )
             for workload in WORKLOADS
             for figure, title in ENVIRONMENT_FIGURES.items()
+        ],
+        arms=[
+            report(
+                f"<results>/figures/arms_{workload}.svg",
+                caption="captions/arms.rst",
+                category="Environments",
+                subcategory=workload,
+                labels={"workload": workload, "figure": "arms"},
+            )
+            for workload in ARM_WORKLOADS
         ],
     log:
         "<results>/logs/notebooks/environments.log",

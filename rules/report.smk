@@ -6,6 +6,7 @@ from tare.registry import describe_workload, module_names
 REPORT_CODE = [
     *FIGURE_CODE,
     *sorted(str(path) for path in Path("tare").glob("report/*.py")),
+    "tare/protocols.py",
     "tare/templates/report.html.j2",
     "tare/templates/page.css",
 ]
@@ -31,16 +32,20 @@ rule build_report:
             figure=list(ENVIRONMENT_FIGURES),
             workload=WORKLOADS,
         ),
+        arms=collect("<results>/figures/arms_{workload}.svg", workload=ARM_WORKLOADS),
         machine="<results>/machine.json",
         ceilings="<results>/ceilings.json",
         probes=collect("results/probe/{env}.json", env=PROBED),
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
         data=collect("results/data/{dataset}.json", dataset=DATASETS),
-        campaigns=collect(
-            "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
+        campaigns=all_campaigns(),
+        sweeps=collect(
+            "results/campaigns/{study}/{workload}/sweep/sealed.json",
             study=STUDY,
             workload=WORKLOADS,
-            campaign=[JOINT, "sweep"],
+        ),
+        benchmarks=sorted(
+            str(path) for path in Path("results/benchmarks").glob("protocols.json")
         ),
         code=REPORT_CODE,
     output:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from tare.study import CONTROL, HOST
+from tare.study import BASELINE, CONTROL, HOST
 
 # Metric -> (title, what it is). The order is the order of tables and figures.
 METRICS = {
@@ -17,8 +17,13 @@ METRICS = {
     "first_step_s": ("First step", "from the model to the end of the first training step, loader start included"),
     "epoch_rest_s": ("Rest of epoch", "the remaining steps of the paper's one epoch"),
     "exit_s": ("Exit", "from the program's last line to the end of the runtime"),
-    "steady_step_s": ("Steady step", "median of training steps on batches in memory, after the epoch"),
-    "steady_step_mean_s": ("Steady step, mean", "mean of the same steps: stalls weigh in full"),
+    "turn_step_s": ("Training step", "on batches in memory, launches taking turns, the machine's mood taken out"),
+    "turn_step_mean_s": ("Training step, mean", "of the same steps: stalls weigh in full"),
+    "step_cpu_s": ("CPU time of a step", "user and system, of launches that take turns"),
+    "step_system_s": ("System time of a step", "CPU time in the kernel, of launches that take turns"),
+    "step_page_faults": ("Page faults of a step", "minor ones, of launches that take turns"),
+    "turn_loss_last": ("Last loss of a block", "after equal steps from equal seeds"),
+    "turn_peak_rss_bytes": ("Peak memory in turns", "largest resident set of a process that takes turns"),
     "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),
     "user_s": ("User time", "CPU time in user mode inside, loader worker included"),
     "system_s": ("System time", "CPU time in the kernel inside, loader worker included"),
@@ -55,6 +60,18 @@ METRICS = {
 HIGHER_IS_BETTER = {"samples_per_s"}
 TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
 SHORT = {CONTROL: "Host again"}
+# What a level of a factor is, as a noun; others are shown by their own names.
+LEVELS = {
+    "allocator=default": "default allocator",
+    "allocator=steady": "steady allocator",
+    "stack=native": "native installs",
+    "stack=same": "one stack for all",
+    "seccomp=unconfined": "no seccomp filter",
+    "sif=fuse": ".sif by FUSE",
+    "sif=kernel": ".sif by the kernel",
+    "sif=unpacked": ".sif unpacked",
+}
+UNIT_NAMES = {"rounds": "round", "turns": "block"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("", "k", "M", "G", "T", "P")
 
@@ -76,9 +93,27 @@ def metric_order(metric: str) -> tuple[int, str]:
 
 def env_title(env: str, *, short: bool = False) -> str:
     """Title of an environment, as its adapter calls itself."""
+    if env.endswith(BASELINE):
+        return f"{env_title(env.removesuffix(BASELINE), short=short)}, as in the headline"
     if short and env in SHORT:
         return SHORT[env]
     return TITLES.get(env) or _adapter_title(env)
+
+
+def arm_title(arm: str) -> str:
+    """Title of an arm, written `factor=level`: `allocator=default` is the default allocator."""
+    factor, _, level = arm.partition("=")
+    return LEVELS.get(arm, f"{factor} {level}")
+
+
+def sentence_case(text: str) -> str:
+    """First letter large, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def units_text(count: int, kind: str) -> str:
+    """How many units of a kind of campaign: 1 round, 6 blocks."""
+    return f"{count:,} {UNIT_NAMES.get(kind, 'unit')}{'' if count == 1 else 's'}"
 
 
 @cache
@@ -105,8 +140,8 @@ def workload_title(workload: str) -> str:
 
 
 def env_order(env: str) -> tuple[int, str]:
-    """Sort key: host, then the environments by name, the control last."""
-    return ({HOST: 0, CONTROL: 2}.get(env, 1), env)
+    """Sort key: host, then the environments by name, the control, what is as in the headline."""
+    return (3 if env.endswith(BASELINE) else {HOST: 0, CONTROL: 2}.get(env, 1), env)
 
 
 def significant(value: float, digits: int = 3) -> str:

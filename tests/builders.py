@@ -12,31 +12,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare import campaign, metrics, tables, verdicts
-from tare.files import Journal, write_json
-from tare.study import CONTROL, HOST, campaign_name
+from campaign_builders import (
+    HEADLINE,
+    launch_record,
+    rounds_campaign,
+    sweep_campaign,
+    turns_campaign,
+    write_campaign,
+)
+
+from tare import arms, extract
+from tare.files import write_json
+from tare.study import HOST, campaign_name
 
 ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
-STUDY = json.dumps({"study": "nyu2022", "environments": [*ENVIRONMENTS, *UNAVAILABLE]})
+ARMS = {"rounds": ["stack=native"], "turns": ["allocator=default"]}
+STUDY = json.dumps(
+    {
+        "study": "nyu2022",
+        "environments": [*ENVIRONMENTS, *UNAVAILABLE],
+        "arms": {"workloads": ["mnist_cnn"], **ARMS},
+    }
+)
 WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
-ARM = "stack=same,allocator=default,page_cache=warm"
-# Seconds of each phase on the host, then what each environment multiplies them by.
-PHASES = {
-    "runtime_start": 0.03,
-    "imports": 1.9,
-    "data": 0.05,
-    "model": 0.02,
-    "first_step": 0.22,
-    "epoch_rest": 1.4,
-    "exit": 0.12,
-}
-FACTORS: dict[str, dict[str, float]] = {
-    "docker": {"runtime_start": 14.0, "exit": 2.6},
-    "apptainer": {"runtime_start": 9.0, "imports": 1.2},
-    "charliecloud": {"runtime_start": 1.6},
-}
-MARKS = ("entry", "imports", "data", "model", "first_step", "epoch_end")
+ARM = arms.describe(HEADLINE["rounds"])
+CAMPAIGNS = {"rounds": rounds_campaign, "turns": turns_campaign}
 OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
     "aten::mkldnn_convolution": (2, 14000.0, 430_000_000, 21_000_000),
     "aten::convolution_backward": (2, 30000.0, 860_000_000, 63_000_000),
@@ -48,153 +49,6 @@ OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
     "aten::copy_": (6, 400.0, 0, 3_000_000),
     "aten::fill_": (8, 250.0, 0, 5_000_000),
 }
-
-
-def facts(env: str) -> dict[str, Any]:
-    """What a launch of `env` reports from inside."""
-    contained = env not in (HOST, CONTROL)
-    return {
-        "python": "3.11.7",
-        "executable": "/opt/tare/bin/python3.11" if contained else "/cache/tree/bin/python3.11",
-        "libc": "glibc 2.36",
-        "kernel": "6.1.0",
-        "hostname": "box",
-        "uid": 0,
-        "gid": 0,
-        "cwd": "/w",
-        "affinity": [0, 1],
-        "open_files": {"soft": 4096, "hard": 4096},
-        "shm_bytes": 1 << 30,
-        "environment_names": ["HOME", "PATH"],
-        "environment_bytes": 400,
-        "interfaces": ["lo"],
-        "status": {"Seccomp": "2" if env == "docker" else "0", "Speculation_Store_Bypass": "vulnerable"},
-        "own_namespaces": ["net"] + (["mnt"] if contained else []) + (["pid"] if env == "docker" else []),
-        "namespaces": {"mnt": f"mnt:[{1 if not contained else 2}]", "pid": f"pid:[{2 if env == 'docker' else 1}]"},
-        "cgroups": {"memory": "/"},
-        "cpu_quota": None,
-        "cpu_stat": None,
-        "transparent_hugepage": "always [madvise] never",
-        "root_mount": {"point": "/", "type": "overlay" if contained else "ext4", "source": "x"},
-        "tree_mount": {"point": "/", "type": "squashfs" if env == "apptainer" else "ext4", "source": "x"},
-        "torch": {
-            "version": "2.13.0+cpu",
-            "threads": 1,
-            "interop_threads": 1,
-            "cuda": None,
-            "cuda_available": False,
-            "cudnn_benchmark": False,
-        },
-    }
-
-
-def launch_record(
-    env: str, generator: random.Random, *, factors: Mapping[str, float] | None = None, loss: float = 1.25,
-    steady_s: float = 0.06, scale: float = 1.0,
-) -> dict[str, Any]:  # fmt: skip
-    """A successful launch with phases as PHASES says, times `factors`, with one per cent of noise."""
-    factors = FACTORS.get(env, {}) if factors is None else factors
-    at, marks = 1_000_000_000, []
-    spans = {name: s * scale * factors.get(name, 1.0) * generator.gauss(1, 0.01) for name, s in PHASES.items()}
-    for mark, span in zip(MARKS, list(spans.values())[:-1], strict=True):
-        at += int(span * 1e9)
-        marks.append({"name": mark, "at_ns": at, "user_s": at / 1e9 * 0.9, "system_s": at / 1e9 * 0.05})
-    steady = [steady_s * factors.get("steady", 1.0) * generator.gauss(1, 0.01) for _ in range(16)]
-    last = at + int(sum(steady) * 1e9)
-    marks.append({"name": "last", "at_ns": last, "user_s": last / 1e9 * 0.9, "system_s": last / 1e9 * 0.05})
-    return {
-        "status": "ok",
-        "reason": None,
-        "argv": ["env"],
-        "spawn_ns": 1_000_000_000,
-        "end_ns": last + int(spans["exit"] * 1e9),
-        "client_user_s": last / 1e9 * 0.95,
-        "client_system_s": last / 1e9 * 0.06,
-        "at": "2026-01-02T03:04:05Z",
-        "deviations": [],
-        "inside": {
-            "status": "ok",
-            "facts": facts(env),
-            "memory": {"peak_rss_bytes": 400_000_000, "children_peak_rss_bytes": 1},
-            "marks": marks,
-            "results": {"samples": 512, "steps": 8, "losses": [2.3, loss], "steady_step_s": steady},
-        },
-    }
-
-
-def base_plan(study: str, workload: str, kind: str, names: Sequence[str], units: int) -> dict[str, Any]:
-    """The part of a plan that every campaign has."""
-    return {
-        "schema": 1,
-        "kind": kind,
-        "study": study,
-        "workload": workload,
-        "environments": list(names),
-        "unavailable": {},
-        "spec": {"batch": 64, "steady_epochs": 4, "loader_workers": 1, "device": "cpu"},
-        "conditions": {
-            "threads": 1,
-            "cpus": 2,
-            "open_files": 4096,
-            "allocator": "default",
-            "page_cache": "warm",
-            "launch_timeout_s": 180,
-        },
-        "margins": {"run": 0.05, "step": 0.02},
-        "confidence": 0.95,
-        "seed": 2022,
-        "units": units,
-        "discarded": 1,
-        "arm": ARM,
-        "stack": "torch-2.13",
-        "code_sha256": "0" * 64,
-        "provenance": {},
-        "machine": {"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64"},
-    }
-
-
-def write_campaign(folder: Path, plan: Mapping[str, Any], units: list[dict[str, Any]]) -> None:
-    """Plan, journal and seal, as a campaign that ended leaves them."""
-    write_json(folder / campaign.PLAN, plan)
-    journal = Journal(folder / campaign.UNITS)
-    for unit in units:
-        journal.append(unit)
-    campaign.seal(folder, journal, plan, units)
-
-
-def rounds_campaign(
-    study: str, workload: str, names: Sequence[str], unavailable: Mapping[str, str], units: int,
-    generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None = None,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:  # fmt: skip
-    """Plan and units of the joint campaign; `factors` by environment replaces FACTORS."""
-    everyone = [HOST, CONTROL, *(name for name in names if name != HOST)]
-    plan = {**base_plan(study, workload, "rounds", everyone, units), "unavailable": dict(unavailable)}
-    scale = 1.0 if workload == "mnist_cnn" else 0.7
-    rows = []
-    for number in range(units + 1):
-        launches = {
-            name: launch_record(
-                name, generator, factors=None if factors is None else factors.get(name, {}), scale=scale
-            )
-            for name in everyone
-        }
-        rows.append({"unit": number, "discarded": number == 0, "order": everyone, "launches": launches})
-    return plan, rows
-
-
-def sweep_campaign(
-    study: str, workload: str, batches: Sequence[int], repetitions: int, generator: random.Random
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Plan and units of the batch sweep."""
-    plan = {**base_plan(study, workload, "sweep", [HOST], repetitions), "batches": list(batches), "discarded": 0}
-    rows = []
-    for number in range(repetitions):
-        launches = {
-            str(batch): launch_record(HOST, generator, factors={"epoch_rest": (batch / 128) ** -0.2})
-            for batch in batches
-        }
-        rows.append({"unit": number, "discarded": False, "order": list(launches), "launches": launches})
-    return plan, rows
 
 
 def profile_record(study: str, workload: str, env: str, folder: Path, generator: random.Random) -> dict[str, Any]:
@@ -311,6 +165,24 @@ def machine_records(results: Path, shared: Path, names: Sequence[str], unavailab
         )  # fmt: skip
 
 
+def write_campaigns(
+    base: Path, study: str, workload: str, environments: Sequence[str], unavailable: Mapping[str, str],
+    units: Mapping[str, int], generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None,
+    with_arms: bool, ended: str | None,
+) -> list[Path]:  # fmt: skip
+    """All campaigns of one workload, arms among them; returns their seals."""
+    sealed = []
+    for kind, make in CAMPAIGNS.items():
+        for text in [None, *(ARMS[kind] if with_arms else ())]:
+            arm = arms.parse(text) if text else None
+            folder = base / campaign_name(kind, [*environments, *unavailable], text)
+            plan, rows = make(study, workload, environments, unavailable, units[kind], generator, factors, arm)
+            write_campaign(folder, plan, rows, None if arm else ended)
+            sealed.append(folder / "sealed.json")
+    write_campaign(base / "sweep", *sweep_campaign(study, workload, (16, 32, 64, 128, 256), 3, generator))
+    return [*sealed, base / "sweep/sealed.json"]
+
+
 def build_results(
     root: Path,
     *,
@@ -318,9 +190,11 @@ def build_results(
     environments: Sequence[str] = ENVIRONMENTS,
     unavailable: Mapping[str, str] | None = None,
     units: int = 6,
+    blocks: int | None = None,
     canonical_reviews: bool = False,
     factors: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 1,
+    ended: str | None = None,
 ) -> Path:
     """Everything that the notebooks and the report read; returns the results folder.
 
@@ -330,36 +204,27 @@ def build_results(
         environments: those that ran, host among them.
         unavailable: those that did not, each with its reason (default: podman).
         units: rounds per campaign.
+        blocks: per campaign, as many as rounds where it is not given.
         canonical_reviews: whether the film reviews are the paper's.
         factors: by environment, what each phase is multiplied by, instead of FACTORS.
         seed: of the noise.
+        ended: why the headline's campaigns ended before their time, if they did.
     """
     unavailable = UNAVAILABLE if unavailable is None else unavailable
     generator = random.Random(seed)
-    kinds: dict[str, list[dict[str, Any]]] = {name: [] for name in tables.SCHEMAS}
+    campaigns, profiles = [], []
+    counts = {"rounds": units, "turns": blocks or units}
     for workload in WORKLOADS:
         base = root / "campaigns" / study / workload
-        joint = campaign_name([*environments, *unavailable])
-        plan, rows = rounds_campaign(study, workload, environments, unavailable, units, generator, factors)
-        write_campaign(base / joint, plan, rows)
-        own = metrics.campaign_metrics(plan, rows, joint)
-        kinds["metrics"] += own
-        kinds["verdicts"] += verdicts.verdict_rows(plan, tables.make("metrics", own))
-        plan, rows = sweep_campaign(study, workload, (16, 32, 64, 128, 256), 3, generator)
-        write_campaign(base / "sweep", plan, rows)
-        kinds["metrics"] += metrics.campaign_metrics(plan, rows, "sweep")
+        campaigns += write_campaigns(
+            base, study, workload, environments, unavailable, counts, generator, factors,
+            workload == "mnist_cnn", ended,
+        )  # fmt: skip
         for env in environments:
             folder = root / "profiles" / study / workload / env
-            record = profile_record(study, workload, env, folder, generator)
-            write_json(folder / "profile.json", record)
-            found = metrics.ProfileRows(record, folder)
-            kinds["metrics"] += found.metrics()
-            kinds["operators"] += found.operator_rows()
-            kinds["samples"] += found.sample_rows()
-            kinds["fingerprints"] += found.fingerprint_rows()
-    for name, found in kinds.items():
-        suffixes = ("csv", "parquet") if name == "metrics" else ("csv",)
-        tables.write(name, tables.make(name, found), *(root / f"tables/{name}.{suffix}" for suffix in suffixes))
+            write_json(folder / "profile.json", profile_record(study, workload, env, folder, generator))
+            profiles.append(folder / "profile.json")
+    extract.write(extract.build(campaigns, profiles), root / "tables")
     data_records(root, canonical=canonical_reviews)
     machine_records(root, root, environments, unavailable)
     return root

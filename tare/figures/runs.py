@@ -8,15 +8,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tare.figures import style
-from tare.figures.batch import SWEEP
-from tare.figures.roofs import PROFILE
-from tare.labels import env_order, env_title, metric_title, seconds, workload_title
-from tare.metrics import PHASES
-from tare.verdicts import outliers
+from tare.figures.choice import kind_of
+from tare.intervals import outliers
+from tare.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
+from tare.launch_rows import PHASES
 
 UNIT_METRICS = (
     "real_s",
-    "steady_step_s",
+    "turn_step_s",
     "runtime_start_s",
     "imports_s",
     "data_s",
@@ -28,16 +27,6 @@ PARTS = (*PHASES, "exit_s")
 COLUMNS = 2
 
 
-def joint(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the joint campaign of each workload: the one with the most environments."""
-    rows = table[~table["campaign"].isin([SWEEP, PROFILE])]
-    if rows.empty:
-        return rows
-    sizes = rows.groupby(["workload", "campaign"])["env"].nunique()
-    chosen = {workload: part.idxmax()[1] for workload, part in sizes.groupby("workload")}
-    return rows[rows["campaign"] == rows["workload"].map(chosen)]
-
-
 def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> pd.DataFrame:
     """Measured rows of some metrics of one workload."""
     return metrics[
@@ -46,10 +35,10 @@ def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> p
 
 
 def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
-    """One small panel per metric, one dot per launch; a bar marks the median.
+    """One small panel per metric, one dot per launch and unit; a bar marks the median.
 
     Args:
-        metrics: rows of the campaign to show.
+        metrics: rows of the campaigns to show.
         workload: its name.
     """
     title = f"{workload_title(workload)}: every launch"
@@ -74,12 +63,25 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
         style.footnote(
             figure,
-            f"n = {rows['rep'].nunique()} rounds. Dots: launches; bar: median.{ringed} Axes don't start at 0.",
+            f"n = {_repetitions(rows)}. Dots: launches; bar: median.{ringed} Axes don't start at 0.",
         )
-    medians = rows[rows["metric"] == "real_s"].groupby("env")["value"].median()
-    told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in medians.items())
-    alt = f"{title}, as dots, by metric and environment. Median whole run: {told}."
+    alt = f"{title}, as dots, by metric and environment.{_medians(rows)}"
     return style.Drawing(figure=figure, title=title, alt=alt)
+
+
+def _repetitions(rows: pd.DataFrame) -> str:
+    """How many units each kind of campaign has."""
+    by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
+    return ", ".join(units_text(count, str(kind)) for kind, count in by_kind.items())
+
+
+def _medians(rows: pd.DataFrame) -> str:
+    said = ""
+    for metric in UNIT_METRICS[:2]:
+        medians = rows[rows["metric"] == metric].groupby("env")["value"].median()
+        told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in medians.items())
+        said += f" Median {metric_title(metric).lower()}: {told}." if told else ""
+    return said
 
 
 def _panel(axes, rows: pd.DataFrame, environments: list[str]) -> int:

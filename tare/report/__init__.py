@@ -16,8 +16,9 @@ from tare.errors import UserError
 from tare.figures import style
 from tare.files import project_root, write_text
 from tare.labels import workload_title
-from tare.report import answer, conditions, facts, material, method, number_tables
+from tare.report import answer, conditions, facts, instrument, material, method, number_tables, settings
 from tare.report.evidence import Evidence, gather
+from tare.study import CONTROL
 
 FOLDER = "tare/templates"
 NOTEBOOKS = {
@@ -70,12 +71,15 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "summary": answer.summary(evidence),
+        "glances": answer.glances(evidence),
         "answers": answer.answers(evidence),
-        "colours": {env: style.paint(env) for env in evidence.environments},
+        "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
         "unavailable": answer.unavailable(evidence),
-        "failures": answer.failures(evidence),
+        "troubles": answer.troubles(evidence),
         "losses": answer.loss_checks(evidence),
         "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
+        "steps": {name: number_tables.steps_table(evidence, name) for name in evidence.workloads},
+        "arms": settings.sections(evidence),
         "verdicts": {name: number_tables.verdicts_table(evidence, name) for name in evidence.workloads},
         "batches": {name: number_tables.batch_numbers(evidence, name) for name in evidence.workloads},
         "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in evidence.workloads],
@@ -91,6 +95,9 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "deviations": conditions.deviation_sentences(evidence),
         "mapped": material.mapped_table(evidence),
         "method": method.method_sentences(evidence),
+        "instrument": [t for t in (instrument.settled_table(evidence), instrument.components_table(evidence)) if t],
+        "protocols": instrument.protocol_tables(evidence),
+        "benchmark": instrument.benchmark_table(evidence),
         "limits": method.limit_sentences(evidence),
         "provenance": conditions.provenance_table(evidence),
     }

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tare.labels import env_title, size_bytes, workload_title
+from tare.arms import environment_of
+from tare.labels import env_title, seconds, size_bytes, units_text, workload_title
 from tare.report.evidence import Campaign, Evidence, Record
 from tare.report.layout import Row, Table, value_text
 from tare.study import CONTROL, HOST
@@ -17,13 +18,20 @@ def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, Record]]:
         for unit in campaign.units:
             for env, launch in unit["launches"].items():
                 if launch["status"] == "ok":
-                    yield (env if campaign.plan["kind"] == "rounds" else HOST), launch
+                    yield _place(campaign, env), launch
+
+
+def _place(campaign: Campaign, name: str) -> str:
+    """Where a launch ran; the control keeps its own name."""
+    if campaign.kind == "sweep":
+        return HOST
+    return name if name == CONTROL else environment_of(name)
 
 
 def first_facts(evidence: Evidence) -> dict[str, Record]:
-    """Facts from inside the first successful launch of each environment."""
+    """Facts from inside the first successful launch of each environment, in the headline where it was there."""
     found: dict[str, Record] = {}
-    for env, launch in _ok_launches(evidence.campaigns):
+    for env, launch in _ok_launches(sorted(evidence.campaigns, key=lambda c: c.arm is not None)):
         found.setdefault(env, launch["inside"]["facts"])
     return found
 
@@ -70,7 +78,8 @@ def conditions_table(evidence: Evidence) -> Table:
     own = [", ".join(facts[env]["own_namespaces"]) or "none" for env in names]
     rows.append(["Namespaces of its own", *own])
     asked = evidence.study["conditions"]
-    note = f"Asked of all: {value_text('', {key: value for key, value in asked.items()})}."
+    allocators = {f"allocator of {kind}": evidence.study[kind]["allocator"] for kind in ("rounds", "turns")}
+    note = f"Asked of all: {value_text('', {**asked, **allocators})}."
     return Table(
         caption="Effective conditions, seen from inside",
         columns=["", *(env_title(env, short=True) for env in names)],
@@ -97,7 +106,8 @@ def provenance_table(evidence: Evidence) -> Table:
                 workload_title(campaign.workload),
                 campaign.name,
                 str(campaign.plan["seed"]),
-                f"{campaign.sealed['units']} of {campaign.plan['units']}",
+                units_text(campaign.sealed["units"], campaign.kind),
+                seconds(campaign.sealed["machine_s"]),
                 campaign.sealed["plan_sha256"][:16],
                 campaign.plan["code_sha256"][:16],
                 campaign.sealed["sealed_at"].replace("T", " ").removesuffix("Z"),
@@ -105,7 +115,16 @@ def provenance_table(evidence: Evidence) -> Table:
         )
     return Table(
         caption="Campaigns",
-        columns=["workload", "campaign", "seed", "units", "plan, SHA-256", "code inside, SHA-256", "sealed, UTC"],
+        columns=[
+            "workload",
+            "campaign",
+            "seed",
+            "units",
+            "machine time",
+            "plan, SHA-256",
+            "code inside, SHA-256",
+            "sealed, UTC",
+        ],
         rows=rows,
         wide=True,
     )

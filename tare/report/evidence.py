@@ -9,25 +9,42 @@ from typing import Any
 
 import pandas as pd
 
-from tare import tables
-from tare.campaign import SEALED, read_sealed
+from tare import arms, tables
+from tare.campaign import SEALED, counted, read_sealed
 from tare.figures.batch import SWEEP
+from tare.figures.choice import arm_of
 from tare.files import read_json
 from tare.registry import describe_workload
-from tare.study import campaign_name, load_checked
+from tare.study import campaign_names, is_headline, load_checked
 
 Record = dict[str, Any]
+PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """One sealed campaign: its plan, its units, its seal."""
+    """One sealed campaign: its plan with its decision, its units, its seal."""
 
     workload: str
     name: str
     plan: Record
     units: list[Record]
     sealed: Record
+
+    @property
+    def kind(self) -> str:
+        """`rounds`, `turns` or `sweep`."""
+        return self.plan["kind"]
+
+    @property
+    def arm(self) -> arms.Arm | None:
+        """What differs from the headline; None for the headline and the sweep."""
+        return arm_of(self.name)
+
+    @property
+    def counted(self) -> list[Record]:
+        """Units that are neither discarded nor void."""
+        return counted(self.units)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +57,8 @@ class Evidence:
         metrics, verdicts, fingerprints: its tables.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
-        campaigns: all that are sealed, superseded ones left out.
+        campaigns: all that are sealed, superseded ones left out: headlines, arms, sweeps.
+        protocols: what a benchmark of protocols found on this machine, None where none was run.
     """
 
     study: Record
@@ -54,6 +72,7 @@ class Evidence:
     images: Mapping[str, Record]
     data: Mapping[str, Record]
     campaigns: tuple[Campaign, ...]
+    protocols: Record | None = None
 
     @property
     def workloads(self) -> list[str]:
@@ -65,10 +84,19 @@ class Evidence:
         """The study's environments, in its order."""
         return list(self.study["environments"])
 
-    def joint(self, workload: str) -> Campaign | None:
-        """The workload's campaign of all the study's environments."""
-        rounds = (c for c in self.campaigns if c.workload == workload and c.plan["kind"] == "rounds")
-        return next(rounds, None)
+    def headline(self, workload: str, kind: str) -> Campaign | None:
+        """The workload's campaign of all the study's environments, of rounds or of turns."""
+        return next((c for c in self.campaigns if c.workload == workload and is_headline(c.name, kind)), None)
+
+    def headlines(self, kind: str | None = None) -> list[Campaign]:
+        """The headline campaigns of all workloads, of one kind or of both."""
+        kinds = (kind,) if kind else ("rounds", "turns")
+        found = (self.headline(workload, one) for workload in self.workloads for one in kinds)
+        return [campaign for campaign in found if campaign is not None]
+
+    def arms(self, workload: str | None = None) -> list[Campaign]:
+        """The arms' campaigns, of one workload or of all."""
+        return [c for c in self.campaigns if c.arm is not None and workload in (None, c.workload)]
 
 
 def gather(results: Path, shared: Path, study_source: str) -> Evidence:
@@ -97,6 +125,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         images=_by_name(shared / "images" / study["stack"]),
         data=_data_of(study, _by_name(shared / "data")),
         campaigns=_campaigns(shared / "campaigns" / study["study"], study),
+        protocols=_optional(shared / PROTOCOLS),
     )
 
 
@@ -115,10 +144,12 @@ def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, 
 
 
 def _campaigns(folder: Path, study: Mapping[str, Any]) -> tuple[Campaign, ...]:
-    """The campaigns that the study's tables judge: the joint one and the sweep of each workload."""
+    """The campaigns that the study's tables judge, of each workload: headlines, arms, the sweep."""
     found = []
-    names = (campaign_name(study["environments"]), SWEEP)
-    for path in (folder / workload / name / SEALED for workload in study["workloads"] for name in names):
+    names = [
+        (workload, name) for workload in study["workloads"] for name in (*campaign_names(study, workload), SWEEP)
+    ]
+    for path in (folder / workload / name / SEALED for workload, name in names):
         if not path.exists():
             continue
         plan, units = read_sealed(path)

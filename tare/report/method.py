@@ -3,54 +3,113 @@
 from __future__ import annotations
 
 from tare.figures import joint
-from tare.report.evidence import Evidence
-from tare.report.wording import margin_text
+from tare.figures.forest import counts
+from tare.report.evidence import Campaign, Evidence
+from tare.report.wording import listed, margin_text
+from tare.study import BASELINE
 
 
 def method_sentences(evidence: Evidence) -> list[str]:
     """The design of the campaigns, as it was declared before any data."""
-    plans = [c.plan for c in map(evidence.joint, evidence.workloads) if c is not None]
-    if not plans:
-        return ["No joint campaign has been sealed."]
-    plan = plans[0]
-    names = len(plan["environments"])
-    others = max(names - 2, 1)
+    rounds, turns = evidence.headlines("rounds"), evidence.headlines("turns")
+    if not rounds and not turns:
+        return ["No campaign of all environments has been sealed."]
+    plan = (rounds or turns)[0].plan
     return [
-        f"Rounds: each round launched {names} whole runs to completion, one after the other in random order, the "
-        f"host among them twice. {_discarded(plan['discarded'])} {plan['units']} that count. Seed {plan['seed']} "
-        "gives every order and every size of the "
-        "environment block; both are in the records.",
-        "The unit is the round. Per round: the logarithm of each environment's ratio to the mean of the two hosts. "
-        "The control is the second host's ratio to the first: what the instrument sees where nothing is.",
-        f"Intervals: Student's t on these logarithms, at {100 * plan['confidence']:g}% for all {others} "
-        "comparisons of one workload and metric together (Bonferroni). The interval that is printed is the one "
-        "that decides.",
+        *([_rounds(rounds[0])] if rounds else []),
+        *([_turns(turns[0])] if turns else []),
+        "The unit is the round or the block, never the launch, the turn or the step. Per unit: the logarithm of "
+        "each environment's ratio to the mean of the two hosts. The control is the second host's ratio to the "
+        "first: what the instrument sees where nothing is.",
+        _sampling([*rounds[:1], *turns[:1]]),
+        f"Intervals hold together, at {100 * plan['sampling']['confidence']:g}%, for all {_compared(plan)} "
+        "environments of one workload and metric (Bonferroni): Stein's where the pilot's spread chose the number "
+        "of units, Student's where the study or a budget did. The interval that is printed is the one that "
+        "decides; a bootstrap stands beside it as a check and decides nothing.",
         f"Margins, declared before the data: {margin_text(plan['margins']['run'])} for whole runs and their parts, "
         f"{margin_text(plan['margins']['step'])} for training steps. Inside and across zero: equivalent. Inside, "
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "
         "different.",
+        *([_arms(evidence)] if evidence.arms() else []),
         f"Equal for all: {plan['conditions']['threads']} thread(s), {plan['conditions']['cpus']} logical CPU(s), "
         f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
-        f"page cache {plan['conditions']['page_cache']}; allocator {plan['conditions']['allocator']}; "
+        f"page cache {plan['conditions']['page_cache']}; {_allocators(rounds, turns)}; "
         "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
 
 
+def _compared(plan: dict) -> int:
+    return max(len(plan["environments"]) - 2, 1)
+
+
+def _rounds(campaign: Campaign) -> str:
+    plan = campaign.plan
+    return (
+        f"Rounds: each round launched {len(plan['environments'])} whole runs to completion, one after the other in "
+        f"random order, the host among them twice. {_discarded(plan['discarded'], 'round')}Seed {plan['seed']} "
+        "gives every order and every size of the environment block; both are in the records."
+    )
+
+
+def _turns(campaign: Campaign) -> str:
+    names = len(campaign.plan["environments"])
+    return (
+        f"Turns: in each block {names} launches were alive together, the host among them twice, and one at a time "
+        "worked. A draw forked a fresh process from every launch, with a heap of its own; in a cycle each took one "
+        "turn, in random order, on one core that changed from block to block. A turn is a burst of steps: leading "
+        "ones that are discarded, then those that count. A robust fit of launch and cycle takes the machine's mood "
+        "of each moment away. The first block settled all this and counts nowhere: what it settled is below."
+    )
+
+
+def _discarded(count: int, name: str) -> str:
+    return f"{count} discarded {name}{'s' if count > 1 else ''} came first. " if count else ""
+
+
+def _sampling(campaigns: list[Campaign]) -> str:
+    parts = []
+    for campaign in campaigns:
+        sampling, name = campaign.plan["sampling"], {"rounds": "rounds", "turns": "blocks"}[campaign.kind]
+        if "units" in sampling:
+            parts.append(f"{sampling['units']} {name}, fixed by the study")
+        else:
+            half = margin_text(sampling["half_width"])
+            parts.append(f"a pilot of {sampling['pilot']} {name}, then as many as ±{half} needs")
+    chosen = any("pilot" in campaign.plan["sampling"] for campaign in campaigns)
+    rest = (
+        " Nobody looks in between. A time budget caps the number, from costs alone: neither from means nor from "
+        "spreads."
+    )
+    return f"How many: {listed(parts)}.{rest if chosen else ''}"
+
+
+def _arms(evidence: Evidence) -> str:
+    baselines = any(name.endswith(BASELINE) for c in evidence.arms() for name in c.plan["environments"])
+    beside = ", and beside them a launch as in the headline" if baselines else ""
+    return (
+        f"Arms vary one factor: every environment at the arm's level, two hosts among them{beside}. What the level "
+        "costs and what an environment costs at it come from the same units."
+    )
+
+
+def _allocators(rounds: list[Campaign], turns: list[Campaign]) -> str:
+    parts = [
+        f"{campaigns[0].plan['conditions']['allocator']} in {name}"
+        for name, campaigns in (("whole runs", rounds), ("turns", turns))
+        if campaigns
+    ]
+    return f"allocator {listed(parts)}"
+
+
 def _network(evidence: Evidence) -> str:
     """Whether every launch had an empty network, from what each saw."""
-    campaigns = [c for c in map(evidence.joint, evidence.workloads) if c is not None]
-    rows = [row for c in campaigns for unit in c.units for row in unit["launches"].values() if row.get("inside")]
+    rows = [row for c in evidence.headlines() for unit in c.units for row in unit["launches"].values()]
+    rows = [row for row in rows if row.get("inside")]
     connected = [row for row in rows if row["inside"]["facts"]["interfaces"] not in ([], ["lo"])]
     if connected:
         return f"{len(connected)} of {len(rows)} launches saw a network, which could not be taken away here"
     return "no network"
-
-
-def _discarded(count: int) -> str:
-    if not count:
-        return "None was discarded;"
-    return f"{count} discarded round{'s' if count > 1 else ''} came first, then"
 
 
 def limit_sentences(evidence: Evidence) -> list[str]:
@@ -68,13 +127,17 @@ def limit_sentences(evidence: Evidence) -> list[str]:
     open_questions = rows[(rows["verdict"] == "inconclusive") & rows["ci_low"].notna()]
     unanswered = rows[rows["ci_low"].isna()]
     if len(open_questions):
-        n_units = int(rows["n_units"].max())
         lines.append(
-            f"{len(open_questions)} of {len(rows)} comparisons are inconclusive with {n_units} rounds: the "
-            "machine's own spread is wider than the margin. More rounds narrow the intervals."
+            f"{len(open_questions)} of {len(rows)} comparisons are inconclusive with {counts(rows)}: the "
+            "machine's own spread is wider than the margin. More units, in a new campaign, narrow the intervals."
         )
     if len(unanswered):
         lines.append(f"{len(unanswered)} of {len(rows)} comparisons have no interval: too few launches succeeded.")
+    if evidence.headlines("turns"):
+        lines.append(
+            "Turns time steps on batches in memory, one launch at a time. What loader workers, other jobs or "
+            "memory pressure do to a step is in the whole runs only."
+        )
     lines += [
         "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "
         "an upper bound, never DRAM traffic.",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 from tare.figures import batch_table, joint, split_table
 from tare.figures.roofs import PROFILE, points
+from tare.intervals import Interval, judge
 from tare.labels import (
     decimal_prefix,
     env_order,
@@ -23,9 +28,11 @@ from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.wording import margin_text, missing
 from tare.study import HOST
 
+DESIGNS = {"stein": "Stein", "fixed": "Student"}
+
 
 def times_table(evidence: Evidence, workload: str) -> Table:
-    """Mean seconds of the parts of a whole run and of the steady step."""
+    """Mean seconds of the parts of a whole run."""
     metrics = joint(evidence.metrics)
     parts = split_table(metrics, workload)
     rows: list[Row] = []
@@ -37,6 +44,42 @@ def times_table(evidence: Evidence, workload: str) -> Table:
         caption=f"{workload_title(workload)}: mean parts of a whole run",
         columns=["", *(metric_title(part) for part in parts.columns), "Whole run"],
         rows=rows,
+        numeric=True,
+        wide=True,
+    )
+
+
+STEP_COLUMNS = {
+    "turn_step_s": "step",
+    "turn_step_mean_s": "step, stalls in full",
+    "step_cpu_s": "CPU time",
+    "step_system_s": "in the kernel",
+    "step_page_faults": "page faults",
+    "turn_peak_rss_bytes": "peak memory",
+}
+
+
+def steps_table(evidence: Evidence, workload: str) -> Table:
+    """What a training step takes in turns: means over blocks."""
+    metrics = joint(evidence.metrics)
+    own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
+    own = own[own["kind"] == "measured"]
+    units = own.groupby("metric")["unit"].first()
+    means = own.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    rows: list[Row] = []
+    for env in sorted(means.index, key=env_order):
+        values = means.loc[env]
+        rows.append(
+            [
+                env_title(str(env), short=True),
+                *(None if missing(values.get(m)) else with_unit(values[m], units[m]) for m in STEP_COLUMNS),
+            ]
+        )
+    return Table(
+        caption=f"{workload_title(workload)}: a training step, launches taking turns",
+        columns=["", *STEP_COLUMNS.values()],
+        rows=rows,
+        note="Means over blocks. They hold the machine's mood of each block, which the ratios do not.",
         numeric=True,
         wide=True,
     )
@@ -59,11 +102,9 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 
 def verdicts_table(evidence: Evidence, workload: str) -> Table:
-    """Every comparison of one workload's joint campaign: the interval that decided, the control, the verdict."""
-    found = joint(evidence.verdicts)
-    found = found[found["workload"] == workload]
+    """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
     rows: list[Row] = []
-    for row in sorted(found.to_dict("records"), key=lambda r: (metric_order(r["metric"]), env_order(r["env"]))):
+    for row in _headline_rows(evidence, workload):
         rows.append(
             [
                 metric_title(row["metric"]),
@@ -71,28 +112,77 @@ def verdicts_table(evidence: Evidence, workload: str) -> Table:
                 str(row["n_units"]),
                 ratio_text(row["ratio"]),
                 interval_text(row["ci_low"], row["ci_high"]),
-                ratio_text(row["total_ratio"]),
+                Cell(
+                    text=ratio_text(row["total_ratio"]) or "–",
+                    below="stalls: beyond the margin" if apart(row) else "",
+                ),
                 interval_text(row["control_ci_low"], row["control_ci_high"]),
                 margin_text(row["margin"]),
+                DESIGNS[row["design"]],
                 row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
             ]
         )
     return Table(
         caption=f"{workload_title(workload)}: every comparison with the host",
         columns=[
-            "metric",
-            "environment",
-            "n",
-            "ratio",
-            "interval",
-            "ratio of totals",
-            "control",
-            "margin",
-            "verdict",
+            *("metric", "environment", "n", "ratio", "interval", "ratio of totals", "control", "margin"),
+            *("interval by", "verdict"),
         ],
         rows=rows,
+        note=f"{stalls_sentence(evidence, workload)} {bootstrap_sentence(evidence, workload)}",
         wide=True,
     )
+
+
+def _headline_rows(evidence: Evidence, workload: str) -> list[dict[str, Any]]:
+    found = joint(evidence.verdicts)
+    found = found[found["workload"] == workload].to_dict("records")
+    return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
+
+
+def apart(row: Mapping[str, Any]) -> bool:
+    """Whether the ratio of summed times and the robust one lie further apart than the margin."""
+    ratio, total = row["ratio"], row["total_ratio"]
+    return not (missing(ratio) or missing(total)) and abs(math.log(total / ratio)) > math.log1p(row["margin"])
+
+
+def _names(rows: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['env'])}" for row in rows)
+
+
+def stalls_sentence(evidence: Evidence, workload: str) -> str:
+    """Where the ratio of totals and the one that decides disagree by more than the margin."""
+    found = [row for row in _headline_rows(evidence, workload) if apart(row)]
+    if not found:
+        return (
+            "The ratio of summed times, stalls in full, is nowhere further from the deciding one than the margin."
+        )
+    where = _names(found)
+    return f"The ratio of summed times, stalls in full, is further from the deciding one than the margin: {where}."
+
+
+def bootstrap_sentence(evidence: Evidence, workload: str) -> str:
+    """A sensitivity check: the comparisons on which a percentile bootstrap would have decided otherwise."""
+    rows = [row for row in _headline_rows(evidence, workload) if not missing(row["ci_low"])]
+    other = [row for row in rows if bootstrap_verdict(row) not in (None, row["verdict"])]
+    if not other:
+        return "A bootstrap would have decided the same everywhere."
+    told = "; ".join(
+        f"{metric_title(row['metric']).lower()} in {env_title(row['env'])} ({bootstrap_verdict(row)})"
+        for row in other
+    )
+    return (
+        f"A bootstrap, which with few units covers too little, would have decided {len(other)} of {len(rows)} "
+        f"otherwise: {told}."
+    )
+
+
+def bootstrap_verdict(row: Mapping[str, Any]) -> str | None:
+    """What the bootstrap's interval would have decided; None where there is none."""
+    if missing(row["bootstrap_low"]) or missing(row["bootstrap_high"]):
+        return None
+    low, high = math.log(row["bootstrap_low"]), math.log(row["bootstrap_high"])
+    return judge(Interval(n=row["n_units"], mean=(low + high) / 2, low=low, high=high), row["margin"])
 
 
 def batch_numbers(evidence: Evidence, workload: str) -> Table:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tare.labels import HIGHER_IS_BETTER, metric_title, significant
+from tare.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
 from tare.tables import VERDICTS
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
@@ -18,14 +18,24 @@ SMALLEST = 0.0001
 FARTHEST = 100
 
 
-def percent(fraction: float, *, up: bool = False) -> str:
-    """A positive fraction as per cent with two significant digits: 0.0184 -> 1.8%; `up` rounds away from zero."""
+def percent(fraction: float, *, up: bool = False, down: bool = False) -> str:
+    """A positive fraction as per cent with two significant digits: 0.0184 -> 1.8%.
+
+    `up` rounds away from zero, for what is bounded from above; `down` towards it, for what is bounded from below.
+    """
     value = 100 * abs(fraction)
     if value < 100 * SMALLEST:
         return "0.01%"
     scale = 10 ** max(0, 1 - math.floor(math.log10(value)))
     # The tiny subtraction keeps 5.000000001 from becoming 5.1.
-    rounded = (math.ceil(value * scale - 1e-6) if up else round(value * scale)) / scale
+    whole = (
+        math.ceil(value * scale - 1e-6)
+        if up
+        else math.floor(value * scale + 1e-6)
+        if down
+        else round(value * scale)
+    )
+    rounded = whole / scale
     # 9.96 has become 10: one decimal less.
     return f"{rounded:.{max(0, 1 - math.floor(math.log10(rounded)))}f}%"
 
@@ -48,10 +58,28 @@ def between(metric: str, low: float, high: float) -> str:
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
         return f"between {_times(low)} and {_times(high)} times {as_much}"
     if low >= 1:
-        return f"between {percent(low - 1)} and {percent(high - 1)} {more}"
+        return f"between {_apart(low - 1, high - 1)} {more}"
     if high <= 1:
-        return f"between {percent(1 - high)} and {percent(1 - low)} {less}"
+        return f"between {_apart(1 - high, 1 - low)} {less}"
     return f"between {percent(1 - low)} {less} and {percent(high - 1)} {more}"
+
+
+def _apart(less: float, more: float) -> str:
+    """Two ends of an interval on one side of zero, with as many digits as tell them apart."""
+    ends = [percent(less), percent(more)]
+    if ends[0] == ends[1] and more < 1:
+        decimals = next((d for d in range(1, 4) if f"{100 * less:.{d}f}" != f"{100 * more:.{d}f}"), 4)
+        ends = [f"{100 * end:.{decimals}f}%" for end in (less, more)]
+    return " and ".join(ends)
+
+
+def signed(low: float, high: float) -> str:
+    """An interval of ratios in few characters: "+0.43% to +1.6%"; multiples where it reaches that far."""
+    if missing(low) or missing(high):
+        return "no interval"
+    if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
+        return f"{_times(low)}× to {_times(high)}×"
+    return " to ".join(f"{'−' if end < 1 else '+'}{percent(abs(end - 1))}" for end in (low, high))
 
 
 def _times(ratio: float) -> str:
@@ -61,34 +89,51 @@ def _times(ratio: float) -> str:
     return f"more than {FARTHEST:g}" if ratio > FARTHEST else significant(ratio, 2)
 
 
-def _joined(metric: str, low: float, high: float) -> str:
+def _joined(metric: str, low: float, high: float, other: str) -> str:
     text = between(metric, low, high)
-    return f"{text} as on the host" if text.endswith(words(metric)[2]) else f"{text} than on the host"
+    return f"{text} as {other}" if text.endswith(words(metric)[2]) else f"{text} than {other}"
 
 
-def verdict_sentence(row: Mapping[str, Any]) -> str:
-    """What the deciding interval of one environment and metric says."""
+def verdict_sentence(row: Mapping[str, Any], *, other: str = "on the host", whose: str = "the host's") -> str:
+    """What the deciding interval of one environment and metric says.
+
+    Args:
+        row: of the verdict table.
+        other: where the reference ran, after "than" and "as".
+        whose: the reference's, after "differs from".
+    """
     metric, margin = row["metric"], margin_text(row["margin"])
     what = metric_title(metric).lower()
     low, high = row["ci_low"], row["ci_high"]
     if missing(low) or missing(high):
-        why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete rounds"
+        why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete units"
         return f"{what}: we can't tell yet: {why}"
     if row["verdict"] == "equivalent":
         widest = max(high - 1, 1 - low)
         return (
-            f"{what} differs from the host's by no more than {percent(widest, up=True)} either way "
+            f"{what} differs from {whose} by no more than {percent(widest, up=True)} either way "
             f"(equivalent within the {margin} margin)"
         )
     if row["verdict"] == "different within margin":
-        return f"{what} {_joined(metric, low, high)} (different within the {margin} margin)"
+        return f"{what} {_joined(metric, low, high, other)} (different within the {margin} margin)"
     if row["verdict"] == "different":
         inside = 1 / (1 + row["margin"]) <= low <= 1 + row["margin"] or 1 / (1 + row["margin"]) <= high <= (
             1 + row["margin"]
         )
         note = f"perhaps beyond the {margin} margin" if inside else f"beyond the {margin} margin"
-        return f"{what} {_joined(metric, low, high)} (different, {note})"
-    return f"{what}: we can't tell yet: {_joined(metric, low, high)} (margin {margin})"
+        return f"{what} {_joined(metric, low, high, other)} (different, {note})"
+    return f"{what}: we can't tell yet: {_joined(metric, low, high, other)} (margin {margin}){_more(row)}"
+
+
+def _more(row: Mapping[str, Any]) -> str:
+    """How many units more would make an open question say something; nothing where nobody can tell."""
+    more = row.get("more_units")
+    if missing(more) or int(more) < 1:
+        return ""
+    count = float(f"{int(more):.2g}")  # a forecast from a few units has no third digit
+    name = UNIT_NAMES.get(str(row["campaign"]).split(".", 1)[0], "unit")
+    plural = "" if count == 1 else "s"
+    return f"; about {count:,.0f} more {name}{plural} would tell, if spread and mean stay as they are"
 
 
 def control_sentence(row: Mapping[str, Any]) -> str:
@@ -99,7 +144,11 @@ def control_sentence(row: Mapping[str, Any]) -> str:
         return f"{what}: the control has no interval yet"
     text = f"{what}: the instrument itself saw {between(row['metric'], low, high)} between host and host"
     if low > 1 or high < 1:
-        text += ", where nothing is to be seen: believe no difference of that size"
+        return f"{text}, where nothing is to be seen: believe no difference of that size"
+    limit = 1 + row["margin"]
+    if high > limit or low < 1 / limit:
+        reach = f"which reaches beyond the {margin_text(row['margin'])} margin"
+        return f"{text}, {reach}: by the same rule even the host against itself is open"
     return text
 
 
@@ -113,18 +162,14 @@ def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
         return f"{what}: nothing to compare."
     names = {"inconclusive": "can't be told yet"}
     parts = [f"{count} {names.get(verdict, verdict)}" for verdict, count in counts.items() if count]
-    return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {_list(parts)}."
+    return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {listed(parts)}."
 
 
-def _list(parts: list[str]) -> str:
+def listed(parts: list[str]) -> str:
+    """Parts as a sentence lists them: "a, b and c"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def missing(value: Any) -> bool:
     """None, NaN and pandas' NA."""
     return value is None or value != value or str(value) == "<NA>"
-
-
-def sentence_case(text: str) -> str:
-    """First letter large, the rest as it is."""
-    return text[:1].upper() + text[1:]

@@ -23,12 +23,15 @@ def report(tmp_path_factory):
     folder = results / "tables"
     metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
     samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
-    own = figures.joint(metrics)
+    own, headline = figures.joint(metrics), figures.joint(verdicts)
     drawings = {"roofline": figures.roofline(metrics, read_json(results / "ceilings.json"))}
+    drawings |= {
+        f"arms_{workload}": figures.arms(verdicts, workload) for workload in figures.arm_workloads(metrics)
+    }
     for workload in builders.WORKLOADS:
         drawings |= {
             f"batch_size_{workload}": figures.batch_size(metrics, workload),
-            f"intervals_{workload}": figures.intervals(verdicts, workload),
+            f"intervals_{workload}": figures.intervals(headline, workload),
             f"units_{workload}": figures.units(own, workload),
             f"split_{workload}": figures.split(own, workload),
             f"utilisation_{workload}": figures.utilisation(samples, workload),
@@ -83,11 +86,21 @@ def test_every_figure_is_drawn(open_page):
     sizes = page.eval_on_selector_all(
         "figure svg", "nodes => nodes.map(n => { const b = n.getBoundingClientRect(); return [b.width, b.height] })"
     )
-    assert len(sizes) == 6 * len(builders.WORKLOADS) + 1
+    assert len(sizes) == 6 * len(builders.WORKLOADS) + 2
     assert all(width > 200 and height > 100 for width, height in sizes)
     words = page.eval_on_selector_all("figure svg", "nodes => nodes.map(n => n.querySelectorAll('text').length)")
     assert min(words) >= 5
     assert page.locator("figure svg > title").count() == len(sizes)
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 1000), (1280, 900)])
+def test_the_answer_is_on_the_first_screen(open_page, width, height):
+    page = open_page(width)
+    boxes = page.eval_on_selector_all(
+        ".glance", "nodes => nodes.map(n => { const b = n.getBoundingClientRect(); return [b.right, b.bottom] })"
+    )
+    assert len(boxes) == len(builders.WORKLOADS)
+    assert all(right <= width and bottom <= height for right, bottom in boxes)
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
@@ -117,10 +130,10 @@ def test_the_keyboard_reaches_the_answer_and_the_contents(open_page):
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#answer"
     assert page.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
     reached = []
-    for _ in range(11):
+    for _ in range(12):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.getAttribute('href')"))
-    assert {"#time", "#batch", "#roofline", "#machine", "#provenance"} <= set(reached)
+    assert {"#time", "#arms", "#batch", "#roofline", "#machine", "#provenance"} <= set(reached)
     page.locator("nav a[href='#machine']").press("Enter")
     page.wait_for_function("Math.abs(document.querySelector('#machine').getBoundingClientRect().top) < 200")
 

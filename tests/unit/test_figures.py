@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tare import figures, labels, tables
-from tare.figures import forest, roofs, style
+from tare.figures import axis, choice, roofs, style
 from tare.figures.strip import strip
 from tare.files import read_json
 
@@ -45,7 +45,8 @@ def every_drawing(results, metrics, verdicts):
     own = figures.joint(metrics)
     return {
         "batch_size": figures.batch_size(metrics, "mnist_cnn"),
-        "intervals": figures.intervals(verdicts, "mnist_cnn"),
+        "intervals": figures.intervals(figures.joint(verdicts), "mnist_cnn"),
+        "arms": figures.arms(verdicts, "mnist_cnn"),
         "units": figures.units(own, "mnist_cnn"),
         "split": figures.split(own, "mnist_cnn"),
         "utilisation": figures.utilisation(samples, "mnist_cnn"),
@@ -112,30 +113,121 @@ def test_batch_table_has_the_spread(metrics):
     assert row["spread_percent"] == pytest.approx(100 * (values.max() - values.min()) / values.median())
 
 
-def test_intervals_draw_the_numbers_that_decide(verdicts):
-    own = verdicts[(verdicts["workload"] == "mnist_cnn") & (verdicts["metric"] == "real_s")]
-    drawing = figures.intervals(own, "mnist_cnn")
-    axes = drawing.figure.axes[0]
-    drawn = [tuple(math.exp(x) for x in line.get_xdata()) for line in axes.lines if line.get_linewidth() == 2.2]
+def bars(axes, width=2.2):
+    """Ends of the bars of a width, as ratios."""
+    return [tuple(math.exp(x) for x in line.get_xdata()) for line in axes.lines if line.get_linewidth() == width]
+
+
+def drawn_in(found, low, high):
+    return any(ends == pytest.approx((low, high)) for ends in found)
+
+
+@pytest.mark.parametrize(("metric", "panel"), [("turn_step_s", 0), ("real_s", 1)])
+def test_intervals_draw_the_numbers_that_decide(verdicts, metric, panel):
+    headline = figures.joint(verdicts)
+    own = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
+    assert len(own) == 3
+    axes = figures.intervals(headline, "mnist_cnn").figure.axes[panel]
     for row in own.to_dict("records"):
-        assert any(d == pytest.approx((row["ci_low"], row["ci_high"])) for d in drawn), row["env"]
-    control = own.iloc[0]
-    assert any(d == pytest.approx((control["control_ci_low"], control["control_ci_high"])) for d in drawn)
-    assert [tick.get_text() for tick in axes.get_yticklabels()][-1] == "Host again"
+        assert drawn_in(bars(axes), row["ci_low"], row["ci_high"]), row["env"]
+        assert drawn_in(bars(axes), row["control_ci_low"], row["control_ci_high"])
+    assert [tick.get_text() for tick in axes.get_yticklabels()][3] == "Host again"
+
+
+def test_steps_have_an_axis_on_which_small_differences_are_seen(verdicts):
+    steps, runs = figures.intervals(figures.joint(verdicts), "mnist_cnn").figure.axes
+    assert steps.get_xscale() == "linear" and max(map(abs, steps.get_xlim())) < 0.1
+    assert runs.get_xscale() == "symlog" and max(runs.get_xlim()) > math.log(10)
+
+
+def test_intervals_compare_with_the_host_only(verdicts):
+    levels = verdicts[verdicts["reference"] == "host.headline"]
+    assert len(levels) > 1
+    assert "there is nothing to compare" in figures.intervals(levels, "mnist_cnn").alt
 
 
 def test_interval_labels_never_touch(verdicts):
-    axes = figures.intervals(verdicts, "mnist_cnn").figure.axes[0]
-    to_axis = axes.transData + axes.transAxes.inverted()
-    places = sorted(to_axis.transform((tick, 0))[0] for tick in axes.get_xticks())
-    assert min(b - a for a, b in itertools.pairwise(places)) >= forest.NEAREST_TICKS
+    drawings = [figures.intervals(figures.joint(verdicts), "mnist_cnn"), figures.arms(verdicts, "mnist_cnn")]
+    for axes in (axes for drawing in drawings for axes in drawing.figure.axes):
+        to_axis = axes.transData + axes.transAxes.inverted()
+        places = sorted(to_axis.transform((tick, 0))[0] for tick in axes.get_xticks())
+        assert len(places) >= 3
+        assert min(b - a for a, b in itertools.pairwise(places)) >= axis.NEAREST_TICKS - 1e-9
+
+
+# Arms.
+
+
+def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(verdicts):
+    drawing = figures.arms(verdicts, "mnist_cnn")
+    native, allocator = drawing.figure.axes
+    assert native.get_title(loc="left") == "Native installs: whole run"
+    assert allocator.get_title(loc="left") == "Default allocator: training step"
+    headline = figures.joint(verdicts)
+    for axes, name, metric in ((native, "stack-native", "real_s"), (allocator, "allocator-default", "turn_step_s")):
+        own = verdicts[verdicts["campaign"].str.endswith(name) & (verdicts["metric"] == metric)]
+        assert sorted(own["reference"].unique()) == ["host", "host.headline"]
+        for row in own.to_dict("records"):
+            assert drawn_in(bars(axes), row["ci_low"], row["ci_high"])
+        beside = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
+        for row in beside.to_dict("records"):
+            assert drawn_in(bars(axes, 1.2), row["ci_low"], row["ci_high"]), row["env"]
+    assert "the level itself, Host" in drawing.alt
+
+
+def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
+    own = verdicts[verdicts["campaign"].str.endswith("allocator-default")]
+    level = own[own["reference"] != "host"].assign(env="docker", reference="docker.headline")
+    docker = own[(own["env"] == "docker") & (own["reference"] == "host")]
+    table = pd.concat([level, docker]).assign(campaign="turns.docker+host.seccomp-unconfined")
+    drawing = figures.arms(table, "mnist_cnn")
+    assert drawing.figure.axes[0].get_title(loc="left") == "No seccomp filter: training step"
+    assert "the level itself, Docker" in drawing.alt
+
+
+def test_workloads_with_arms_are_those_that_have_their_campaigns(metrics, verdicts):
+    assert figures.arm_workloads(metrics) == ["mnist_cnn"]
+    assert "there is nothing to compare" in figures.arms(verdicts, "sentiment_rnn").alt
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("host.headline", "Host, as in the headline"),
+        ("docker.headline", "Docker, as in the headline"),
+        ("host.control", "Host again (control)"),
+    ],
+)
+def test_launches_have_names_for_people(name, title):
+    assert labels.env_title(name) == title
+
+
+@pytest.mark.parametrize(
+    ("arm", "title"),
+    [
+        ("allocator=default", "default allocator"),
+        ("stack=native", "native installs"),
+        ("sif=unpacked", ".sif unpacked"),
+        ("governor=performance", "governor performance"),
+    ],
+)
+def test_arms_have_titles(arm, title):
+    assert labels.arm_title(arm) == title
+
+
+def test_a_baseline_has_its_environments_colour_and_comes_last():
+    assert style.colour("docker.headline") == style.colour("docker")
+    assert style.paint("host.headline") == style.paint("host")
+    assert sorted(["host.headline", "host.control", "docker", "host"], key=labels.env_order) == [
+        "host", "docker", "host.control", "host.headline",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("ratio", "text"), [(1, "0"), (0.95, "−5%"), (1.2, "+20%"), (2, "2×"), (0.5, "−50%"), (10, "10×")]
 )
 def test_ratio_labels(ratio, text):
-    assert forest.ratio_label(ratio) == text
+    assert axis.ratio_label(ratio) == text
 
 
 def test_parts_of_a_run_add_up_to_the_whole(metrics):
@@ -147,11 +239,33 @@ def test_parts_of_a_run_add_up_to_the_whole(metrics):
     assert list(table.index) == ["host", "apptainer", "charliecloud", "docker", "host.control"]
 
 
-def test_joint_takes_the_campaign_with_the_most_environments(metrics):
-    small = metrics[metrics["env"].isin(["host", "docker"])].assign(campaign="docker+host")
-    both = pd.concat([small, metrics])
-    assert "docker+host" not in set(figures.joint(both)["campaign"])
-    assert not set(figures.joint(both)["campaign"]) & {"sweep", "profile"}
+def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(metrics):
+    few = metrics["env"].isin(["host", "docker"])
+    small = [
+        metrics[few & metrics["campaign"].map(choice.kind_of).eq(kind)].assign(campaign=f"{kind}.docker+host")
+        for kind in ("rounds", "turns")
+    ]
+    found = figures.joint(pd.concat([*small, metrics]))
+    names = set(found["campaign"])
+    assert {choice.kind_of(name) for name in names} == {"rounds", "turns"}
+    assert len(names) == 2 and all("podman" in name and name.count(".") == 1 for name in names)
+    assert not any(name.endswith(".headline") for name in found["env"])
+
+
+def test_joint_of_nothing_is_nothing(metrics):
+    assert figures.joint(metrics[metrics["campaign"] == "sweep"]).empty
+
+
+def test_every_launch_counts_rounds_and_blocks(results, metrics):
+    drawing = figures.units(figures.joint(metrics), "mnist_cnn")
+    titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
+    assert titles[:2] == ["Whole run", "Training step"]
+    assert "Median training step: " in drawing.alt
+    dots = [line for line in drawing.figure.axes[1].lines if line.get_markersize() == 4]
+    assert [len(line.get_xdata()) for line in dots] == [6] * 5
+    own = metrics[(metrics["metric"] == "turn_step_s") & (metrics["workload"] == "mnist_cnn")]
+    host = own[(own["env"] == "host") & own["campaign"].map(lambda c: c.count(".") == 1)]
+    assert sorted(dots[0].get_xdata()) == pytest.approx(sorted(host["value"] * 1e3))
 
 
 def test_roofline_points_follow_from_counts_and_time(results, metrics):

@@ -49,6 +49,17 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
     assert outside == []
 
 
+def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(results, tmp_path):
+    notebooks.execute("environments", results, list(builders.WORKLOADS), tmp_path / "environments.ipynb")
+    for workload in builders.WORKLOADS:
+        for name in ("split", "intervals", "units", "utilisation", "operators"):
+            assert (results / f"figures/{name}_{workload}.svg").exists(), name
+    assert (results / "figures/arms_mnist_cnn.svg").exists()
+    assert not (results / "figures/arms_sentiment_rnn.svg").exists()
+    page = (tmp_path / "environments.html").read_text()
+    assert page.count("<svg") == 5 * len(builders.WORKLOADS) + 1
+
+
 def test_an_unknown_notebook_has_its_nearest_name(results, tmp_path):
     with pytest.raises(UserError, match="did you mean 'roofline'"):
         notebooks.execute("rofline", results, ["mnist_cnn"], tmp_path / "a.ipynb")

@@ -54,3 +54,8 @@ def test_standard_input_reaches_the_program_and_nothing_leaks_into_its_environme
 def test_a_program_that_is_not_there():
     with pytest.raises(UnavailableError, match="not installed"):
         run(["tare-no-such-program"], timeout_s=5)
+
+
+def test_colours_are_left_out_of_the_explanation():
+    ended = run(["sh", "-c", r"printf '\033[91mERROR  : no such image\033[0m\n' >&2; exit 3"], timeout_s=10)
+    assert ended.explain() == "sh ended with status 3: ERROR  : no such image"

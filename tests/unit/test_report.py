@@ -1,4 +1,4 @@
-"""The report's words and numbers on synthetic tables: every kind of verdict, and what can be missing."""
+"""The report's numbers on synthetic tables, and pages of unusual studies."""
 
 from __future__ import annotations
 
@@ -8,33 +8,16 @@ from dataclasses import replace
 
 import builders
 import pytest
+from pages import draw, visible
 
 from tare import figures
 from tare.errors import IntegrityError, UserError
 from tare.files import read_json, write_json
-from tare.report import answer, build, conditions, facts, material, method, number_tables
+from tare.report import answer, build, conditions, facts, losses, material, method, number_tables
 from tare.report.evidence import gather
-from tare.report.wording import between, control_sentence, percent, tally, verdict_sentence
+from tare.report.wording import percent, signed
 
 STUDY = builders.STUDY
-
-
-def row(**fields):
-    base = {
-        "env": "docker", "metric": "real_s", "n_units": 6, "ratio": 1.03, "ci_low": 1.0184, "ci_high": 1.0412,
-        "margin": 0.05, "verdict": "different within margin", "reason": None,
-        "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
-    }  # fmt: skip
-    return {**base, **fields}
-
-
-def draw(results):
-    """Small stand-ins for the figures, which have tests of their own."""
-    for workload in builders.WORKLOADS:
-        for name in ("batch_size", "split", "intervals", "units", "utilisation", "operators"):
-            drawing = figures.style.empty(name, "a stand-in")
-            figures.write(drawing, results / f"figures/{name}_{workload}.svg")
-    figures.write(figures.style.empty("roofline", "a stand-in"), results / "figures/roofline.svg")
 
 
 @pytest.fixture(scope="module")
@@ -53,107 +36,11 @@ def page(results):
     return build(results, results, STUDY, results / "report/index.html").read_text()
 
 
-def visible(page):
-    """Text of the page as a reader sees it, in one line."""
-    text = re.sub(r"<(style|svg)\b.*?</\1>", " ", page, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>", " ", text).replace("&#39;", "'").split())
-
-
-# The words of one verdict.
-
-
-def test_different_within_margin():
-    assert verdict_sentence(row()) == (
-        "whole run between 1.8% and 4.1% longer than on the host (different within the 5% margin)"
-    )
-
-
-def test_equivalent_bounds_and_never_denies():
-    text = verdict_sentence(row(ci_low=0.9932, ci_high=1.0121, verdict="equivalent"))
-    assert (
-        text
-        == "whole run differs from the host's by no more than 1.3% either way (equivalent within the 5% margin)"
-    )
-
-
-def test_different_beyond_the_margin():
-    text = verdict_sentence(row(ci_low=1.081, ci_high=1.12, verdict="different"))
-    assert text == "whole run between 8.1% and 12% longer than on the host (different, beyond the 5% margin)"
-
-
-def test_different_with_an_interval_that_reaches_into_the_margin():
-    text = verdict_sentence(row(ci_low=1.03, ci_high=1.09, verdict="different"))
-    assert text.endswith("(different, perhaps beyond the 5% margin)")
-
-
-def test_faster_is_said_as_shorter():
-    text = verdict_sentence(row(ci_low=0.90, ci_high=0.93, verdict="different"))
-    assert "between 7.0% and 10% shorter than on the host" in text
-
-
-def test_inconclusive_leaves_the_question_open():
-    text = verdict_sentence(row(ci_low=0.97, ci_high=1.06, verdict="inconclusive"))
-    assert text == "whole run: we can't tell yet: between 3.0% shorter and 6.0% longer than on the host (margin 5%)"
-
-
-def test_too_few_units_give_the_reason_instead_of_numbers():
-    text = verdict_sentence(
-        row(
-            ci_low=float("nan"), ci_high=None, n_units=1, verdict="inconclusive", reason="1 complete units; needs 2"
-        )
-    )
-    assert text == "whole run: we can't tell yet: 1 complete units; needs 2"
-
-
-def test_large_ratios_are_multiples():
-    assert between("runtime_start_s", 8.94, 9.41) == "between 8.9 and 9.4 times as long"
-    assert between("steady_step_s", 0.0005, 2310) == "between less than 0.01 and more than 100 times as long"
-    assert between("runtime_start_s", 0.9, 2.5) == "between 0.90 and 2.5 times as long"
-
-
-def test_throughput_is_higher_or_lower():
-    assert between("samples_per_s", 0.95, 1.02) == "between 5.0% lower and 2.0% higher"
-
-
-def test_the_control_is_said_in_the_same_words():
-    assert control_sentence(row()) == (
-        "whole run: the instrument itself saw between 1.2% shorter and 0.80% longer between host and host"
-    )
-
-
-def test_a_control_that_excludes_zero_is_a_warning():
-    assert "where nothing is to be seen" in control_sentence(row(control_ci_low=1.01, control_ci_high=1.03))
-    assert "where nothing is to be seen" not in control_sentence(row())
-
-
-@pytest.mark.parametrize(
-    ("fraction", "up", "text"),
-    [
-        (0.0184, False, "1.8%"),
-        (0.00043, False, "0.043%"),
-        (0.123, False, "12%"),
-        (0.0121, True, "1.3%"),
-        (0.05, True, "5.0%"),
-        (0.0, False, "0.01%"),
-    ],
-)
-def test_percent(fraction, up, text):
-    assert percent(fraction, up=up) == text
-
-
-def test_tally_counts_each_verdict():
-    rows = [row(verdict=v) for v in ("equivalent", "different", "different", "inconclusive")]
-    assert tally(rows, "Whole runs") == (
-        "Whole runs: of 4 comparisons with the host, 1 equivalent, 2 different and 1 can't be told yet."
-    )
-
-
 # From tables and records.
 
 
 def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
     found = {item.workload: item for item in answer.answers(evidence)}
-    assert found["mnist_cnn"].n_units == 6
     cards = {card.env: card for card in found["mnist_cnn"].environments}
     assert set(cards) == {"docker", "apptainer", "charliecloud"}
     verdicts = evidence.verdicts
@@ -164,8 +51,19 @@ def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
         f"{percent(docker['ci_low'] - 1)} and {percent(docker['ci_high'] - 1)}"
         in cards["docker"].findings[0].sentence
     )
-    assert cards["docker"].findings[0].verdict == "different"
-    assert [line.split(":")[0] for line in found["mnist_cnn"].controls] == ["Whole run", "Steady step"]
+    assert [finding.title for finding in cards["docker"].findings] == ["Whole run", "Training step"]
+    assert [finding.verdict for finding in cards["docker"].findings] == ["different", "different"]
+    assert [line.split(":")[0] for line in found["mnist_cnn"].controls] == ["Whole run", "Training step"]
+
+
+def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
+    first = visible(page[: page.index("<nav")])
+    rows = figures.joint(evidence.verdicts)
+    rows = rows[rows["metric"].isin(["real_s", "turn_step_s"])]
+    assert len(rows) == 12
+    for one in rows.to_dict("records"):
+        assert f"{signed(one['ci_low'], one['ci_high'])} {one['verdict']}" in first
+        assert signed(one["control_ci_low"], one["control_ci_high"]) in first
 
 
 def test_unavailable_environments_have_reason_and_remedy(evidence, page):
@@ -208,17 +106,50 @@ def test_canonical_reviews_are_not_apologised_for(tmp_path):
     assert not any("not the IMDB reviews" in line for line in lines)
 
 
-def test_equal_losses_and_unequal_ones(evidence):
-    checks = answer.loss_checks(evidence)
-    assert all(check.equal for check in checks) and "very same loss, 1.250000" in checks[0].sentence
+# Did they compute the same?
+
+
+def loss_rows(evidence, metric):
     metrics = evidence.metrics
-    rows = metrics[(metrics["metric"] == "loss_last") & (metrics["workload"] == "mnist_cnn")].copy()
+    own = (metrics["metric"] == metric) & (metrics["workload"] == "mnist_cnn")
+    return metrics[own & metrics["campaign"].map(lambda name: name.count(".") == 1)].copy()
+
+
+def test_every_campaign_has_its_loss_check(evidence):
+    checks = answer.loss_checks(evidence)
+    assert all(check.equal for check in checks)
+    assert [check.sentence.split(":")[0] for check in checks if check.workload == "mnist_cnn"] == [
+        "CNN on MNIST, whole runs",
+        "CNN on MNIST, training steps",
+        "CNN on MNIST, whole runs, native installs",
+        "CNN on MNIST, training steps, default allocator",
+    ]
+    assert "30 launches in 4 environments ended the epoch with the very same loss, 1.250000" in checks[0].sentence
+
+
+def test_unequal_losses_of_whole_runs(evidence):
+    rows = loss_rows(evidence, "loss_last")
     rows.loc[rows["env"] == "docker", "value"] *= 1 + 1e-6
     near = answer.loss_check("mnist_cnn", rows)
     assert near.equal and "1.0e-06 (Docker)" in near.sentence
     rows.loc[rows["env"] == "docker", "value"] *= 1.01
     far = answer.loss_check("mnist_cnn", rows)
     assert far.equal is False and "may compute something else" in far.sentence and "(Docker)" in far.sentence
+
+
+def test_launches_of_a_block_are_held_against_the_host_of_their_own_block(evidence):
+    rows = loss_rows(evidence, "turn_loss_last")
+    rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this block, the same for all of it
+    assert answer.loss_check("mnist_cnn", rows).equal
+    rows.loc[(rows["rep"] == 3) & (rows["env"] == "apptainer"), "value"] *= 1.001
+    far = answer.loss_check("mnist_cnn", rows)
+    assert far.equal is False and "(Apptainer)" in far.sentence
+
+
+def test_a_block_without_its_host_says_nothing_of_losses(evidence):
+    rows = loss_rows(evidence, "turn_loss_last")
+    found = losses.loss_check("mnist_cnn", rows[rows["env"] != "host"])
+    assert found.equal is None and "no launch on the host left a loss" in found.sentence
 
 
 def test_paper_metrics_show_kind_and_reason(evidence):
@@ -246,10 +177,14 @@ def test_a_virtual_host_is_a_limit(evidence):
 
 def test_method_comes_from_the_plan(evidence):
     text = " ".join(method.method_sentences(evidence))
-    assert "launched 5 whole runs" in text and "1 discarded round came first, then 6" in text
+    assert "launched 5 whole runs" in text and "1 discarded round came first" in text
+    assert "in each block 5 launches were alive together" in text
+    assert "a pilot of 6 rounds, then as many as ±3% needs and a pilot of 6 blocks, then as many as ±0.5%" in text
     assert (
-        "at 95% for all 3 comparisons" in text and "5% for whole runs" in text and "2% for training steps" in text
+        "at 95%, for all 3 environments" in text and "5% for whole runs" in text and "2% for training steps" in text
     )
+    assert "allocator default in whole runs and steady in turns" in text
+    assert "Arms vary one factor" in text and "beside them a launch as in the headline" in text
 
 
 def test_what_was_mapped_names_the_files_that_differ(evidence):
@@ -274,8 +209,23 @@ def test_failed_launches_are_shown(evidence):
     units = json.loads(json.dumps(evidence.campaigns[0].units))
     units[-1]["launches"]["docker"] = {"status": "timeout", "reason": "180 s", "inside": None, "deviations": []}
     changed = replace(evidence, campaigns=(replace(evidence.campaigns[0], units=units),))
-    assert answer.failures(changed) == ["CNN on MNIST, Docker: 1 of 7 launches did not succeed (timeout: 180 s)"]
-    assert answer.failures(evidence) == []
+    assert answer.troubles(changed) == [
+        "CNN on MNIST, whole runs, Docker: 1 of 7 launches did not succeed (timeout: 180 s)"
+    ]
+
+
+def test_conditions_are_the_headlines_own(evidence):
+    facts_of = conditions.first_facts(evidence)
+    assert set(facts_of) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
+    note = conditions.conditions_table(evidence).note
+    assert "allocator of rounds: default" in note and "allocator of turns: steady" in note
+
+
+def test_provenance_lists_every_campaign_with_its_machine_time(evidence):
+    rows = conditions.provenance_table(evidence).rows
+    assert len(rows) == len(evidence.campaigns) == 8
+    own = next(r for r in rows if r[1].endswith("allocator-default"))
+    assert own[3:5] == ["6 blocks", "3 min 30 s"]
 
 
 # Whole pages of unusual studies.
@@ -288,6 +238,7 @@ def test_a_machine_without_any_runtime_gets_a_report_of_its_host(tmp_path):
     text = visible(build(results, results, STUDY, results / "report/index.html").read_text())
     assert "there is nothing to compare" in text
     assert all(reason in text for reason in missing.values())
+    assert "Here" not in text and "can't be said: one of the two has no interval" in text
 
 
 def test_one_round_is_too_few_to_tell(tmp_path):
@@ -295,7 +246,7 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     draw(results)
     text = visible(build(results, results, STUDY, results / "report/index.html").read_text())
     assert "Whole runs: of 6 comparisons with the host, 6 can't be told yet." in text
-    assert "we can't tell yet: 1 complete units" in text
+    assert "we can't tell yet: 1 complete units" in text and "no interval yet" in text
     assert "the control has no interval yet" in text
 
 
@@ -309,7 +260,7 @@ def test_a_missing_figure_is_named(tmp_path, results):
 
 def test_a_campaign_that_was_changed_after_its_seal_is_refused(tmp_path):
     results = builders.build_results(tmp_path / "results", units=2)
-    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/*/plan.json"))
+    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/turns.*/plan.json"))
     write_json(plan, {**read_json(plan), "seed": 1})
     with pytest.raises(IntegrityError, match="is not what was sealed"):
         gather(results, results, STUDY)

@@ -1,0 +1,223 @@
+"""Tables of the instrument: what first blocks settled, where spread comes from, what other protocols would say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tare import protocols
+from tare.intervals import Interval, judge
+from tare.labels import env_title, seconds, workload_title
+from tare.planning import estimate_components
+from tare.report.designs import name_of
+from tare.report.evidence import Campaign, Evidence
+from tare.report.layout import Cell, Row, Table
+from tare.report.number_tables import interval_text, ratio_text
+from tare.report.wording import margin_text, missing, percent
+from tare.study import CONTROL, HOST
+from tare.turns import AGREEMENT, cycle_ratios
+
+BENCHMARK_SCHEMA = 1  # a benchmark that another version wrote is shown when it is run again
+LEVELS = ("block", "draw", "cycle")
+
+
+def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Mapping[str, Any]]]:
+    """Campaigns of turns with what their first block settled, headlines first."""
+    found = []
+    for campaign in sorted(evidence.campaigns, key=lambda c: c.arm is not None):
+        settled = next((unit["calibration"] for unit in campaign.units if unit.get("calibration")), None)
+        if campaign.kind == "turns" and settled is not None:
+            found.append((campaign, settled))
+    return found
+
+
+def settled_table(evidence: Evidence) -> Table | None:
+    """The burst and the split of each campaign of turns; None where there is none."""
+    rows: list[Row] = []
+    for campaign, settled in _calibrated(evidence):
+        cores = {tuple(unit["cores"]) for unit in campaign.counted}
+        rows.append(
+            [
+                name_of(campaign),
+                seconds(settled["step_s"]),
+                f"{settled['discard']} + {settled['steps']}",
+                Cell(text=agreement_text(settled["agreement"]), below=agreement_note(settled["agreement"])),
+                str(settled["draws"]),
+                str(settled["cycles"]),
+                ", ".join("+".join(map(str, group)) for group in sorted(cores)) or "none",
+            ]
+        )
+    if not rows:
+        return None
+    return Table(
+        caption="Turns: what the first block of each campaign settled",
+        columns=[
+            *("", "one step", "steps discarded + counted", "burst by uninterrupted step"),
+            *("draws a block", "cycles a draw", "cores"),
+        ],
+        rows=rows,
+        note=f"Bursts have to agree with uninterrupted steps within {AGREEMENT:g} of the margin: a burst that is "
+        "slower than training itself would pull all ratios towards 1. In brackets: two standard errors either way.",
+        wide=True,
+    )
+
+
+def agreement_text(found: Mapping[str, Any]) -> str:
+    """The ratio of bursts to uninterrupted steps with its interval."""
+    return f"{ratio_text(found['ratio'])} ({interval_text(found['ratio_low'], found['ratio_high'])})"
+
+
+def agreement_note(found: Mapping[str, Any]) -> str:
+    """Whether they agree within the tolerance, and whether these bursts could tell."""
+    within = f"within {percent(found['tolerance'])}"
+    said = f"agrees {within}" if found["agrees"] else f"does not agree {within}"
+    return said if found.get("resolved", True) else f"{said}, as far as {found['bursts']} bursts can tell"
+
+
+def components_table(evidence: Evidence) -> Table | None:
+    """Standard deviations host to host by level: what the plan assumed, and what the units then showed."""
+    rows: list[Row] = []
+    for campaign, settled in _calibrated(evidence):
+        own = campaign.counted
+        found = estimate_components([cycle_ratios(unit) for unit in own])
+        cells = [
+            Cell(
+                text="too few blocks" if found is None else _spread(getattr(found, level)),
+                below=f"planned with {_spread(settled['components'][level])}",
+            )
+            for level in LEVELS
+        ]
+        rows.append([name_of(campaign), *cells, str(len(own))])
+    if not rows:
+        return None
+    return Table(
+        caption="Where the spread of a ratio host to host comes from",
+        columns=["", "between blocks", "between draws", "between cycles", "blocks"],
+        rows=rows,
+        note="Standard deviations of log-ratios; each is what its level adds. From a few blocks they are rough: a "
+        "level that adds less than what lies below it scatters shows as 0%.",
+        wide=True,
+    )
+
+
+def _spread(value: float) -> str:
+    return percent(value) if value >= 0.0001 else "0%"
+
+
+def protocol_tables(evidence: Evidence) -> list[Table]:
+    """By workload, what other protocols would have said of host against host, from the same launches."""
+    return [table for name in evidence.workloads if (table := _protocols(evidence, name)) is not None]
+
+
+def _protocols(evidence: Evidence, workload: str) -> Table | None:
+    campaigns = [evidence.headline(workload, kind) for kind in ("turns", "rounds")]
+    own = [campaign for campaign in campaigns if campaign is not None and campaign.counted]
+    if not own:
+        return None
+    heads = {"turns": "training step", "rounds": "whole run"}
+    sides = [(campaign, protocols.hosts_of(campaign.plan, campaign.units)) for campaign in own]
+    rows: list[Row] = [
+        [
+            Cell(text="One after the other", below="the median of one launch, then of another"),
+            *(_one_after_the_other(campaign, hosts) for campaign, hosts in sides),
+        ],
+        [
+            Cell(text="Like pyperf", below="all of one, then all of the other; Student's t test of means"),
+            *(_pyperf(hosts) for _, hosts in sides),
+        ],
+        [
+            Cell(text="Like hyperfine", below="all of one, then all of the other; mean ± standard deviation"),
+            *(
+                _hyperfine(hosts) if campaign.kind == "rounds" else "times whole runs only"
+                for campaign, hosts in sides
+            ),
+        ],
+        [
+            Cell(text="Tare", below="unit by unit, both hosts in the same moments"),
+            *(_paired(campaign) for campaign, _ in sides),
+        ],
+    ]
+    return Table(
+        caption=f"{workload_title(workload)}: what other protocols would have said of host against host",
+        columns=["", *(heads[campaign.kind] for campaign in own)],
+        rows=rows,
+        wide=True,
+    )
+
+
+def benchmark_table(evidence: Evidence) -> Table | None:
+    """What a benchmark of protocols found, each with the same machine time; None where none was run here.
+
+    Its keys are those that benchmarks/protocols.py documents.
+    """
+    found = evidence.protocols
+    if not found or found.get("schema") != BENCHMARK_SCHEMA or not found["summary"]:
+        return None
+    rows: list[Row] = [
+        [
+            str(row["title"]),
+            f"{row['claims']} of {row['repetitions']}",
+            f"{row['beyond_margin']} of {row['repetitions']}",
+            f"{ratio_text(row['lowest'])} to {ratio_text(row['highest'])}",
+            seconds(row["median_machine_s"]),
+        ]
+        for row in found["summary"].values()
+    ]
+    return Table(
+        caption=f"{workload_title(found['workload'])}: host against host, the same machine time for each protocol",
+        columns=[
+            *("", "called different", f"beyond {margin_text(found['margin'])}"),
+            *("ratios", "machine time each, median"),
+        ],
+        rows=rows,
+        note=f"A benchmark of its own, on {found['cpu']}, kernel {found['kernel']}, {found['at']}.",
+        wide=True,
+    )
+
+
+def _one_after_the_other(campaign: Campaign, hosts: protocols.Hosts) -> str | Cell:
+    margin = protocols.margin_of(campaign.plan)
+    found = protocols.one_after_the_other(hosts, margin)
+    if found is None:
+        return "too few units"
+    return Cell(
+        text=f"ratios from {ratio_text(found.lowest)} to {ratio_text(found.highest)}",
+        below=f"{found.beyond} of {found.pairs} pairs of units beyond the {margin_text(margin)} margin",
+    )
+
+
+def _pyperf(hosts: protocols.Hosts) -> str | Cell:
+    found = protocols.pyperf_like(hosts)
+    if found is None:
+        return "too few units"
+    return Cell(
+        text=f"ratio {ratio_text(found.ratio)}, {'significant' if found.significant else 'not significant'}",
+        below=f"|t| = {abs(found.t):.2f}, critical {found.critical:.2f}; {found.n} launches a side",
+    )
+
+
+def _hyperfine(hosts: protocols.Hosts) -> str | Cell:
+    found = protocols.hyperfine_like(hosts)
+    if found is None:
+        return "too few units"
+    slower = CONTROL if found.faster == HOST else HOST
+    names = {name: env_title(name, short=True).lower() for name in (HOST, CONTROL)}
+    sides = " and ".join(f"{seconds(mean)} ± {seconds(spread)}" for mean, spread in (found.host, found.control))
+    times = f"{found.ratio:.2f} ± {found.ratio_sd:.2f} times faster"
+    return Cell(
+        text=f"“{names[found.faster]} ran {times} than {names[slower]}”",
+        below=f"{sides}; {found.n} launches a side",
+    )
+
+
+def _paired(campaign: Campaign) -> str | Cell:
+    found: Interval = protocols.paired(campaign.plan, campaign.units)
+    if missing(found.low):
+        return "too few units"
+    low, high = (math.exp(end) for end in (found.low, found.high))
+    margin = protocols.margin_of(campaign.plan)
+    return Cell(
+        text=f"{interval_text(low, high)}: {judge(found, margin)}",
+        below=f"n = {found.n}; the control that stands beside every verdict",
+    )

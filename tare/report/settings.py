@@ -1,0 +1,196 @@
+"""Arms: what a setting itself costs, what environments cost at that level, and which of the two matters more.
+
+Every sentence follows from intervals of one campaign; the headline's stand beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.figures import joint
+from tare.figures.choice import METRIC_OF, arm_verdicts, is_level
+from tare.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
+from tare.report.designs import design_sentence, verdicts_of
+from tare.report.evidence import Campaign, Evidence
+from tare.report.layout import Row, Table
+from tare.report.number_tables import interval_text, ratio_text
+from tare.report.wording import control_sentence, margin_text, missing, percent, signed, verdict_sentence
+from tare.study import HOST
+
+Verdict = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One comparison: who, its verdict, its sentence."""
+
+    title: str
+    verdict: str
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmAnswer:
+    """What one arm of one workload says.
+
+    Attributes:
+        title: the arm and what was timed.
+        weighing: whether the setting or the environment matters more, by the intervals alone.
+        levels: what the level itself costs.
+        environments: what environments cost at this level, each beside its headline.
+        control, design: sentences.
+        table: every number.
+    """
+
+    title: str
+    weighing: str
+    levels: list[Comparison]
+    environments: list[Comparison]
+    control: str
+    design: str
+    table: Table
+
+
+def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
+    """One answer per arm of a workload; none where the study has none."""
+    found = []
+    for campaign in evidence.arms(workload):
+        rows = arm_verdicts(evidence.verdicts, workload, campaign.name).to_dict("records")
+        if rows:
+            found.append(_answer(evidence, campaign, sorted(rows, key=lambda row: env_order(row["env"]))))
+    return found
+
+
+def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> ArmAnswer:
+    levels = [row for row in rows if is_level(row)]
+    others = [row for row in rows if not is_level(row)]
+    beside = _headline(evidence, campaign)
+    return ArmAnswer(
+        title=f"{sentence_case(arm_title(campaign.arm.name))}: {metric_title(METRIC_OF[campaign.kind]).lower()}",
+        weighing=weighing(levels, others, arm_title(campaign.arm.name)),
+        levels=[_level(row) for row in levels],
+        environments=[_environment(row, beside.get(row["env"])) for row in others],
+        control=sentence_case(control_sentence(rows[0])),
+        design=design_sentence(campaign, verdicts_of(evidence, campaign)),
+        table=_table(campaign, [*levels, *others], beside),
+    )
+
+
+def _headline(evidence: Evidence, campaign: Campaign) -> dict[str, Verdict]:
+    """Verdicts of the headline on what the arm's campaign answers, by environment."""
+    rows = joint(evidence.verdicts)
+    own = rows[(rows["workload"] == campaign.workload) & (rows["metric"] == METRIC_OF[campaign.kind])]
+    return {row["env"]: row for row in own.to_dict("records")}
+
+
+def _level(row: Verdict) -> Comparison:
+    sentence = verdict_sentence(row, other="at the headline's level", whose="its own at the headline's level")
+    return Comparison(
+        title="The level itself, on the host"
+        if row["env"] == HOST
+        else f"The level itself, {env_title(row['env'])}",
+        verdict=row["verdict"],
+        sentence=sentence_case(sentence),
+    )
+
+
+def _environment(row: Verdict, beside: Verdict | None) -> Comparison:
+    sentence = sentence_case(verdict_sentence(row))
+    if beside is not None and not missing(beside["ci_low"]):
+        sentence += f"; in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}"
+    return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
+
+
+def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str) -> str:
+    """Which moves the metric more: the setting, or an environment at that setting? By the intervals alone.
+
+    Sizes are distances of log-ratios from zero: an interval gives the least and the most that each can be.
+    """
+    level_sizes, sizes = _sizes(levels), _sizes(others)
+    if not level_sizes or not sizes:
+        return "Which matters more, the environment or the setting, can't be said: one of the two has no interval"
+    what, sure = f"the {metric_title(levels[0]['metric']).lower()}", _together([*levels, *others])
+    least = max(low for low, _ in level_sizes.values())
+    most = max(high for _, high in level_sizes.values())
+    surest = max(sizes, key=lambda env: sizes[env][0])
+    farthest = max(sizes, key=lambda env: sizes[env][1])
+    if least > sizes[farthest][1]:
+        return (
+            f"Here the setting matters more than the environment: {setting} moves {what} by at least "
+            f"{_percent(least, up=False)}, no environment by more than {_percent(sizes[farthest][1], up=True)} "
+            f"({env_title(farthest)}){sure}"
+        )
+    if sizes[surest][0] > most:
+        return (
+            f"Here an environment matters more than the setting: {env_title(surest)} moves {what} by at least "
+            f"{_percent(sizes[surest][0], up=False)}, {setting} by no more than {_percent(most, up=True)}{sure}"
+        )
+    return (
+        f"Which matters more here, the environment or the setting, we can't tell yet: {setting} moves {what} by "
+        f"{_range(least, most)}, {env_title(farthest)}, which may move it most, by {_range(*sizes[farthest])}{sure}"
+    )
+
+
+def _sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
+    """Least and largest distance from zero that each interval of a log-ratio holds."""
+    found = {}
+    for row in rows:
+        if not missing(row["ci_low"]) and not missing(row["ci_high"]):
+            low, high = math.log(row["ci_low"]), math.log(row["ci_high"])
+            least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+            found[row["env"]] = (least, max(abs(low), abs(high)))
+    return found
+
+
+def _together(rows: Sequence[Verdict]) -> str:
+    """How sure the intervals of both families are together: each misses with its share, so the shares add up."""
+    families = {(is_level(row), row["alpha"] * row["family_size"]) for row in rows}
+    return f" (all these intervals together: at least {100 * (1 - sum(miss for _, miss in families)):.0f}%)"
+
+
+def _percent(size: float, *, up: bool) -> str:
+    """A size as per cent: rounded up where it is the most, down where it is the least."""
+    return percent(math.expm1(size), up=up, down=not up)
+
+
+def _range(least: float, most: float) -> str:
+    high = _percent(most, up=True)
+    return f"at most {high}" if least == 0 else f"{_percent(least, up=False)} to {high}"
+
+
+def _table(campaign: Campaign, rows: Sequence[Verdict], beside: Mapping[str, Verdict]) -> Table:
+    lines: list[Row] = []
+    for row in rows:
+        own = None if is_level(row) else beside.get(row["env"])
+        lines.append(
+            [
+                f"{env_title(row['env'])}: the level itself" if is_level(row) else env_title(row["env"]),
+                str(row["n_units"]),
+                ratio_text(row["ratio"]),
+                interval_text(row["ci_low"], row["ci_high"]),
+                ratio_text(row["total_ratio"]),
+                None if own is None else interval_text(own["ci_low"], own["ci_high"]),
+                interval_text(row["control_ci_low"], row["control_ci_high"]),
+                margin_text(row["margin"]),
+                row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
+            ]
+        )
+    return Table(
+        caption=f"{workload_title(campaign.workload)}, {arm_title(campaign.arm.name)}: every comparison",
+        columns=[
+            *("comparison", "n", "ratio", "interval", "ratio of totals", "interval in the headline"),
+            *("control", "margin", "verdict"),
+        ],
+        rows=lines,
+        wide=True,
+    )
+
+
+def sections(evidence: Evidence) -> list[dict[str, Any]]:
+    """Workloads that have arms, each with its answers; the page has no section where there are none."""
+    found = [(name, arm_answers(evidence, name)) for name in evidence.workloads]
+    own = [(name, answers) for name, answers in found if evidence.arms(name)]
+    return [{"name": name, "title": workload_title(name), "answers": answers} for name, answers in own]

@@ -1,0 +1,316 @@
+"""Synthetic sealed campaigns: rounds, turns, arms, the batch sweep, as ended ones leave them.
+
+Units are made up; what follows from them (calibration, decision, seal) comes from the real code.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tare import arms, campaign, planning, rounds, turns
+from tare.files import Journal, write_json
+from tare.intervals import log_ratios_of
+from tare.study import BASELINE, HOST
+
+CONFIDENCE = 0.95
+CONDITIONS = {"threads": 1, "cpus": 2, "open_files": 4096, "page_cache": "warm", "launch_timeout_s": 180}
+MARGINS = {"run": 0.05, "step": 0.02}
+HEADLINE = {
+    "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
+    "turns": {"stack": "same", "allocator": "steady", "page_cache": "warm"},
+}
+HEADLINE["sweep"] = HEADLINE["rounds"]
+METRIC = {"rounds": rounds.METRIC, "turns": turns.METRIC}
+HALF_WIDTH = {"rounds": 0.03, "turns": 0.005}
+ROUND_S, BLOCK_S = 20.0, 30.0
+# Seconds of each phase on the host, then what each environment multiplies them by; `step` is the training step's.
+PHASES = {
+    "runtime_start": 0.03,
+    "imports": 1.9,
+    "data": 0.05,
+    "model": 0.02,
+    "first_step": 0.22,
+    "epoch_rest": 1.4,
+    "exit": 0.12,
+}
+FACTORS: dict[str, dict[str, float]] = {
+    "docker": {"runtime_start": 14.0, "exit": 2.6, "step": 1.035},
+    "apptainer": {"runtime_start": 9.0, "imports": 1.2},
+    "charliecloud": {"runtime_start": 1.6},
+}
+# What the level of an arm multiplies everyone's phases by.
+LEVELS: dict[str, dict[str, float]] = {
+    "allocator=default": {"step": 1.19},
+    "stack=native": {"imports": 1.08},
+}
+MARKS = ("entry", "imports", "data", "model", "first_step", "epoch_end")
+STEP_S = {"mnist_cnn": 0.05, "sentiment_rnn": 0.012}
+DRAWS, CYCLES, STEPS = 2, 8, 2
+
+
+def facts(env: str) -> dict[str, Any]:
+    """What a launch of `env` reports from inside."""
+    contained = arms.environment_of(env) != HOST
+    return {
+        "python": "3.11.7",
+        "executable": "/opt/tare/bin/python3.11" if contained else "/cache/tree/bin/python3.11",
+        "libc": "glibc 2.36",
+        "kernel": "6.1.0",
+        "hostname": "box",
+        "uid": 0,
+        "gid": 0,
+        "cwd": "/w",
+        "affinity": [0, 1],
+        "open_files": {"soft": 4096, "hard": 4096},
+        "shm_bytes": 1 << 30,
+        "environment_names": ["HOME", "PATH"],
+        "environment_bytes": 400,
+        "interfaces": ["lo"],
+        "status": {"Seccomp": "2" if env == "docker" else "0", "Speculation_Store_Bypass": "vulnerable"},
+        "own_namespaces": ["net"] + (["mnt"] if contained else []) + (["pid"] if env == "docker" else []),
+        "namespaces": {"mnt": f"mnt:[{1 if not contained else 2}]", "pid": f"pid:[{2 if env == 'docker' else 1}]"},
+        "cgroups": {"memory": "/"},
+        "cpu_quota": None,
+        "cpu_stat": None,
+        "transparent_hugepage": "always [madvise] never",
+        "root_mount": {"point": "/", "type": "overlay" if contained else "ext4", "source": "x"},
+        "tree_mount": {"point": "/", "type": "squashfs" if env == "apptainer" else "ext4", "source": "x"},
+        "torch": {
+            "version": "2.13.0+cpu",
+            "threads": 1,
+            "interop_threads": 1,
+            "cuda": None,
+            "cuda_available": False,
+            "cudnn_benchmark": False,
+        },
+    }
+
+
+def factors_of(
+    name: str, arm: arms.Arm | None = None, given: Mapping[str, Mapping[str, float]] | None = None
+) -> dict[str, float]:
+    """What a launch of this name multiplies each phase by: its environment's part, and its arm's."""
+    own = (FACTORS if given is None else given).get(arms.environment_of(name), {})
+    level = LEVELS.get(arm.name, {}) if arm and not name.endswith(BASELINE) else {}
+    return {key: own.get(key, 1.0) * level.get(key, 1.0) for key in {*own, *level}}
+
+
+def launch_record(
+    env: str, generator: random.Random, *, factors: Mapping[str, float] | None = None, loss: float = 1.25,
+    scale: float = 1.0,
+) -> dict[str, Any]:  # fmt: skip
+    """A successful whole run with phases as PHASES says, times `factors`, with one per cent of noise."""
+    factors = factors_of(env) if factors is None else factors
+    at, marks = 1_000_000_000, []
+    spans = {name: s * scale * factors.get(name, 1.0) * generator.gauss(1, 0.01) for name, s in PHASES.items()}
+    for mark, span in zip(MARKS, list(spans.values())[:-1], strict=True):
+        at += int(span * 1e9)
+        marks.append({"name": mark, "at_ns": at, "user_s": at / 1e9 * 0.9, "system_s": at / 1e9 * 0.05})
+    last = at + 2_000_000
+    marks.append({"name": "last", "at_ns": last, "user_s": last / 1e9 * 0.9, "system_s": last / 1e9 * 0.05})
+    return {
+        "status": "ok",
+        "reason": None,
+        "argv": ["env"],
+        "spawn_ns": 1_000_000_000,
+        "end_ns": last + int(spans["exit"] * 1e9),
+        "client_user_s": last / 1e9 * 0.95,
+        "client_system_s": last / 1e9 * 0.06,
+        "at": "2026-01-02T03:04:05Z",
+        "deviations": [],
+        "inside": {
+            "status": "ok",
+            "facts": facts(env),
+            "memory": {"peak_rss_bytes": 400_000_000, "children_peak_rss_bytes": 1},
+            "marks": marks,
+            "results": {"samples": 512, "steps": 8, "losses": [2.3, loss]},
+        },
+    }
+
+
+def turns_record(
+    env: str, generator: random.Random, moods: Sequence[Sequence[float]], *, step_s: float, loss: float = 0.4381
+) -> dict[str, Any]:
+    """A successful launch of a block: draws of turns under the moods that all launches of the block share."""
+    draws = []
+    launch = generator.gauss(0, 0.002)
+    for cycles in moods:
+        draw = generator.gauss(0, 0.002)
+        level = [step_s * math.exp(launch + draw + mood + generator.gauss(0, 0.008)) for mood in cycles]
+        steps = [[value * math.exp(generator.gauss(0, 0.004)) for _ in range(STEPS)] for value in level]
+        if generator.random() < 0.2:
+            steps[0][0] *= 1.6  # a stall
+        draws.append(
+            {
+                "shift_bytes": generator.randrange(1 << 20),
+                "cpus": [0],
+                "warmup_s": [value * 1.3 for value in level[:4]],
+                "peak_rss_bytes": 360_000_000 + generator.randrange(1 << 20),
+                "turns": {
+                    "place": [0] * len(level),
+                    "discarded_s": [[value * 1.2] for value in level],
+                    "step_s": steps,
+                    "started_ns": [int(1e9 * (index + 1)) for index in range(len(level))],
+                    "ended_ns": [int(1e9 * (index + 1) + 5e8) for index in range(len(level))],
+                    "cpu_s": [(1 + STEPS) * value for value in level],
+                    "system_s": [0.01 * value for value in level],
+                    "faults": [12] * len(level),
+                    "preemptions": [0] * len(level),
+                    "loss_last": [loss] * len(level),
+                },
+            }
+        )
+    return {
+        **{"status": "ok", "reason": None, "argv": ["env"], "at": "2026-01-02T03:04:05Z", "deviations": []},
+        "inside": {"status": "ok", "facts": facts(env)},
+        "draws": draws,
+    }
+
+
+def calibration(step_s: float, generator: random.Random, group: int, units: int) -> dict[str, Any]:
+    """What a first block settles, from made-up long bursts through the real code."""
+    bursts = [
+        [step_s * (1.1 if place == 0 else 1.0) * math.exp(generator.gauss(0, 0.002)) for place in range(12)]
+        for _ in range(20)
+    ]
+    settled = turns.settle(bursts, STEPS, turns.AGREEMENT * MARGINS["step"])
+    components = planning.Components(block=0.004, draw=0.007, cycle=0.012)
+    costs = planning.Costs(block_s=14.0, draw_s=1.5, cycle_s=0.5)
+    split = planning.Split(draws=DRAWS, cycles=CYCLES, units=units, unit_s=BLOCK_S, half_width=0.008)
+    return {
+        **{"step_s": step_s, "discard": settled["discard"], "steps": STEPS, "agreement": settled},
+        **{"components": asdict(components), "costs": asdict(costs), "expected": asdict(split)},
+        **{"draws": DRAWS, "cycles": CYCLES, "group": group},
+    }
+
+
+def base_plan(
+    study: str, workload: str, kind: str, names: Sequence[str], units: int, arm: arms.Arm | None = None
+) -> dict[str, Any]:
+    """The part of a plan that every campaign has; the budget of a chosen number of units pays for `units`."""
+    sampling: dict[str, Any] = {"units": units, "confidence": CONFIDENCE}
+    if kind != "sweep":
+        budget_s = (units + 1.5) * (ROUND_S if kind == "rounds" else BLOCK_S)
+        sampling = {
+            **{"metric": METRIC[kind], "confidence": CONFIDENCE, "budget_s": budget_s},
+            **{"pilot": min(6, units), "half_width": HALF_WIDTH[kind]},
+        }
+    levels = arms.levels_of(HEADLINE[kind], arm)
+    return {
+        "schema": campaign.SCHEMA,
+        "kind": kind,
+        "study": study,
+        "workload": workload,
+        "environments": list(names),
+        "unavailable": {},
+        "spec": {"batch": 64, "loader_workers": 1, "device": "cpu"},
+        "conditions": arms.conditions_at(CONDITIONS, levels),
+        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]),
+        "margins": MARGINS,
+        "sampling": sampling,
+        "prior": {"block": 0.004, "draw": 0.007},
+        "seed": 2022,
+        "discarded": 1,
+        "arm": arms.describe(levels),
+        "headline_arm": arms.describe(HEADLINE[kind]),
+        "stack": "torch-2.13",
+        "code_sha256": "0" * 64,
+        "provenance": {},
+        "machine": {"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64"},
+    }
+
+
+def write_campaign(
+    folder: Path, plan: Mapping[str, Any], units: list[dict[str, Any]], ended: str | None = None
+) -> None:
+    """Plan, journal, decision and seal, as a campaign that ended leaves them."""
+    write_json(folder / campaign.PLAN, plan)
+    journal = Journal(folder / campaign.UNITS)
+    for unit in units:
+        journal.append(unit)
+    decision = None
+    if "pilot" in plan["sampling"]:
+        values = {"rounds": rounds.unit_values, "turns": turns.unit_values}[plan["kind"]]
+        pilot = campaign.counted(units)[: plan["sampling"]["pilot"]]
+        decision = planning.decide(
+            log_ratios_of([values(unit) for unit in pilot], plan["environments"]),
+            plan["sampling"],
+            alpha=campaign.family_alpha(plan),
+            spent_s=sum(unit["cost_s"] for unit in pilot),
+            unit_s=pilot[0]["cost_s"],
+        )
+        decision["units"] = min(decision["units"], len(campaign.counted(units)))
+        journal.append({campaign.DECISION_KEY: decision})
+    if ended:
+        journal.append({campaign.ENDED_KEY: ended})
+    campaign.seal(folder, journal, plan, units, decision, ended)
+
+
+def rounds_campaign(
+    study: str, workload: str, names: Sequence[str], unavailable: Mapping[str, str], units: int,
+    generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None = None, arm: arms.Arm | None = None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:  # fmt: skip
+    """Plan and units of whole runs; `factors` by environment replaces FACTORS."""
+    everyone = arms.launch_names(arm, names)
+    plan = {**base_plan(study, workload, "rounds", everyone, units, arm), "unavailable": dict(unavailable)}
+    scale = 1.0 if workload == "mnist_cnn" else 0.7
+    rows = []
+    for number in range(units + 1):
+        launches = {
+            name: launch_record(name, generator, factors=factors_of(name, arm, factors), scale=scale)
+            for name in everyone
+        }
+        rows.append(_unit(number, everyone, launches, ROUND_S))
+    return plan, rows
+
+
+def turns_campaign(
+    study: str, workload: str, names: Sequence[str], unavailable: Mapping[str, str], units: int,
+    generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None = None, arm: arms.Arm | None = None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:  # fmt: skip
+    """Plan and units of training steps in blocks; the first calibrates. The machine drifts by some per cent."""
+    everyone = arms.launch_names(arm, names)
+    plan = {**base_plan(study, workload, "turns", everyone, units, arm), "unavailable": dict(unavailable)}
+    rows = []
+    for number in range(units + 1):
+        block = generator.gauss(0, 0.05)
+        moods = [[block + generator.gauss(0, 0.01) for _ in range(CYCLES)] for _ in range(DRAWS)]
+        launches = {}
+        for name in everyone:
+            step_s = STEP_S[workload] * factors_of(name, arm, factors).get("step", 1.0)
+            launches[name] = turns_record(name, generator, moods, step_s=step_s)
+        unit = _unit(number, everyone, launches, BLOCK_S)
+        unit |= {"cores": [number % 2], "start_s": 13.0, "end_s": 0.3, "draw_s": [1.5] * DRAWS}
+        unit |= {"cycle_s": [0.5] * (DRAWS * CYCLES)}
+        if number == 0:
+            unit["calibration"] = calibration(STEP_S[workload], generator, len(everyone), units)
+        rows.append(unit)
+    return plan, rows
+
+
+def _unit(number: int, order: Sequence[str], launches: Mapping[str, Any], cost_s: float) -> dict[str, Any]:
+    return {
+        **{"unit": number, "discarded": number == 0, "voided": None, "order": list(order)},
+        **{"launches": dict(launches), "cost_s": cost_s},
+    }
+
+
+def sweep_campaign(
+    study: str, workload: str, batches: Sequence[int], repetitions: int, generator: random.Random
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Plan and units of the batch sweep."""
+    plan = {**base_plan(study, workload, "sweep", [HOST], repetitions), "batches": list(batches), "discarded": 0}
+    plan.pop("margins")
+    rows = []
+    for number in range(repetitions):
+        launches = {
+            str(batch): launch_record(HOST, generator, factors={"epoch_rest": (batch / 128) ** -0.2})
+            for batch in batches
+        }
+        rows.append({**_unit(number, list(launches), launches, ROUND_S), "discarded": False})
+    return plan, rows

@@ -1,0 +1,206 @@
+"""The proof of the instrument: coverage, false alarms and power, on simulated turns and on recorded units.
+
+Limits are three standard errors of a share, unless it says otherwise. Seeds are fixed: a failure is a change of the
+method. The same functions, with more campaigns, make docs/proof.md (`benchmarks/proof.py`).
+"""
+
+import math
+
+import numpy as np
+import pytest
+from proving import (
+    RECORDED,
+    Design,
+    Machine,
+    World,
+    autocorrelation,
+    binomial_error,
+    campaign,
+    consecutive,
+    control_logs,
+    covers,
+    decided_size,
+    normal_campaigns,
+    read_recorded,
+    resample,
+    share,
+    summary,
+)
+
+from tare import turns
+from tare.intervals import log_ratios_of
+from tare.study import CONTROL
+
+EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}
+WORLD = World(effects=EFFECTS)
+CAMPAIGNS = 300
+CONFIDENCE = 0.85  # of three together, so that each interval says 95%
+STEIN = Design(half_width=0.01, confidence=CONFIDENCE)
+CAPPED = Design(half_width=0.0005, confidence=CONFIDENCE, cap=8)  # nothing ever reaches this half-width
+
+
+@pytest.fixture(scope="module")
+def streams():
+    """Units of CAMPAIGNS machines, fitted when they are first asked for and kept for both designs."""
+    generator = np.random.default_rng(2022)
+    machines = [Machine(WORLD, generator) for _ in range(CAMPAIGNS)]
+    kept = [[] for _ in machines]
+
+    def run(number, design):
+        position = iter(range(10**6))
+
+        def next_unit():
+            at = next(position)
+            if at == len(kept[number]):
+                kept[number].append(turns.unit_values(machines[number].unit()))
+            return kept[number][at]
+
+        return campaign(next_unit, WORLD.names, design)
+
+    return lambda design: [run(number, design) for number in range(CAMPAIGNS)]
+
+
+@pytest.fixture(scope="module")
+def stein(streams):
+    return streams(STEIN)
+
+
+@pytest.fixture(scope="module")
+def capped(streams):
+    return streams(CAPPED)
+
+
+LOW, HIGH = 0.95 - 3 * binomial_error(0.95, CAMPAIGNS), 0.95 + 3 * binomial_error(0.95, CAMPAIGNS)
+
+
+@pytest.mark.parametrize("design", ["stein", "capped"])
+def test_intervals_cover_known_effects_as_often_as_they_say(design, request):
+    """Drift, jumps, stalls, launch and draw effects: 95% of the intervals hold the truth, each for itself."""
+    outcomes = request.getfixturevalue(design)
+    for name, effect in {**EFFECTS, CONTROL: 0.0}.items():
+        found = summary(outcomes, name, effect)
+        assert LOW <= found["coverage"] <= HIGH, (name, found)
+
+
+@pytest.mark.parametrize("design", ["stein", "capped"])
+def test_intervals_of_a_family_hold_together(design, request):
+    outcomes = request.getfixturevalue(design)
+    together = share([all(covers(o.intervals[name], e) for name, e in EFFECTS.items()) for o in outcomes])
+    assert together >= CONFIDENCE - 3 * binomial_error(CONFIDENCE, CAMPAIGNS)
+
+
+@pytest.mark.parametrize("design", ["stein", "capped"])
+def test_where_nothing_is_little_is_found(design, request):
+    outcomes = request.getfixturevalue(design)
+    for name in ("none", CONTROL):
+        assert summary(outcomes, name, 0.0)["told from zero"] <= 1 - LOW
+
+
+def test_power(stein, capped):
+    """Stein's design asked for a half-width of 1%: 2% is told from zero, and nothing is called equivalent.
+
+    A half-width of 1% leaves 2% two and a half standard errors beyond zero's: 99%. Eight units of a spread of 1.15%
+    leave it 4.9 standard errors beyond, of which t asks 2.4: 98%.
+    """
+    assert summary(stein, "two", 0.02)["told from zero"] >= 0.97
+    assert summary(capped, "two", 0.02)["told from zero"] >= 0.93
+    assert summary(stein, "none", 0.0)["equivalent"] >= 0.9
+
+
+def test_steins_design_reaches_the_half_width_that_it_was_asked_for(stein, capped):
+    for outcome in stein:
+        assert outcome.design == "stein"
+        for interval in outcome.intervals.values():
+            assert interval.high - interval.low <= 2 * math.log1p(STEIN.half_width) + 1e-12
+    assert len({outcome.units for outcome in stein}) > 5  # the pilot decides
+    assert {(outcome.design, outcome.units) for outcome in capped} == {("fixed", CAPPED.cap)}
+
+
+def test_effects_come_back_in_full(stein):
+    """Not pulled towards the hosts: the mean over campaigns is the effect, within three standard errors."""
+    for name, effect in EFFECTS.items():
+        means = np.array([outcome.intervals[name].mean for outcome in stein])
+        assert abs(means.mean() - math.log1p(effect)) <= 3 * means.std(ddof=1) / math.sqrt(len(means))
+
+
+@pytest.mark.parametrize(
+    ("half_width", "cap", "least"),
+    [
+        (0.01, 10**6, 0.95),  # Stein's design
+        (0.0001, 20, 0.95),  # always capped
+        # Where the pilot decides which of the two it is, quiet pilots get Stein's interval of few units and noisy
+        # ones Student's of all: together they cover less than they say. Down to 92.6% where one spread alone
+        # decides and the cap lies far above the pilot; docs/proof.md has the numbers.
+        (0.0063, 20, 0.925),
+    ],
+)
+def test_coverage_of_the_designs_on_normal_units(half_width, cap, least):
+    campaigns = 3000
+    design = Design(half_width=half_width, confidence=0.95, cap=cap)
+    found = summary(normal_campaigns(design, campaigns), "none", 0.0)
+    assert found["coverage"] >= least - 3 * binomial_error(least, campaigns), found
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Host-host units of a real machine; the test fails, and is not skipped, where they are missing."""
+    assert RECORDED.exists(), f"{RECORDED} is missing: it is committed with the project"
+    return control_logs(read_recorded(RECORDED))
+
+
+def test_there_are_enough_recorded_units(recorded):
+    assert len(recorded) >= 200
+    assert np.isfinite(recorded).all()
+
+
+def test_recorded_hosts_do_not_differ(recorded):
+    """The mean of all of them, with its own interval at 99%: neither host is the faster by being the first."""
+    error = recorded.std(ddof=1) / math.sqrt(len(recorded))
+    assert abs(recorded.mean()) <= 2.6 * error
+
+
+PSEUDO = 600
+
+
+@pytest.mark.parametrize("kind", ["stein", "pilot", "decided"])
+def test_recorded_units_drawn_again_find_nothing_more_often_than_they_say(kind, recorded):
+    """True difference: zero. Intervals of 95%, of Stein's design and of fixed numbers of units."""
+    half_width, margin = 0.005, 0.02  # of the default study
+    design = {
+        "stein": Design(half_width=half_width, confidence=0.95, margin=margin),
+        "pilot": Design(half_width=None, confidence=0.95, margin=margin, cap=6),
+        "decided": Design(
+            half_width=None, confidence=0.95, margin=margin, cap=decided_size(recorded, half_width, 0.95)
+        ),
+    }[kind]
+    found = summary(resample(recorded, design, PSEUDO, np.random.default_rng(1), swap=True), CONTROL, 0.0)
+    print(f"{kind}: {found}")
+    assert found["coverage"] >= 0.95 - 3 * binomial_error(0.95, PSEUDO), found
+    assert found["told from zero"] <= 0.05 + 3 * binomial_error(0.05, PSEUDO), found
+    # Beyond the margin on top: the false claim that would hurt.
+    assert found["different"] <= 0.025 + 3 * binomial_error(0.025, PSEUDO), found
+    if kind == "stein":
+        assert found["equivalent"] >= 0.9, found
+
+
+def test_recorded_units_as_they_are_behave_like_their_mean(recorded):
+    """Not exchanged: the pool's own mean is the truth of such campaigns, and is about zero."""
+    design = Design(half_width=None, confidence=0.95, cap=12)
+    outcomes = resample(recorded, design, PSEUDO, np.random.default_rng(2), swap=False)
+    found = summary(outcomes, CONTROL, math.expm1(float(recorded.mean())))
+    assert found["coverage"] >= 0.95 - 3 * binomial_error(0.95, PSEUDO)
+
+
+def test_the_order_in_which_units_were_recorded_does_not_matter(recorded):
+    """Runs of consecutive units cover zero as often as drawn ones: units are independent enough."""
+    held = consecutive(recorded, 6, 0.05)
+    assert share(held) >= 0.95 - 3 * binomial_error(0.95, len(held))
+    assert abs(autocorrelation(recorded)) <= 3 / math.sqrt(len(recorded))
+
+
+def test_the_simulated_machine_is_no_kinder_than_real_ones():
+    """Spread of a unit's log-ratio host to host: 1% or more, as was seen on a shared virtual machine."""
+    machine = Machine(WORLD, np.random.default_rng(5))
+    units = [turns.unit_values(machine.unit()) for _ in range(150)]
+    spread = np.std(log_ratios_of(units, WORLD.names)[CONTROL], ddof=1)
+    assert 0.01 <= spread <= 0.03

@@ -1,0 +1,267 @@
+"""What the report says of its own numbers: how many units and why, arms, stalls, the instrument, protocols."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import builders
+import pytest
+from pages import draw, row, visible
+
+from tare import figures
+from tare.report import answer, build, designs, instrument, number_tables, settings
+from tare.report.evidence import gather
+from tare.report.wording import percent, signed
+
+STUDY = builders.STUDY
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return builders.build_results(tmp_path_factory.mktemp("report") / "results")
+
+
+@pytest.fixture(scope="module")
+def evidence(results):
+    return gather(results, results, STUDY)
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    draw(results)
+    return build(results, results, STUDY, results / "report/index.html").read_text()
+
+
+# Designs, and what went wrong.
+
+
+def of(evidence, kind, arm=None):
+    """The campaign of the CNN of a kind and an arm."""
+    return next(
+        c for c in evidence.campaigns
+        if c.workload == "mnist_cnn" and c.kind == kind and (c.arm.name if c.arm else None) == arm
+    )  # fmt: skip
+
+
+def design(evidence, campaign, **plan):
+    changed = replace(campaign, plan={**campaign.plan, **plan})
+    return designs.design_sentence(changed, designs.verdicts_of(evidence, campaign))
+
+
+def test_a_chosen_number_is_told_from_one_that_the_budget_capped(evidence):
+    rounds, turns = of(evidence, "rounds"), of(evidence, "turns")
+    chosen = rounds.plan["decision"]
+    assert chosen["design"] == "stein" and turns.plan["decision"]["design"] == "fixed"
+    assert design(evidence, rounds).startswith(
+        "6 rounds, chosen from the spread of a pilot of 6 (Stein); ±3% wanted, ±"
+    )
+    needed = turns.plan["decision"]["wanted"]
+    assert needed > 6
+    assert design(evidence, turns).startswith(
+        f"6 blocks, all that the budget of 3 min 45 s pays for; {needed} blocks were needed for the wanted ±0.5%; ±"
+    )
+    fixed = design(evidence, turns, sampling={"units": 6, "confidence": 0.95}, decision=None)
+    assert fixed.startswith("6 blocks, a number fixed by the study; ±")
+
+
+def test_the_half_width_is_that_of_the_widest_interval(evidence):
+    campaign = of(evidence, "turns")
+    rows = designs.verdicts_of(evidence, campaign)
+    found = designs.half_width(campaign, rows)
+    widest = max(rows["ci_high"] / rows["ci_low"])
+    control = (rows["control_ci_high"] / rows["control_ci_low"]).iloc[0]
+    assert found == pytest.approx(max(widest, control) ** 0.5 - 1)
+    assert f"±{percent(found, up=True)} reached" in design(evidence, campaign)
+
+
+def test_a_campaign_that_ended_early_says_so(tmp_path):
+    results = builders.build_results(tmp_path / "results", units=3, ended="the machine changed: kernel was 1, is 2")
+    found = gather(results, results, STUDY)
+    lines = designs.troubles(found)
+    ended = "ended before its time, with 3 blocks: the machine changed: kernel was 1, is 2"
+    assert f"CNN on MNIST, training steps: {ended}" in lines
+    draw(results)
+    text = visible(build(results, results, STUDY, results / "report/index.html").read_text())
+    assert all(line in text for line in lines)
+    assert "3 blocks; ±0.5% wanted" in text and "Stein);" not in text
+
+
+def test_void_blocks_and_given_up_environments_are_shown(evidence):
+    campaign = of(evidence, "turns")
+    units = json.loads(json.dumps(campaign.units))
+    for unit in units[1:3]:
+        unit["voided"] = "docker: it died by signal 9"
+        unit["launches"]["docker"] |= {"status": "failed", "reason": "it died by signal 9"}
+        unit["launches"]["host"] |= {"status": "stopped", "reason": "ended with its block: docker failed"}
+    for unit in units[3:]:
+        unit["launches"]["docker"] = {"status": "skipped", "reason": "given up", "inside": None, "deviations": []}
+    changed = replace(evidence, campaigns=(replace(campaign, units=units),))
+    assert designs.troubles(changed) == [
+        "CNN on MNIST, training steps: 2 blocks are void, were repeated and count nowhere "
+        "(docker: it died by signal 9)",
+        "CNN on MNIST, training steps, Docker: 2 of 3 launches did not succeed (failed: it died by signal 9); "
+        "given up after 2 failures in a row, so 4 blocks went on without it",
+    ]
+    assert designs.troubles(evidence) == []
+
+
+def test_launches_that_no_memory_was_left_for_did_not_fail(evidence):
+    campaign = of(evidence, "turns")
+    units = json.loads(json.dumps(campaign.units))
+    units[2]["launches"]["docker"] = {"status": "skipped", "reason": "launches do not fit", "deviations": []}
+    assert designs.troubles(replace(evidence, campaigns=(replace(campaign, units=units),))) == []
+
+
+# Arms.
+
+
+def test_an_environment_that_only_an_arm_lacks_is_said_with_the_arm(evidence):
+    campaign = of(evidence, "rounds", "stack=native")
+    plan = {**campaign.plan, "unavailable": {"docker": "no package manager in the base"}}
+    rows = answer.unavailable(replace(evidence, campaigns=(replace(campaign, plan=plan),)))
+    assert [r["title"] for r in rows] == ["Podman", "Docker, native installs"]
+
+
+def test_an_arm_says_what_the_level_costs_and_what_environments_cost_at_it(evidence, page):
+    native, allocator = settings.arm_answers(evidence, "mnist_cnn")
+    assert [native.title, allocator.title] == ["Native installs: whole run", "Default allocator: training step"]
+    (level,) = allocator.levels
+    assert level.title == "The level itself, on the host" and level.verdict == "different"
+    assert level.sentence.startswith("Training step between 18.")
+    assert level.sentence.endswith("longer than at the headline's level (different, beyond the 2% margin)")
+    assert [row.title for row in allocator.environments] == ["Apptainer", "Charliecloud", "Docker"]
+    headline = figures.joint(evidence.verdicts)
+    headline = headline[(headline["metric"] == "turn_step_s") & (headline["workload"] == "mnist_cnn")]
+    for found, (_, beside) in zip(allocator.environments, headline.sort_values("env").iterrows(), strict=True):
+        assert (
+            f"in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}" in found.sentence
+        )
+    text = visible(page)
+    for arm in (native, allocator):
+        assert arm.weighing in text and arm.control in text and arm.design in text
+        assert all(found.sentence in text for found in (*arm.levels, *arm.environments))
+    assert settings.arm_answers(evidence, "sentiment_rnn") == []
+
+
+def level(low, high):
+    return row(env="host", reference="host.headline", metric="turn_step_s", ci_low=low, ci_high=high)
+
+
+def env_at(name, low, high, **fields):
+    return row(env=name, metric="turn_step_s", ci_low=low, ci_high=high, **fields)
+
+
+def test_a_setting_matters_more_where_its_least_is_more_than_any_environments_most():
+    others = [env_at("docker", 0.98, 1.01), env_at("apptainer", 0.99, 1.03)]
+    text = settings.weighing([level(1.101, 1.2)], others, "default allocator")
+    assert text == (
+        "Here the setting matters more than the environment: default allocator moves the training step by at least "
+        "10%, no environment by more than 3.0% (Apptainer) (all these intervals together: at least 90%)"
+    )
+
+
+def test_an_environment_matters_more_where_its_least_is_more_than_the_settings_most():
+    text = settings.weighing([level(0.99, 1.01)], [env_at("docker", 1.05, 1.08)], "default allocator")
+    assert "an environment matters more than the setting: Docker moves the training step by at least 5.0%" in text
+    assert "default allocator by no more than 1.1%" in text
+
+
+def test_intervals_that_overlap_leave_it_open():
+    text = settings.weighing([level(0.99, 1.03)], [env_at("docker", 1.01, 1.02)], "default allocator")
+    assert "we can't tell yet: default allocator moves the training step by at most 3.0%, Docker" in text
+    assert "by 1.0% to 2.0%" in text
+
+
+def test_without_intervals_nothing_is_weighed():
+    assert "can't be said" in settings.weighing([level(None, None)], [env_at("docker", 1.0, 1.1)], "x")
+    assert "can't be said" in settings.weighing([level(1.0, 1.1)], [], "x")
+
+
+def test_a_study_without_arms_has_no_such_section(tmp_path):
+    study = json.loads(STUDY) | {"arms": {"workloads": [], "rounds": [], "turns": []}}
+    results = builders.build_results(tmp_path / "results", units=2)
+    draw(results)
+    page = build(results, results, json.dumps(study), results / "report/index.html").read_text()
+    assert 'id="arms"' not in page and 'href="#arms"' not in page
+
+
+# Totals, bootstrap, the instrument.
+
+
+def test_stalls_are_named_where_totals_disagree_by_more_than_the_margin():
+    assert answer.stall_note(row(ratio=1.01, total_ratio=1.05)) is None
+    note = answer.stall_note(row(ratio=1.01, total_ratio=1.08))
+    assert note.startswith(
+        "With every stall in full the ratio is 1.080, not 1.010: more than the margin (5%) apart"
+    )
+    assert answer.stall_note(row(ratio=1.01, total_ratio=float("nan"))) is None
+
+
+def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
+    changed = evidence.verdicts.copy()
+    one = (changed["metric"] == "turn_step_s") & (changed["env"] == "docker") & (changed["reference"] == "host")
+    changed.loc[one, "total_ratio"] = changed.loc[one, "ratio"] * 1.03
+    table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
+    found = next(r for r in table.rows if r[0] == "Training step" and r[1] == "Docker")
+    assert found[5].below == "stalls: beyond the margin"
+    assert "further from the deciding one than the margin: training step in Docker." in table.note
+    assert "nowhere further" in number_tables.stalls_sentence(evidence, "mnist_cnn")
+
+
+def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
+    changed = evidence.verdicts.assign(bootstrap_low=evidence.verdicts["ci_low"])
+    changed["bootstrap_high"] = evidence.verdicts["ci_high"]
+    assert "decided the same everywhere" in number_tables.bootstrap_sentence(
+        replace(evidence, verdicts=changed), "mnist_cnn"
+    )
+    one = (changed["metric"] == "real_s") & (changed["env"] == "charliecloud") & (changed["reference"] == "host")
+    changed.loc[one, ["bootstrap_low", "bootstrap_high"]] = (1.001, 1.01)
+    text = number_tables.bootstrap_sentence(replace(evidence, verdicts=changed), "mnist_cnn")
+    assert "would have decided 1 of 36 otherwise: whole run in Charliecloud (different within margin)." in text
+
+
+def test_what_the_first_block_settled(evidence):
+    rows = {r[0]: r[1:] for r in instrument.settled_table(evidence).rows}
+    settled = of(evidence, "turns").units[0]["calibration"]
+    own = rows["CNN on MNIST, training steps"]
+    assert own[:2] == ["50.0 ms", f"{settled['discard']} + 2"] and own[3:] == ["2", "8", "0, 1"]
+    assert own[2].text.startswith(f"{settled['agreement']['ratio']:.4f} (")
+    assert own[2].below == "agrees within 0.20%"
+    assert "CNN on MNIST, training steps, default allocator" in rows
+    noisy = settled["agreement"] | {"agrees": False, "resolved": False}
+    assert instrument.agreement_note(noisy) == "does not agree within 0.20%, as far as 20 bursts can tell"
+
+
+def test_components_stand_beside_what_was_planned(evidence):
+    table = instrument.components_table(evidence)
+    own = next(r for r in table.rows if r[0] == "CNN on MNIST, training steps")
+    assert [cell.below for cell in own[1:4]] == ["planned with 0.40%", "planned with 0.70%", "planned with 1.2%"]
+    assert 0.5 < float(own[3].text.rstrip("%")) < 2.5  # two launches scatter by 0.8% and more each
+    few = replace(evidence, campaigns=(replace(of(evidence, "turns"), units=of(evidence, "turns").units[:2]),))
+    assert instrument.components_table(few).rows[0][1].text == "too few blocks"
+
+
+def test_protocols_are_shown_beside_the_control(evidence, page):
+    first, _ = instrument.protocol_tables(evidence)
+    rows = {r[0].text: r[1:] for r in first.rows}
+    assert list(rows) == ["One after the other", "Like pyperf", "Like hyperfine", "Tare"]
+    assert "of 30 pairs of units beyond the 2% margin" in rows["One after the other"][0].below
+    assert rows["Like hyperfine"][0] == "times whole runs only"
+    control = evidence.verdicts[evidence.verdicts["campaign"] == of(evidence, "turns").name].iloc[0]
+    assert rows["Tare"][0].text.startswith(
+        number_tables.interval_text(control["control_ci_low"], control["control_ci_high"])
+    )
+    assert "It is not the same machine time" in visible(page)
+
+
+def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
+    assert instrument.benchmark_table(evidence) is None
+    assert "the same machine time for each protocol" not in visible(page)
+    line = {"title": "pyperf-like", "repetitions": 5, "claims": 3, "beyond_margin": 2, "lowest": 0.97,
+            "highest": 1.08, "median_machine_s": 61.0}  # fmt: skip
+    record = {"schema": 1, "workload": "mnist_cnn", "margin": 0.02, "cpu": "Example", "kernel": "6.1", "at": "x",
+              "summary": {"pyperf": line}}  # fmt: skip
+    table = instrument.benchmark_table(replace(evidence, protocols=record))
+    assert table.rows == [["pyperf-like", "3 of 5", "2 of 5", "0.9700 to 1.0800", "61.0 s"]]
+    assert instrument.benchmark_table(replace(evidence, protocols=record | {"schema": 2})) is None
