@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from tare import data, images, rounds
+from tare import arms, data, images, rounds
 from tare.launch import launch, site_of
 from tare.registry import describe_workload, environment, module_names
 from tare.study import load_checked
@@ -59,13 +59,14 @@ def launches(study, forms, folders, tmp_path_factory):
     def run(name, workload, kind):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), folders(describe_workload(workload)["dataset"]))
-        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], 1, study)
+        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study)
         keep = {}
+        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         if kind == "profile":
             spec |= {**study["profile"], "mode": "profile"}
             keep["trace"] = tmp_path_factory.mktemp("trace") / "trace.json.gz"
         with adapter.session():
-            return launch(site, spec, study["conditions"], pad_bytes=64, keep=keep)
+            return launch(site, spec, conditions, pad_bytes=64, keep=keep)
 
     return run
 

@@ -1,8 +1,13 @@
 """Every environment with every workload, really launched, under equal conditions and with equal losses."""
 
+import itertools
+import random
+
 import pytest
 
 from tare import launch as launching
+from tare import turns
+from tare.blocks import Burst, Stretch, live_block
 from tare.metrics import whole_run_metrics
 from tare.registry import describe_workload, environment
 
@@ -26,6 +31,34 @@ def test_it_computes_what_the_host_computes(env_name, workload_name, launches):
     hosts = launches("host", workload_name, "train")["inside"]["results"]["losses"]
     assert ours == pytest.approx(hosts, rel=1e-5)
     assert len(ours) == -(-describe_workload(workload_name)["samples"] // describe_workload(workload_name)["batch"])
+
+
+def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, folders):
+    """Both train the same steps on the same core; only one works at a time, by its own clock."""
+    data = folders(describe_workload(workload_name)["dataset"])
+    names = {"host": "host", "other": env_name}
+    sites = {name: launching.site_of(env, environment(env), forms(env), data) for name, env in names.items()}
+    conditions = {**study["conditions"], "allocator": "steady"}
+    spec = turns.turn_spec(workload_name, describe_workload(workload_name)["batch"], study)
+    stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
+    with (
+        environment(env_name).session(),
+        live_block(
+            sites, spec, dict.fromkeys(names, conditions), order=list(names), pads=dict.fromkeys(names, 64),
+            cores=[launching.choose_cpus(2)[1]], generator=random.Random(1),
+        ) as (block, record),
+    ):  # fmt: skip
+        block.run(stretch)
+    assert record["voided"] is None
+    draws = {name: record["launches"][name]["draws"][0] for name in names}
+    assert {tuple(draw["cpus"]) for draw in draws.values()} == {(launching.choose_cpus(2)[1],)}
+    assert draws["host"]["turns"]["loss_last"] == draws["other"]["turns"]["loss_last"]
+    spans = sorted(
+        (start, end)
+        for draw in draws.values()
+        for start, end in zip(draw["turns"]["started_ns"], draw["turns"]["ended_ns"], strict=True)
+    )
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
 
 def test_the_environment_block_is_equal_to_the_byte(env_name, launches):
@@ -73,7 +106,8 @@ def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, form
 
     monkeypatch.setattr(launching, "_program", hang)
     with adapter.session():
-        record = launching.launch(site, {"mode": "train"}, {**study["conditions"], "launch_timeout_s": 6.0})
+        conditions = {**study["conditions"], "allocator": "default", "launch_timeout_s": 6.0}
+        record = launching.launch(site, {"mode": "train"}, conditions)
         assert record["status"] == "timeout"
         assert processes_with(marker) == []
 

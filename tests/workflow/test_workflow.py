@@ -51,7 +51,7 @@ class Broken(Environment):
 '''
 
 # As the messages of the rules say it.
-ROUNDS, PROFILE = "whole runs in random order", "profiled launch"
+ROUNDS, TURNS, PROFILE = "whole runs in random order", "training steps, taking turns", "profiled launch"
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
 # A machine on which neither Docker's daemon nor ch-run is to be had.
 POOR = {"masked": MASKED, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
@@ -61,6 +61,8 @@ TINY = {
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "discarded": 0},
+    "turns": {"units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
+    "arms": {"workloads": ["softmax_mnist"], "rounds": [], "turns": ["allocator=default"]},
     "profile": {"warmup_steps": 1, "steps": 2},
     "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
 }
@@ -117,7 +119,7 @@ def test_lint_finds_nothing_but_what_we_accept(checkout):
 @pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
 def test_every_preset_plans(checkout, preset):
     done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
-    assert ROUNDS in done.stdout + done.stderr
+    assert ROUNDS in done.stdout + done.stderr and TURNS in done.stdout + done.stderr
 
 
 def test_one_environment_touches_nothing_of_the_others(checkout):
@@ -125,7 +127,8 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
     files = [line.split("\t")[0] for line in done.stdout.splitlines()]
     assert any("docker" in name for name in files)
     assert not [name for name in files if any(other in name for other in ("apptainer", "charliecloud", "podman"))]
-    assert any("docker+host" in name for name in files)
+    assert any("rounds.docker+host/" in name for name in files)
+    assert any("turns.docker+host/" in name for name in files)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +159,28 @@ def test_a_broken_environment_never_stops_the_others(extended):
     assert broken["reason"].str.contains("broken on purpose").all()
     page = (extended / "results/tiny/report/index.html").read_text()
     assert "broken on purpose" in page
+
+
+def test_a_broken_environment_voids_blocks_until_it_is_given_up(extended):
+    """In turns it can't fail alone: its blocks are repeated without counting, then it is left out."""
+    verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
+    steps = verdicts[(verdicts["metric"] == "turn_step_s") & (verdicts["reference"] == "host")]
+    for campaign, rows in steps.groupby("campaign"):
+        rows = rows.set_index("env")
+        assert rows.loc["namespaces", "n_units"] == 2, campaign
+        assert rows.loc["broken", "n_units"] == 0, campaign
+    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/turns.*host/sealed.json"))
+    sealed = json.loads(path.read_text())
+    assert (sealed["units"], sealed["voided"]) == (2, 2)
+    assert "broken on purpose" in sealed["failures"]["broken"]
+
+
+def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headline(extended):
+    verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
+    arm = verdicts[verdicts["arm"].str.contains("allocator=default") & (verdicts["metric"] == "turn_step_s")]
+    pairs = set(zip(arm["env"], arm["reference"], strict=True))
+    assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
+    assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
 
 
 def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
@@ -191,7 +216,7 @@ def test_editing_a_figure_reruns_no_measurement_and_editing_a_workload_does(exte
     done = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
     planned = done.stdout + done.stderr
     assert "write the report" in planned
-    assert ROUNDS not in planned and PROFILE not in planned
+    assert ROUNDS not in planned and TURNS not in planned and PROFILE not in planned
     workload = folder / "workloads/softmax_mnist.py"
     workload.write_text(workload.read_text() + "\n# edited\n")
     planned = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
@@ -226,12 +251,13 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
 
 def test_every_environment_trained_and_computed_the_same(smoke):
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
-    joint = metrics[metrics["campaign"] == "apptainer+charliecloud+docker+host"]
-    real = joint[joint["metric"] == "real_s"]
-    assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
-    assert set(real["kind"]) == {"measured"}
-    losses = joint[joint["metric"] == "loss_last"]["value"]
-    assert losses.max() - losses.min() <= 1e-5 * losses.mean()
+    for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("turns", "turn_step_s", "turn_loss_last")):
+        joint = metrics[metrics["campaign"] == f"{kind}.apptainer+charliecloud+docker+host"]
+        real = joint[joint["metric"] == metric]
+        assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
+        assert set(real["kind"]) == {"measured"}
+        losses = joint[joint["metric"] == loss].groupby("rep")["value"]
+        assert (losses.max() - losses.min() <= 1e-5 * losses.mean()).all()
 
 
 def test_the_tables_hold_the_papers_metrics_with_their_kinds(smoke):
@@ -254,7 +280,7 @@ def test_the_same_tree_was_mapped_everywhere(smoke):
 
 def test_progress_says_stage_and_n_of_m(smoke):
     progress = (smoke / "progress.txt").read_text()
-    assert "rounds 2 of 2" in progress
+    assert "rounds 2 of 2" in progress and "turns 3 of 3" in progress
     assert "[ 1/" in progress
 
 
@@ -291,13 +317,13 @@ def test_an_interrupted_campaign_carries_on(extended):
     assert first.count("\n") == 1
     done = subprocess.run(arguments, cwd=extended, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "1 of 2 units are in the journal; carrying on" in done.stdout
+    assert "1 units are in the journal; carrying on" in done.stdout
     assert journal.read_text().startswith(first)
 
 
 def test_a_truncated_record_is_one_clear_line(extended, tmp_path):
     sealed = tmp_path / "campaign/sealed.json"
-    source = next(extended.glob("results/campaigns/tiny/softmax_mnist/*host*/sealed.json")).parent
+    source = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.*/sealed.json")).parent
     shutil.copytree(source, sealed.parent)
     units = sealed.with_name("units.jsonl")
     units.write_text(units.read_text()[:-200])

@@ -1,0 +1,57 @@
+"""What the harness adds to a training step: bursts of a bare loop against bursts of `take_turn`, in one process.
+
+    python bursts.py CODE SPEC       (benchmarks/harness.py runs it with a stack's interpreter; prints JSON)
+
+Standard library and framework only, as all that runs inside. CODE is the folder of the staged code; SPEC is JSON
+with workload, batch, data, device, seed, threads, cpus, steps (of a burst) and pairs. Each pair is one burst of
+either kind on the same batches, in random order; clocks are read around both alike.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+
+
+def timed(steps, work):
+    """Seconds per step of a burst: [on the clock, of this process's CPU time]."""
+    started, used = time.perf_counter(), time.process_time()
+    work()
+    return [(time.perf_counter() - started) / steps, (time.process_time() - used) / steps]
+
+
+def main(code, spec):
+    """Seconds per step of every pair: {"bare": [wall, cpu], "harness": [wall, cpu]}."""
+    sys.path[0] = code
+    from tare.inside.marks import Marks, now_ns
+    from tare.inside.train import build_model, import_workload, in_memory, load_data
+    from tare.inside.turns import take_turn
+
+    os.sched_setaffinity(0, spec["cpus"])
+    marks = Marks(now_ns())
+    torch, workload = import_workload(spec["workload"], marks, spec["threads"])
+    batches = in_memory(load_data(torch, workload, spec, marks), spec["device"])[: spec["steps"]]
+    training = build_model(torch, workload, spec)
+
+    def bare():
+        for batch in batches:
+            training.step(batch)
+
+    def harness():
+        take_turn(torch, training, batches, spec["device"], 0, 0, len(batches))
+
+    bursts = {"bare": bare, "harness": harness}
+    for _ in range(5):  # the heap grows for some ten steps
+        bare()
+        harness()
+    order = random.Random(spec["seed"])
+    pairs = []
+    for _ in range(spec["pairs"]):
+        names = order.sample(sorted(bursts), 2)
+        pairs.append({name: timed(len(batches), bursts[name]) for name in names})
+    return {"pairs": pairs, "steps": len(batches)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], json.loads(sys.argv[2]))))

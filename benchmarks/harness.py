@@ -1,0 +1,255 @@
+"""What the harness itself costs: a step, a study, a plan. Run by hand; results in docs/benchmarks.md.
+
+    .venv/bin/python benchmarks/harness.py step [--workload W] [--pairs N]
+    .venv/bin/python benchmarks/harness.py study [--study config/config.yaml] [--wall-s SECONDS]
+    .venv/bin/python benchmarks/harness.py planning [--units 10 100 1000] [--sealed CAMPAIGN/sealed.json]
+
+`step`: in one host process, bursts of a bare training loop alternate with `tare.inside.turns.take_turn` on the
+same batches; the ratio of time per step with a 95% t interval over pairs of bursts. Its limit is 1.01. Beside it
+the ratio of CPU time, which others on the machine disturb less.
+`study`: how much of a finished study's machine time lay outside its launches: of its campaigns by their journals,
+and of all of it where the wall time of a whole `snakemake all` is given.
+`planning`: how long `snakemake -n all` and `python -m tare plan` take for studies, and records, of ever more units.
+
+Each prints a table. Absolute seconds are what was observed on a named machine, not a claim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tare import campaign
+from tare.errors import UnavailableError, UserError
+from tare.files import Journal, project_root, read_json, write_json
+from tare.intervals import Interval, t_interval
+from tare.launch import choose_cpus, launcher_environment, program_environment, stage_code
+from tare.machine import describe
+from tare.measure import sites
+from tare.process import run
+from tare.registry import describe_workload
+from tare.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
+
+ROOT = project_root()
+LARGEST_RATIO = 1.01
+LONGEST_PLAN_S = 10.0
+GROWTH_S = 1.0  # what a plan of many units may take longer than one of few: the noise of starting Python
+
+
+def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table and where it was made."""
+    where = f"{describe()['cpu_model']}, {os.cpu_count()} CPUs, Linux {platform.release()}"
+    print(f"\n{where}, {time.strftime('%Y-%m-%d')}\n")
+    for row in (header, ["---"] * len(header), *rows):
+        print(f"| {' | '.join(row)} |")
+
+
+def measure_step(arguments: argparse.Namespace) -> int:
+    """The bare loop against the harness, in one process."""
+    study = load_checked("config/config.yaml")
+    batch = settings_of(study, arguments.workload)["batch"]
+    steps = min(arguments.steps, describe_workload(arguments.workload)["samples"] // batch)
+    conditions = {**study["conditions"], "allocator": study["turns"]["allocator"]}
+    with (
+        sites(study, arguments.workload, [HOST], None, None) as (available, _, _),
+        tempfile.TemporaryDirectory() as home,
+    ):
+        site = available[HOST]
+        spec = {
+            "workload": arguments.workload,
+            "batch": batch,
+            "data": str(site.data),
+            "device": study["device"],
+            "seed": study["seed"],
+            "threads": conditions["threads"],
+            "cpus": list(choose_cpus(conditions["cpus"]))[: conditions["threads"]],
+            "steps": steps,
+            "pairs": arguments.pairs,
+        }
+        script = str(ROOT / "benchmarks/bursts.py")
+        variables = program_environment(conditions, Path(home), 0)
+        assignments = [f"{name}={value}" for name, value in variables.items()]
+        done = run(
+            ["/usr/bin/env", "-i", *assignments, site.python, "-s", script, str(stage_code()[0]), json.dumps(spec)],
+            timeout_s=3600,
+            env=launcher_environment(site.environment),
+            check=True,
+        )
+    pairs = json.loads(done.stdout)["pairs"]
+    wall, cpu = (
+        t_interval([math.log(pair["harness"][clock] / pair["bare"][clock]) for pair in pairs], 0.05)
+        for clock in (0, 1)
+    )
+    bare_s = sorted(pair["bare"][0] for pair in pairs)[len(pairs) // 2]
+    show(
+        [
+            "workload",
+            "bursts",
+            "bare step (median)",
+            "harness by bare, on the clock",
+            "in CPU time",
+            f"limit {LARGEST_RATIO}",
+        ],
+        [
+            [
+                arguments.workload,
+                f"{len(pairs)} of either, {steps} steps each",
+                f"{1000 * bare_s:.2f} ms",
+                _interval(wall),
+                _interval(cpu),
+                _against_limit(wall),
+            ]
+        ],
+    )
+    return 0 if math.exp(wall.low) <= LARGEST_RATIO else 1
+
+
+def _interval(found: Interval) -> str:
+    mean, low, high = (math.exp(value) for value in (found.mean, found.low, found.high))
+    return f"{mean:.4f} ({low:.4f} to {high:.4f})"
+
+
+def _against_limit(found: Interval) -> str:
+    if math.exp(found.high) <= LARGEST_RATIO:
+        return "kept"
+    return "exceeded" if math.exp(found.low) > LARGEST_RATIO else "not resolved: the machine was too noisy"
+
+
+def spans_s(launches: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds in which at least one of these launches was alive."""
+    spans = sorted((row["spawn_ns"], row["end_ns"]) for row in launches if row.get("spawn_ns") is not None)
+    total, until = 0, 0
+    for start, end in spans:
+        total += max(0, end - max(start, until))
+        until = max(until, end)
+    return total / 1e9
+
+
+def account(study: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """(what, seconds of machine time, of which launches were alive) of a finished study."""
+    results = ROOT / results_folder(study["study"])
+    found = []
+    for sealed in sorted((ROOT / "results/campaigns" / study["study"]).glob("*/*/sealed.json")):
+        units = campaign.read_sealed(sealed)[1]
+        cost_s = sum(unit["cost_s"] for unit in units)
+        alive_s = sum(spans_s(list(unit["launches"].values())) for unit in units)
+        found.append((f"{sealed.parent.parent.name} {sealed.parent.name}, {len(units)} units", cost_s, alive_s))
+    records = [*(ROOT / "results/profiles" / study["study"]).glob("*/*/profile.json"), results / "ceilings.json"]
+    alive_s = spans_s([read_json(path) for path in records if path.exists()])
+    found.append((f"profiled launches and ceilings, {len(records)}", alive_s, alive_s))
+    return found
+
+
+def measure_study(arguments: argparse.Namespace) -> int:
+    """How much of a study's time was not spent in launches."""
+    study = load_checked(arguments.study)
+    parts = account(study)
+    if len(parts) == 1:
+        raise UserError(f"the study {study['study']} has no sealed campaign: run it first")
+    rows = [
+        [what, f"{cost:.0f} s", f"{alive:.0f} s", f"{1 - alive / cost:.1%}"] for what, cost, alive in parts if cost
+    ]
+    cost, alive = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    rows.append(["together", f"{cost:.0f} s", f"{alive:.0f} s", f"{1 - alive / cost:.1%}"])
+    if arguments.wall_s:
+        wall = arguments.wall_s
+        rows.append(["the whole command", f"{wall:.0f} s", f"{alive:.0f} s", f"{1 - alive / wall:.1%}"])
+    show([f"study {study['study']}", "machine time", "launches alive", "outside launches"], rows)
+    return 0
+
+
+def repeated(sealed: Path, folder: Path, count: int) -> None:
+    """A sealed campaign of `count` units in `folder`, made of another's units over and over."""
+    plan, units = read_json(sealed.parent / campaign.PLAN), campaign.read_sealed(sealed)[1]
+    first = [unit for unit in units if unit["discarded"]]
+    good = campaign.counted(units)
+    rows = [*first, *(good[number % len(good)] for number in range(count))]
+    folder.mkdir(parents=True)
+    write_json(folder / campaign.PLAN, plan)
+    journal = Journal(folder / campaign.UNITS)
+    journal.path.write_text("".join(json.dumps({**row, "unit": number}) + "\n" for number, row in enumerate(rows)))
+    campaign.seal(folder, journal, plan, campaign.units_of(journal.read()), None, None)
+
+
+def timed(argv: Sequence[str]) -> float:
+    """Seconds of a command, the faster of two.
+
+    Raises:
+        UnavailableError: it failed.
+    """
+    found = []
+    for _ in range(2):
+        started = time.monotonic()
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        found.append(time.monotonic() - started)
+        if done.returncode:
+            raise UnavailableError(f"{' '.join(argv)} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+    return min(found)
+
+
+def measure_planning(arguments: argparse.Namespace) -> int:
+    """Dry runs and forecasts, by the number of units."""
+    study = load_checked("config/config.yaml")
+    sealed = arguments.sealed or next(iter((ROOT / "results/campaigns").glob("*/*/turns.*/sealed.json")), None)
+    rows, plans, forecasts = [], [], []
+    with tempfile.TemporaryDirectory(prefix="tare-harness-") as temporary:
+        for units in arguments.units:
+            preset = Path(temporary) / f"{units}.yaml"
+            preset.write_text(
+                json.dumps({"study": f"units-{units}", "rounds": {"units": units}, "turns": {"units": units}})
+            )
+            snakemake = [str(Path(sys.executable).with_name("snakemake")), "--cores", "1", "-n", "--quiet", "all"]
+            plans.append(timed([*snakemake, "--configfile", str(preset)]))
+            shown = "no campaign of turns is recorded here"
+            if sealed:
+                folder = Path(temporary) / f"campaigns-{units}"
+                plan = read_json(sealed.parent / campaign.PLAN)
+                names = [name for name in plan["environments"] if name != CONTROL]
+                repeated(sealed, folder / plan["workload"] / campaign_name("turns", names), units)
+                forecasts.append(timed([sys.executable, "-m", "tare", "plan", "--campaigns", str(folder)]))
+                shown = f"{forecasts[-1]:.1f} s"
+            rows.append([str(units), f"{plans[-1]:.1f} s", shown])
+    show(["units of a campaign", "`snakemake -n all`", "`python -m tare plan`, from a campaign of as many"], rows)
+    slow = False
+    print(f"\n{study['study']}, with presets laid over it; limit {LONGEST_PLAN_S:.0f} s:")
+    for what, seconds in (("dry run", plans), ("forecast", forecasts)):
+        if seconds:
+            grows = "grows" if seconds[-1] - seconds[0] > GROWTH_S else "does not grow"
+            print(f"{what}: {'kept' if max(seconds) <= LONGEST_PLAN_S else 'beyond it'}; it {grows} with the units")
+            slow = slow or max(seconds) > LONGEST_PLAN_S or (seconds is plans and grows == "grows")
+    return int(slow)
+
+
+def main() -> int:
+    """Measure one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    step = commands.add_parser("step")
+    step.add_argument("--workload", default="mnist_cnn")
+    step.add_argument("--pairs", type=int, default=400)
+    step.add_argument("--steps", type=int, default=2, help="of a burst")
+    step.set_defaults(run=measure_step)
+    study = commands.add_parser("study")
+    study.add_argument("--study", default="config/config.yaml")
+    study.add_argument("--wall-s", type=float, help="of the whole `snakemake all`")
+    study.set_defaults(run=measure_study)
+    planning = commands.add_parser("planning")
+    planning.add_argument("--units", type=int, nargs="+", default=[10, 100, 1000])
+    planning.add_argument("--sealed", type=Path, help="of a campaign of turns, whose units are repeated")
+    planning.set_defaults(run=measure_planning)
+    arguments = parser.parse_args()
+    return arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Runs inside in place of tare/inside/main.py: the same program, with a known fault planted in the training step.
+
+    python planted_program.py CODE FAULT SPEC
+
+CODE is the folder of the staged code, SPEC the launch's specification. FAULT is JSON: `{"waste": 0.02}` spins after
+each step for that share of the step's own duration; `{"batch_share": 0.5}` trains on the first half of each batch.
+"""
+
+import json
+import sys
+import time
+
+
+def wasting(step, share):
+    """A step that takes `share` longer than it does."""
+
+    def wasted(self, batch):
+        started = time.perf_counter_ns()
+        loss = step(self, batch)
+        until = started + (time.perf_counter_ns() - started) * (1 + share)
+        while time.perf_counter_ns() < until:
+            pass
+        return loss
+
+    return wasted
+
+
+def shortening(step, share):
+    """A step that computes less than it was given."""
+
+    def shortened(self, batch):
+        return step(self, [part[: int(len(part) * share)] for part in batch])
+
+    return shortened
+
+
+def plant(training, fault):
+    """Put the fault into the class of a workload's training jobs."""
+    if "waste" in fault:
+        training.step = wasting(training.step, fault["waste"])
+    if "batch_share" in fault:
+        training.step = shortening(training.step, fault["batch_share"])
+
+
+if __name__ == "__main__":
+    code, fault_json, spec_path = sys.argv[1:]
+    sys.path[0] = code
+    import importlib
+
+    from tare.inside import main as program
+
+    with open(spec_path) as handle:  # noqa: PTH123
+        workload = json.load(handle)["workload"]
+    plant(importlib.import_module("workloads." + workload).Training, json.loads(fault_json))
+    sys.exit(program.main(spec_path))

@@ -1,0 +1,277 @@
+"""What the proof of the instrument runs: simulated campaigns of turns, and recorded units drawn again.
+
+Both go through the functions that real campaigns go through: `turns.unit_values`, `intervals.log_ratios_of`,
+`planning.decide`, `verdicts.interval_of`, `intervals.judge`. Nothing here knows the truth but the simulation.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tare import turns
+from tare.files import project_root
+from tare.intervals import Interval, judge, log_ratios_of, t_quantile
+from tare.planning import decide
+from tare.study import CONTROL, HOST
+from tare.verdicts import interval_of
+
+RECORDED = project_root() / "results/reference/host_host_turns.csv"
+PILOT = 6
+UNIT_S = 10.0
+NORMAL_SPREAD = 0.008  # of a launch's log step time
+VERDICTS = ("equivalent", "different within margin", "different", "inconclusive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A machine and the environments on it, of which everything is known.
+
+    Attributes:
+        effects: by name of the environment, what it adds to a step: 0.02 is two per cent.
+        launch_spread, draw_spread, turn_spread: standard deviations of log step times by level.
+        drift: of the machine's log speed, a random walk's standard deviation per turn.
+        jump_share, jump: how many turns see the machine change its speed for good, and by how much.
+        stall_share, stall: how many turns are slower on their own, and by how much at most, from a tenth up.
+    """
+
+    effects: Mapping[str, float]
+    launch_spread: float = 0.004
+    draw_spread: float = 0.006
+    turn_spread: float = 0.02
+    drift: float = 0.01
+    jump_share: float = 0.01
+    jump: float = 0.15
+    stall_share: float = 0.04
+    stall: float = 1.0
+    draws: int = 1
+    cycles: int = 10
+
+    @property
+    def names(self) -> list[str]:
+        """Launches of a block."""
+        return [HOST, CONTROL, *self.effects]
+
+
+class Machine:
+    """A world in which time passes: its speed goes on from unit to unit."""
+
+    def __init__(self, world: World, generator: np.random.Generator) -> None:
+        self.world = world
+        self.generator = generator
+        self.mood = 0.0
+
+    def unit(self) -> dict:
+        """One block, as the journal holds it, as far as its step times go."""
+        world, generator, names = self.world, self.generator, self.world.names
+        shape = (world.draws, world.cycles, len(names))
+        moves = generator.normal(0, world.drift, shape)
+        moves += (generator.random(shape) < world.jump_share) * generator.normal(0, world.jump, shape)
+        moods = self.mood + np.cumsum(moves).reshape(shape)  # in the order of time
+        self.mood = float(moods[-1, -1, -1]) * 0.98  # speeds come back, or a long campaign would end at nothing
+        places = np.argsort(generator.random(shape), axis=2)  # the order of every cycle is random
+        logs = np.take_along_axis(moods, places, axis=2)
+        logs = logs + generator.normal(0, world.turn_spread, shape)
+        logs += generator.normal(0, world.draw_spread, (world.draws, 1, len(names)))
+        logs += generator.normal(0, world.launch_spread, len(names))
+        stalled = generator.random(shape) < world.stall_share
+        logs += stalled * np.log1p(generator.uniform(0.1, world.stall, shape))
+        logs += [0.0, 0.0, *(math.log1p(effect) for effect in world.effects.values())]
+        times = np.exp(logs) * 0.05
+        return {
+            "voided": None,
+            "launches": {
+                name: {
+                    "status": "ok",
+                    "draws": [{"turns": {"step_s": times[draw, :, number, None]}} for draw in range(world.draws)],
+                }
+                for number, name in enumerate(names)
+            },
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one campaign ends with: by name of the environment (or the control), the interval and the verdict."""
+
+    design: str
+    units: int
+    intervals: Mapping[str, Interval]
+    verdicts: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What is declared before the data.
+
+    Attributes:
+        half_width: wanted, relative; None for a fixed number of units, which is `cap` then.
+        confidence: of all environments together.
+        margin: of the verdict, relative.
+        cap: most units that the budget pays.
+    """
+
+    half_width: float | None
+    confidence: float
+    margin: float = 0.02
+    cap: int = 10**6
+
+
+def campaign(next_unit: Callable[[], Mapping[str, float]], names: Sequence[str], design: Design) -> Outcome:
+    """Pilot, decision, the units that it asks for, intervals and verdicts.
+
+    Args:
+        next_unit: values of the next unit by name of the launch.
+        names: launches; the control is judged as well.
+        design: what is declared.
+    """
+    judged = [name for name in names if name not in (HOST, CONTROL)]
+    alpha = (1 - design.confidence) / max(1, len(judged))
+    decision = None
+    if design.half_width is None:
+        units = [next_unit() for _ in range(design.cap)]
+    else:
+        units = [next_unit() for _ in range(PILOT)]
+        sampling = {"pilot": PILOT, "half_width": design.half_width, "budget_s": design.cap * UNIT_S}
+        ratios = log_ratios_of(units, names)
+        decision = decide(ratios, sampling, alpha=alpha, spent_s=PILOT * UNIT_S, unit_s=UNIT_S)
+        units += [next_unit() for _ in range(decision["units"] - PILOT)]
+    plan = {"decision": decision, "ended": None}
+    intervals = {
+        name: interval_of(pd.Series(values), plan, range(PILOT), alpha)
+        for name, values in log_ratios_of(units, names).items()
+    }
+    return Outcome(
+        design=decision["design"] if decision else "fixed",
+        units=len(units),
+        intervals=intervals,
+        verdicts={name: judge(interval, design.margin) for name, interval in intervals.items()},
+    )
+
+
+def simulate(world: World, generator: np.random.Generator, design: Design) -> Outcome:
+    """One campaign in a world."""
+    machine = Machine(world, generator)
+    return campaign(lambda: turns.unit_values(machine.unit()), world.names, design)
+
+
+def normal_campaigns(design: Design, campaigns: int) -> list[Outcome]:
+    """Campaigns of units that are normal and fitted exactly: what is left is the statistics of campaigns alone."""
+    generator = np.random.default_rng(1)
+
+    def unit() -> dict[str, float]:
+        host, control, none = np.exp(generator.normal(0, NORMAL_SPREAD, 3)).tolist()
+        return {HOST: host, CONTROL: control, "none": none}
+
+    return [campaign(unit, [HOST, CONTROL, "none"], design) for _ in range(campaigns)]
+
+
+def covers(interval: Interval, effect: float) -> bool:
+    """Whether an interval of log-ratios holds a relative effect."""
+    return bool(interval.low <= math.log1p(effect) <= interval.high)
+
+
+def share(flags: Sequence[bool]) -> float:
+    """How many of them, from 0 to 1."""
+    return sum(flags) / len(flags)
+
+
+def binomial_error(probability: float, trials: int) -> float:
+    """Standard error of a share."""
+    return math.sqrt(probability * (1 - probability) / trials)
+
+
+def read_recorded(path: Path) -> list[dict[str, float]]:
+    """Recorded host-host units: robust steps by name of the launch, and the means that hold the stalls."""
+    with path.open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    return [
+        {
+            HOST: float(row["host_step_s"]),
+            CONTROL: float(row["control_step_s"]),
+            "host_mean": float(row["host_mean_s"]),
+            "control_mean": float(row["control_mean_s"]),
+        }
+        for row in rows
+    ]
+
+
+def control_logs(units: Sequence[Mapping[str, float]]) -> np.ndarray:
+    """Log-ratios of the control to the host, unit by unit."""
+    return np.array(log_ratios_of(units, [HOST, CONTROL])[CONTROL])
+
+
+class Pool:
+    """Recorded log-ratios host to host, from which units are drawn with replacement.
+
+    Args:
+        logs: the recorded log-ratios; their true mean is zero, their own is not quite.
+        generator: of the draws.
+        swap: exchange the two hosts of each drawn unit at random: they are told apart by name alone, and the
+            pool's mean is exactly zero then. Without it a pseudo-campaign is about the pool, whose mean is as far
+            from zero as some hundred units leave it.
+    """
+
+    def __init__(self, logs: np.ndarray, generator: np.random.Generator, *, swap: bool) -> None:
+        self.logs = logs
+        self.generator = generator
+        self.swap = swap
+
+    def unit(self) -> dict[str, float]:
+        """Values of one unit: the host's is 1 s."""
+        log = self.generator.choice(self.logs)
+        sign = self.generator.choice((-1.0, 1.0)) if self.swap else 1.0
+        return {HOST: 1.0, CONTROL: math.exp(sign * log)}
+
+
+def decided_size(logs: np.ndarray, half_width: float, confidence: float) -> int:
+    """The fewest units, of the recording's spread, whose t interval has the wanted half-width."""
+    spread, wanted = float(np.std(logs, ddof=1)), math.log1p(half_width)
+    for size in range(PILOT, len(logs)):
+        if t_quantile(1 - confidence, size - 1) * spread / math.sqrt(size) <= wanted:
+            return size
+    return len(logs)
+
+
+def resample(
+    logs: np.ndarray, design: Design, campaigns: int, generator: np.random.Generator, *, swap: bool
+) -> list[Outcome]:
+    """Pseudo-campaigns of host against host."""
+    pool = Pool(logs, generator, swap=swap)
+    return [campaign(pool.unit, [HOST, CONTROL], design) for _ in range(campaigns)]
+
+
+def summary(outcomes: Sequence[Outcome], name: str, effect: float) -> dict[str, float]:
+    """Shares of campaigns: intervals that hold the truth, each verdict; the mean and largest number of units."""
+    verdicts = [outcome.verdicts[name] for outcome in outcomes]
+    found = {verdict: share([each == verdict for each in verdicts]) for verdict in VERDICTS}
+    return {
+        "coverage": share([covers(outcome.intervals[name], effect) for outcome in outcomes]),
+        "told from zero": found["different"] + found["different within margin"],
+        **found,
+        "units": sum(outcome.units for outcome in outcomes) / len(outcomes),
+        "most_units": max(outcome.units for outcome in outcomes),
+        "capped": share([outcome.design == "fixed" for outcome in outcomes]),
+    }
+
+
+def consecutive(logs: np.ndarray, size: int, alpha: float) -> list[bool]:
+    """Whether the t interval of each run of `size` consecutive units holds zero: whether order matters."""
+    quantile = t_quantile(alpha, size - 1)
+    found = []
+    for start in range(0, len(logs) - size + 1, size):
+        part = logs[start : start + size]
+        found.append(bool(abs(part.mean()) <= quantile * part.std(ddof=1) / math.sqrt(size)))
+    return found
+
+
+def autocorrelation(logs: np.ndarray) -> float:
+    """Of a unit's log-ratio with the one before."""
+    centred = logs - logs.mean()
+    return float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
