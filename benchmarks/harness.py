@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tare import campaign
-from tare.errors import UnavailableError, UserError
+from tare.errors import TareError, UnavailableError, UserError
 from tare.files import Journal, project_root, read_json, write_json
 from tare.intervals import Interval, t_interval
 from tare.launch import choose_cpus, launcher_environment, program_environment, stage_code
@@ -252,4 +252,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TareError as error:
+        print(f"harness: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

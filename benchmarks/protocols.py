@@ -34,6 +34,7 @@ import math
 import platform
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,7 @@ from scipy import stats
 
 from tare import campaign, rounds, turns
 from tare.blocks import Burst, Worker, live_block
+from tare.errors import TareError, UnavailableError
 from tare.files import Journal, project_root, write_json, write_text
 from tare.intervals import judge, log_ratios_of
 from tare.launch import Site, launch
@@ -98,7 +100,7 @@ class Bench:
             take(timed)
             block.drop()
         if record["voided"]:
-            raise RuntimeError(record["voided"])
+            raise UnavailableError(f"the launch failed: {record['voided']}")
 
     def sequential(self) -> Record:
         """One launch each."""
@@ -150,7 +152,7 @@ class Bench:
             **record,
             "p": float(test.pvalue),
             "claim": claim,
-            "conclusion": f"{verdict} (t = {test.statistic:.1f})",
+            "conclusion": f"{verdict} (|t| = {abs(test.statistic):.1f})",
         }
 
     def hyperfine(self) -> Record:
@@ -165,7 +167,7 @@ class Bench:
             while len(values) < 2 or time.monotonic() + longest < ends:
                 record = launch(self.site, spec, conditions)
                 if record["status"] != "ok":
-                    raise RuntimeError(record["reason"])
+                    raise UnavailableError(f"the run failed: {record['reason']}")
                 values.append((record["end_ns"] - record["spawn_ns"]) / 1e9)
                 longest = max(longest, values[-1])
             sides.append(values)
@@ -335,4 +337,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TareError as error:
+        print(f"protocols: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

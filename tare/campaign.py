@@ -74,7 +74,11 @@ def run_campaign(campaign: Campaign) -> Row:
             journal.append({ENDED_KEY: ended})
             say(f"{campaign.what}: the campaign ends here: {ended}")
             break
-        unit = _run_unit(campaign, plan, len(done), done)
+        try:
+            unit = _run_unit(campaign, plan, len(done), done)
+        except UnavailableError as error:  # a later run must open a new campaign: this one can't go on
+            journal.append({ENDED_KEY: str(error)})
+            raise
         journal.append(unit)
         done.append(unit)
         _progress(counter, plan, unit, decision)

@@ -54,7 +54,9 @@ class Conversation:
             )
         os.set_blocking(self._process.stdout.fileno(), False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        self._selector.register(self._process.stdout, selectors.EVENT_READ, "words")
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._selector.register(self._pidfd, selectors.EVENT_READ, "end")
 
     def ask(self, word: str, expected: str, *, timeout_s: float, **values: Any) -> dict[str, Any]:
         """Say one line and hear the one that answers it.
@@ -108,10 +110,11 @@ class Conversation:
     def _line(self, deadline: float, timeout_s: float, expected: str) -> bytes:
         while b"\n" not in self._rest:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not self._selector.select(remaining):
+            seen = {key.data for key, _ in self._selector.select(remaining)} if remaining > 0 else set()
+            if not seen:
                 raise self._over(f"no {expected!r} within {timeout_s:.0f} s", timed_out=True)
-            chunk = os.read(self._process.stdout.fileno(), READ_BYTES)
-            if not chunk:
+            chunk = os.read(self._process.stdout.fileno(), READ_BYTES) if "words" in seen else b""
+            if not chunk:  # its end, also where something that it started still holds its output open
                 raise self._over(None)
             self._rest += chunk
             if len(self._rest) > LONGEST_LINE_BYTES:
@@ -141,6 +144,7 @@ class Conversation:
     def _wait(self, timeout_s: float) -> Finished:
         """Close the pipes and reap; output that nobody waits for is dropped."""
         self._selector.close()
+        os.close(self._pidfd)
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         deadline = time.monotonic() + timeout_s

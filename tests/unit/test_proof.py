@@ -108,10 +108,10 @@ def test_power(stein, capped):
 
 
 def test_steins_design_reaches_the_half_width_that_it_was_asked_for(stein, capped):
-    for outcome in stein:
-        assert outcome.design == "stein"
-        for interval in outcome.intervals.values():
-            assert interval.high - interval.low <= 2 * math.log1p(STEIN.half_width) + 1e-12
+    widths = [i.high - i.low for outcome in stein for i in outcome.intervals.values()]
+    assert {outcome.design for outcome in stein} == {"stein"}
+    # Not always: where later units are wilder than the pilot was, Student's interval is the wider, and decides.
+    assert np.median(widths) <= 2 * math.log1p(STEIN.half_width) + 1e-12
     assert len({outcome.units for outcome in stein}) > 5  # the pilot decides
     assert {(outcome.design, outcome.units) for outcome in capped} == {("fixed", CAPPED.cap)}
 
@@ -128,10 +128,10 @@ def test_effects_come_back_in_full(stein):
     [
         (0.01, 10**6, 0.95),  # Stein's design
         (0.0001, 20, 0.95),  # always capped
-        # Where the pilot decides which of the two it is, quiet pilots get Stein's interval of few units and noisy
-        # ones Student's of all: together they cover less than they say. Down to 92.6% where one spread alone
-        # decides and the cap lies far above the pilot; docs/proof.md has the numbers.
-        (0.0063, 20, 0.925),
+        # Where the pilot decides which of the two it is: with Stein's interval alone they would cover 92.6%
+        # together; the wider of Stein's and Student's keeps its word.
+        (0.0063, 20, 0.95),
+        (0.0063, 40, 0.95),
     ],
 )
 def test_coverage_of_the_designs_on_normal_units(half_width, cap, least):
