@@ -169,7 +169,7 @@ def test_a_broken_environment_voids_blocks_until_it_is_given_up(extended):
         rows = rows.set_index("env")
         assert rows.loc["namespaces", "n_units"] == 2, campaign
         assert rows.loc["broken", "n_units"] == 0, campaign
-    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/turns.*host/sealed.json"))
+    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/turns.*+namespaces/sealed.json"))
     sealed = json.loads(path.read_text())
     assert (sealed["units"], sealed["voided"]) == (2, 2)
     assert "broken on purpose" in sealed["failures"]["broken"]
