@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
     write_json(
         TARGET.with_suffix(".json"),
         {
-            "machine": {key: here[key] for key in ("cpu_model", "cpu_logical", "kernel", "virtualisation")},
+            **{key: here[key] for key in ("cpu_model", "cpu_logical", "kernel", "virtualisation")},
             "workload": plan["workload"],
             "arm": plan["arm"],
             "units": len(units),

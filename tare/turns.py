@@ -36,6 +36,7 @@ TRIAL_DRAWS, LONG_CYCLES, SHORT_CYCLES = 2, 4, 6
 MEDIAN_TO_MEAN = 1.2533  # standard error of a median by that of the mean, where data are normal
 LEAVE_S = 1.0  # what ending a block takes, about
 MOST_DISCARDED = 8
+LEAST_DISCARDED_S = 0.04  # what caches take to fill again, whatever few noisy bursts say
 MEMORY_SHARE = 0.8  # of what is free, that a block's launches may take together
 AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
 
@@ -207,7 +208,8 @@ def calibrate(block: Block, start_s: float, plan: Mapping[str, Any]) -> dict[str
         block.drop()
     draws = [worker.draws[number]["turns"] for worker in block.workers for number in range(TRIAL_DRAWS)]
     bursts = [burst for turns in draws for burst in turns["step_s"][:LONG_CYCLES]]
-    settled = settle(bursts, short_burst.steps, AGREEMENT * plan["margins"]["step"])
+    fewest = max(1, math.ceil(LEAST_DISCARDED_S / step_s))
+    settled = settle(bursts, short_burst.steps, AGREEMENT * plan["margins"]["step"], fewest)
     burst = Burst(discard=settled["discard"], steps=short_burst.steps)
     components = components_of(block, plan["prior"])
     growth = (burst.discard + burst.steps) / (short_burst.discard + short_burst.steps)
@@ -240,7 +242,7 @@ def calibrate(block: Block, start_s: float, plan: Mapping[str, Any]) -> dict[str
     }
 
 
-def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float) -> dict[str, Any]:
+def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float, fewest: int = 1) -> dict[str, Any]:
     """Leading steps to discard, so that the burst's other steps take as long as uninterrupted ones.
 
     The fewest whose ratio agrees within the tolerance, or within two standard errors where these bursts can't
@@ -250,6 +252,7 @@ def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float) -> d
         bursts: seconds of each step of long bursts; their second halves count as uninterrupted.
         steps: that count in a burst.
         tolerance: of the log-ratio, burst to uninterrupted.
+        fewest: steps that are discarded in any case.
 
     Returns:
         `discard`; `ratio`, `ratio_low`, `ratio_high` (median and two standard errors over bursts) of burst to
@@ -260,7 +263,8 @@ def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float) -> d
     half = logs.shape[1] // 2
     relative = logs - np.median(logs[:, half:], axis=1, keepdims=True)
     tried = []
-    for discard in range(1, min(MOST_DISCARDED, half) + 1):
+    most = max(1, min(MOST_DISCARDED, half))
+    for discard in range(min(fewest, most), most + 1):
         means = np.median(relative[:, discard : discard + steps], axis=1)
         middle = float(np.median(means))
         error = MEDIAN_TO_MEAN * MAD_TO_SD * float(np.median(np.abs(means - middle))) / math.sqrt(len(means))

@@ -23,9 +23,9 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "first: what the instrument sees where nothing is.",
         _sampling([*rounds[:1], *turns[:1]]),
         f"Intervals hold together, at {100 * plan['sampling']['confidence']:g}%, for all {_compared(plan)} "
-        "environments of one workload and metric (Bonferroni): Stein's where the pilot's spread chose the number "
-        "of units, Student's where the study or a budget did. The interval that is printed is the one that "
-        "decides; a bootstrap stands beside it as a check and decides nothing.",
+        "environments of one workload and metric (Bonferroni): Student's where the study or a budget set the "
+        "number of units; where the pilot's spread chose it, the wider of Stein's and Student's. The interval that "
+        "is printed is the one that decides; a bootstrap stands beside it as a check and decides nothing.",
         f"Margins, declared before the data: {margin_text(plan['margins']['run'])} for whole runs and their parts, "
         f"{margin_text(plan['margins']['step'])} for training steps. Inside and across zero: equivalent. Inside, "
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "

@@ -211,3 +211,8 @@ def test_the_prior_is_the_least_that_a_draw_is_taken_for():
     block = simulated_block(np.random.default_rng(5), 3, 0.0, 0.001)
     found = components_of(block, {"block": 0.004, "draw": 0.007})
     assert found == Components(block=0.004, draw=0.007, cycle=found.cycle)
+
+
+def test_caches_are_given_their_time_whatever_the_bursts_say():
+    assert settle(bursts([]), 1, TOLERANCE, fewest=4)["discard"] == 4
+    assert settle(bursts([]), 1, TOLERANCE, fewest=50)["discard"] <= turns.MOST_DISCARDED

@@ -303,8 +303,9 @@ def test_an_interrupted_campaign_carries_on(extended):
     ]
     environment = {**os.environ, "PYTHONPATH": str(extended)}
     running = subprocess.Popen(
-        arguments, cwd=extended, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        arguments, cwd=extended, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
+    )  # fmt: skip
     journal = extended / "results/interrupted/units.jsonl"
     deadline = time.monotonic() + 300
     while not journal.exists() and time.monotonic() < deadline:
