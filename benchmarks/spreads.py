@@ -21,14 +21,14 @@ def main(folder: Path) -> None:
     """Read every sealed campaign of a study's folder."""
     found: dict[str, dict] = {}
     for sealed in sorted(folder.glob(f"*/*/{SEALED}")):
-        kind, _, *arm = sealed.parent.name.split(".")
+        kind, *rest = sealed.parent.name.split(".")
         if kind not in forecast.VALUES_OF:
             continue
         experience = forecast.from_campaign(sealed)
         if experience is not None:
             record = dataclasses.asdict(experience)
             del record["source"]
-            found.setdefault(sealed.parent.parent.name, {})[".".join([kind, *arm])] = record
+            found.setdefault(sealed.parent.parent.name, {})[".".join([kind, *rest[1:]])] = record
     here = machine.describe()
     name = f"{here['cpu_model']}, {len(machine.identity()['cpus'])} logical CPUs, kernel {here['kernel']}"
     write_json(forecast.REFERENCE, {"machine": name, "campaigns": found})

@@ -17,13 +17,13 @@ import numpy as np
 from tare import machine, rounds, turns
 from tare.campaign import SEALED, compared, counted, read_sealed
 from tare.errors import IntegrityError, UserError
-from tare.files import read_json
+from tare.files import project_root, read_json
 from tare.intervals import log_ratios_of, stein_units
-from tare.planning import CYCLES, DRAWS, Components, Costs, estimate_components, unit_spread
+from tare.planning import Components, Costs, estimate_components
 from tare.study import campaign_names
 
 VALUES_OF = {"rounds": rounds.unit_values, "turns": turns.unit_values}
-REFERENCE = Path("results/reference/spreads.json")
+REFERENCE = project_root() / "results/reference/spreads.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Experience:
         spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
         unit_s, first_s: seconds of a unit, and of the discarded ones before them together.
         environments: how many were compared with the host; a unit of another number costs in proportion.
-        components, costs: of turns alone, where blocks can be split otherwise next time.
+        components, costs: of turns alone: where the spread of a block comes from, and what its parts cost.
     """
 
     source: str
@@ -86,35 +86,27 @@ def forecasts(
                     note=note,
                 )  # fmt: skip
                 continue
-            units, seconds = needed(found, wanted, settings["pilot"], (1 - study["confidence"]) / count, count)
+            fixed = (arm and settings.get("arm_units")) or settings.get("units")
+            alpha = (1 - study["confidence"]) / count
+            units, seconds = needed(found, wanted, settings["pilot"], alpha, count, fixed)
             yield Forecast(
                 campaign=name,
                 workload=workload,
                 half_width=wanted,
-                units=(arm and settings.get("arm_units")) or settings.get("units") or units,
+                units=units,
                 seconds=seconds,
-                capped=seconds > budget,
+                capped=not fixed and seconds > budget,
                 note=found.source,
             )
 
 
-def needed(found: Experience, half_width: float, pilot: int, alpha: float, environments: int) -> tuple[int, float]:
-    """Units and seconds for a half-width: units as they were, or blocks split as would be cheaper."""
+def needed(
+    found: Experience, half_width: float, pilot: int, alpha: float, environments: int, fixed: int | None = None
+) -> tuple[int, float]:
+    """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width."""
+    units = fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha)
     scale = (environments + 2) / (found.environments + 2)
-    limit = math.log1p(half_width)
-    units = stein_units(found.spread, limit, pilot, alpha)
-    best = (units, units * found.unit_s)
-    if found.components is None or found.costs is None:
-        return best[0], scale * (found.first_s + best[1])
-    for draws in DRAWS:
-        for cycles in CYCLES:
-            spread = unit_spread(found.components, draws, cycles)
-            units = stein_units(spread, limit, pilot, alpha)
-            costs = found.costs
-            seconds = units * (costs.block_s + draws * (costs.draw_s + cycles * costs.cycle_s))
-            if seconds < best[1]:
-                best = (units, seconds)
-    return best[0], scale * (found.first_s + best[1])
+    return units, scale * (found.first_s + units * found.unit_s)
 
 
 def experience(folders: Sequence[Path], workload: str, name: str) -> Experience | None:
@@ -176,7 +168,8 @@ def from_reference(path: Path, workload: str, name: str) -> Experience | None:
     if row is None:
         return None
     return Experience(
-        source=f"from {path}: {record['machine']}",
+        source=f"from {path.relative_to(project_root()) if path.is_relative_to(project_root()) else path}: "
+        f"{record['machine']}",
         spread=row["spread"],
         unit_s=row["unit_s"],
         first_s=row["first_s"],

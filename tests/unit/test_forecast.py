@@ -5,7 +5,6 @@ import math
 import random
 
 import campaign_builders as builders
-import numpy as np
 import pytest
 
 from tare import cli, forecast
@@ -62,14 +61,19 @@ def test_fewer_environments_make_cheaper_units():
     )
 
 
-def test_turns_are_never_forecast_dearer_than_they_were(folder, study):
+def test_turns_cost_what_they_cost_before(folder, study):
     sealed = folder / "mnist_cnn" / f"turns.{ENVIRONMENTS}" / "sealed.json"
     found = forecast.from_campaign(sealed)
+    assert found.components is not None and found.costs is not None
     units, seconds = forecast.needed(found, 0.01, 6, 0.05 / 3, 3)
-    as_it_was = stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
-    assert found.components is not None
-    assert seconds <= found.first_s + as_it_was * found.unit_s + 1e-9
-    assert np.isfinite(seconds) and units >= 6
+    assert units == stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
+    assert seconds == pytest.approx(found.first_s + units * found.unit_s)
+
+
+def test_a_fixed_number_of_units_is_never_capped(folder):
+    fixed = load_checked(json.dumps({**STUDY, "rounds": {"units": 500}}))
+    row = by_kind(forecast.forecasts(fixed, [folder], half_width=None, budget_s=1.0))["rounds"]
+    assert row.units == 500 and not row.capped and row.seconds > 500
 
 
 def test_what_was_never_run_has_no_number(study, tmp_path):
