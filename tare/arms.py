@@ -17,7 +17,6 @@ from tare.registry import BASELINE, CONTROL, HOST, environment, environments, ne
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`).
 COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady")}
-IMAGE_FACTORS = ("stack",)  # beside the adapters' own: these need another image record
 
 
 @dataclass(frozen=True, kw_only=True)

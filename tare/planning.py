@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -159,8 +159,3 @@ def decide(
         "unit_s": unit_s,
         "spent_s": spent_s,
     }
-
-
-def as_record(value: Components | Costs | Split) -> dict[str, Any]:
-    """A plain record for a plan or a summary."""
-    return asdict(value)

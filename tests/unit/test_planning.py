@@ -215,10 +215,3 @@ def test_an_environment_with_fewer_units_is_judged_by_its_own_degrees_of_freedom
     # Of four: s = 0.01 * sqrt(4 / 3) = 0.0115470, t(3) = 3.182446: (3.182446 * 0.0115470 / 0.00995033)^2 = 13.64
     found = choose({"docker": SPREAD[:4]})
     assert found["wanted"] == 14
-
-
-def test_records_are_plain():
-    split = best_split(COMPONENTS, COSTS, budget_s=200, fewest=6, alpha=0.05)
-    for value in (COMPONENTS, COSTS, split):
-        record = planning.as_record(value)
-        assert type(value)(**record) == value
