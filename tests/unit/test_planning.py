@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from tare import planning
 from tare.planning import (
     CYCLES,
     DRAWS,
