@@ -7,8 +7,7 @@ REPORT_CODE = [
     *FIGURE_CODE,
     *sorted(str(path) for path in Path("tare").glob("report/*.py")),
     "tare/protocols.py",
-    "tare/templates/report.html.j2",
-    "tare/templates/page.css",
+    *sorted(str(path) for path in Path("tare/templates").rglob("*.*")),
 ]
 PROBED = module_names("envs")  # also those that are no part of this study
 DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})

@@ -16,8 +16,9 @@ from tare.errors import UserError
 from tare.figures import style
 from tare.files import project_root, write_text
 from tare.labels import workload_title
-from tare.report import answer, conditions, facts, instrument, material, method, number_tables, settings
+from tare.report import answer
 from tare.report.evidence import Evidence, gather
+from tare.report.sections import present
 from tare.study import CONTROL
 
 FOLDER = "tare/templates"
@@ -56,15 +57,24 @@ def render(evidence: Evidence, folder: Path) -> str:
         lstrip_blocks=True,
     )
     css = (project_root() / FOLDER / "page.css").read_text(encoding="utf-8")
-    return templates.get_template("report.html.j2").render(
-        css=Markup(css),
-        figure=lambda name: _figure(evidence.results, name),
-        links=_links(evidence.results, folder),
+    shared = {
+        "figure": lambda name: _figure(evidence.results, name),
+        "links": _links(evidence.results, folder),
         **_context(evidence),
-    )
+    }
+    sections = [
+        {
+            "name": section.name,
+            "title": section.title,
+            "html": Markup(templates.get_template(f"sections/{section.name}.html.j2").render(**shared, **context)),
+        }
+        for section, context in present(evidence)
+    ]
+    return templates.get_template("report.html.j2").render(css=Markup(css), sections=sections, **shared)
 
 
 def _context(evidence: Evidence) -> dict[str, Any]:
+    """What every section shares, and the head of the page."""
     return {
         "study": evidence.study,
         "version": __version__,
@@ -72,34 +82,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "summary": answer.summary(evidence),
         "glances": answer.glances(evidence),
-        "answers": answer.answers(evidence),
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
-        "unavailable": answer.unavailable(evidence),
-        "troubles": answer.troubles(evidence),
-        "losses": answer.loss_checks(evidence),
-        "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
-        "steps": {name: number_tables.steps_table(evidence, name) for name in evidence.workloads},
-        "arms": settings.sections(evidence),
-        "verdicts": {name: number_tables.verdicts_table(evidence, name) for name in evidence.workloads},
-        "batches": {name: number_tables.batch_numbers(evidence, name) for name in evidence.workloads},
-        "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in evidence.workloads],
-        "roofline_sentences": number_tables.roofline_sentences(evidence),
-        "profiles": {name: number_tables.profile_table(evidence, name) for name in evidence.workloads},
-        "images": material.images_table(evidence),
-        "packages": facts.package_list(evidence),
-        "data": material.data_sentences(evidence),
-        "machine": facts.machine_table(evidence),
-        "software": facts.software_table(evidence),
-        "device": facts.device_table(evidence),
-        "conditions": conditions.conditions_table(evidence),
-        "deviations": conditions.deviation_sentences(evidence),
-        "mapped": material.mapped_table(evidence),
-        "method": method.method_sentences(evidence),
-        "instrument": [t for t in (instrument.settled_table(evidence), instrument.components_table(evidence)) if t],
-        "protocols": instrument.protocol_tables(evidence),
-        "benchmark": instrument.benchmark_table(evidence),
-        "limits": method.limit_sentences(evidence),
-        "provenance": conditions.provenance_table(evidence),
     }
 
 
