@@ -1,0 +1,127 @@
+"""Small inputs of audits: copies of the published studies with one thing changed, and a machine's tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare import published, tables
+from tare.audit import Here
+from tare.files import project_root
+from tare.published import Published
+
+FOLDER = project_root() / "config/published"
+ROUNDS = "rounds.apptainer+docker+host"
+CAUSES = "causes.apptainer+docker+host"
+ENVIRONMENTS = ("host", "docker", "apptainer")
+
+
+def edited(folder: Path, *changes: tuple[str, str], file: str = "nyu2022.yaml") -> Path:
+    """A copy of the studies in which texts of one file are replaced; each must be there."""
+    shutil.copytree(FOLDER, folder / "published")
+    path = folder / "published" / file
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    return path.parent
+
+
+def mended(folder: Path, *changes: tuple[str, str], file: str = "nyu2022.yaml") -> Published:
+    """The paper's study with texts replaced."""
+    return published.load("nyu2022", edited(folder, *changes, file=file))
+
+
+def identity(
+    env: str, campaign: str = ROUNDS, workload: str = "mnist_cnn", batch: int | None = 64
+) -> dict[str, Any]:
+    """The identity of a row."""
+    return {
+        "study": "nyu2022", "campaign": campaign, "scenario": "single", "workload": workload, "env": env,
+        "stack": "torch-2.13", "arm": "stack=same", "batch": batch,
+    }  # fmt: skip
+
+
+def metric(
+    env: str, name: str, value: float | None, *, rep: int | None = 0, reason: str | None = None,
+    kind: str | None = None, unit: str = "s", **where: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A row of metrics; unavailable where there is no value."""
+    kind = kind or ("unavailable" if value is None else "measured")
+    row = {
+        "rep": rep,
+        "metric": name,
+        "value": value,
+        "unit": unit,
+        "kind": kind,
+        "source": "test",
+        "reason": reason,
+    }
+    return {**identity(env, **where), **row}
+
+
+def verdict(
+    env: str, name: str, low: float | None, high: float | None, word: str, *, more: int | None = None, **where: Any
+) -> dict[str, Any]:
+    """A row of verdicts against the host, with a margin of 5%."""
+    ratio = None if low is None or high is None else (low * high) ** 0.5
+    return {
+        **identity(env, **where), "metric": name, "reference": "host", "n_units": 8, "ratio": ratio,
+        "total_ratio": ratio, "ci_low": low, "ci_high": high, "alpha": 0.025, "family_size": 2, "margin": 0.05,
+        "verdict": word, "control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01, "design": "fixed",
+        "bootstrap_low": low, "bootstrap_high": high, "more_units": more, "reason": None,
+    }  # fmt: skip
+
+
+def kernel(env: str, name: str, *, rep: int = 0, calls: float = 1.0) -> dict[str, Any]:
+    """A row of kernels, of a campaign of causes."""
+    row = {
+        "rep": rep,
+        "library": "onednn",
+        "kernel": name,
+        "shape": None,
+        "calls_per_step": calls,
+        "s_per_step": None,
+    }
+    return {**identity(env, CAUSES), **row}
+
+
+def file(env: str, path: str, sha256: str) -> dict[str, Any]:
+    """A row of fingerprints; `sha256` is one character."""
+    return {**identity(env, "profile"), "path": path, "soname": None, "build_id": None, "sha256": sha256 * 64}
+
+
+def here(
+    *, metrics: Sequence[Mapping[str, Any]] = (), verdicts: Sequence[Mapping[str, Any]] = (),
+    kernels: Sequence[Mapping[str, Any]] | None = None, files: Sequence[Mapping[str, Any]] = (),
+    machine: Mapping[str, Any] | None = None, probes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Here:  # fmt: skip
+    """What a machine measured, from rows."""
+    return Here(
+        metrics=tables.make("metrics", list(metrics)),
+        verdicts=tables.make("verdicts", list(verdicts)),
+        fingerprints=tables.make("fingerprints", list(files)),
+        kernels=None if kernels is None else tables.make("kernels", list(kernels)),
+        machine=machine,
+        probes=probes or {},
+    )
+
+
+def pick(table: pd.DataFrame, check: str, **labels: Any) -> pd.DataFrame:
+    """Rows of one check with these labels."""
+    rows = table[table["check"] == check]
+    for key, value in labels.items():
+        rows = rows[rows[key] == value]
+    return rows
+
+
+def only(table: pd.DataFrame, check: str, **labels: Any) -> pd.Series:
+    """The one row of a check with these labels."""
+    rows = pick(table, check, **labels)
+    assert len(rows) == 1, f"{len(rows)} rows of {check} with {labels}"
+    return rows.iloc[0]
