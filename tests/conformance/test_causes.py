@@ -1,0 +1,67 @@
+"""Launches that look for causes, really run: two hosts run the same kernels, and so does every environment."""
+
+import functools
+
+import pytest
+
+from tare import arms, cause_units, rounds
+from tare.cause_rows import cause_metrics, kernel_rows
+from tare.launch import launch, site_of
+from tare.registry import describe_workload, environment
+
+pytestmark = pytest.mark.runtime
+WORKLOAD = "mnist_cnn"
+
+
+@pytest.fixture(scope="module")
+def searches(study, forms, folders):
+    """Record of the n-th launch in an environment; each is run once. The first of all lists the host's files."""
+    conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+    spec = cause_units.causes_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+
+    def start(name, more):
+        adapter = environment(name)
+        site = site_of(name, adapter, forms(name), folders(describe_workload(WORKLOAD)["dataset"]))
+        with adapter.session():
+            return launch(site, {**spec, **more}, conditions, pad_bytes=64)
+
+    @functools.cache
+    def files():
+        first = start("host", {})
+        return cause_units.listed([{"launches": {"host": first}}])
+
+    @functools.cache
+    def run(name, number=1):
+        return start(name, {"files": files()})
+
+    return run
+
+
+def calls(record):
+    assert record["status"] == "ok", record["reason"]
+    return {(row["library"], row["kernel"], row["shape"]): row["calls_per_step"] for row in kernel_rows(record)}
+
+
+def test_two_hosts_run_the_same_kernels(searches):
+    first, second = calls(searches("host", 1)), calls(searches("host", 2))
+    assert first == second
+    libraries = {key[0] for key in first}
+    assert libraries == {"operator", "onednn", "mkl"}
+    weights = [key for key in first if key[0] == "onednn" and "backward_weights" in key[1]]
+    assert len(weights) == 2  # one for each of the two convolutions
+
+
+def test_the_same_stack_runs_the_same_kernels_in_every_environment(env_name, searches):
+    assert calls(searches(env_name)) == calls(searches("host"))
+
+
+def test_every_environment_says_what_its_files_cost(env_name, searches):
+    record = searches(env_name)
+    assert record["deviations"] == []
+    found = {row["metric"]: row for row in cause_metrics(record)}
+    hosts = {row["metric"]: row for row in cause_metrics(searches("host"))}
+    for metric in ("files_count", "files_bytes", "libraries_count", "libraries_touched_bytes"):
+        assert found[metric]["value"] == hosts[metric]["value"]  # the same tree, the same list
+    assert found["files_count"]["value"] > 500
+    for metric in ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s"):
+        assert found[metric]["kind"] == "measured" and found[metric]["value"] > 0
