@@ -1,0 +1,169 @@
+"""Reads the record of the measured ceilings: bandwidths by level of the memory, products by precision.
+
+A working set belongs to a level of cache that it fills to three quarters at most, and to memory (DRAM) from four
+times the last cache on; between the two it belongs to none, as part of it stays cached. The first two levels are
+private to a core, so their size counts once for each thread.
+
+Bytes are counted as STREAM counts them: two arrays for copy, three for triad. With ordinary stores a written line
+is read first (write-allocate), so the traffic of copy is 3/2 and that of triad 4/3 of what is counted. That
+corrected number is modelled; the rates of kernels with non-temporal stores support it (docs/ceilings.md).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+Record = Mapping[str, Any]
+MEMORY = "DRAM"
+SHEET_PRECISION = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16_tensor", "float16": "fp16_tensor"}
+BETWEEN = "between"
+UNKNOWN = "unknown"
+PRIVATE = ("L1d", "L2")
+FITS = 0.75
+BEYOND = 4.0
+SAME_SIZE = 0.99  # working sets of one size differ a little between kernels, which cut arrays to whole lines
+WRITE_ALLOCATE = {"copy": 3 / 2, "triad": 4 / 3}
+LEVEL_COLUMNS = [
+    *("level", "kernel", "working_set_bytes", "bytes_per_s", "median_bytes_per_s", "spread", "repetitions"),
+    "traffic_bytes_per_s",
+]
+PRODUCT_COLUMNS = [
+    *("precision", "kernel", "size", "flop_per_s", "median_flop_per_s", "spread", "repetitions"),
+    *("modelled_flop_per_s", "share"),
+]
+
+
+def results(record: Record) -> Record:
+    """What was measured inside."""
+    return record["inside"]["results"]
+
+
+def level_of(size_bytes: float, caches: Mapping[str, int] | None, threads: int = 1) -> str:
+    """Level of the memory that a working set lies in: L1, L2, L3, DRAM; `between` or `unknown` where it is none."""
+    if not caches:
+        return UNKNOWN
+    last = 0.0
+    for name in sorted(name for name in caches if not name.endswith("i")):
+        last = caches[name] * (threads if name in PRIVATE else 1)
+        if size_bytes <= FITS * last:
+            return name.removesuffix("d")
+    return MEMORY if size_bytes >= BEYOND * last else BETWEEN
+
+
+def bandwidths(record: Record) -> pd.DataFrame:
+    """One row per kernel and working set, smallest first: best, median and spread (best by worst, less 1)."""
+    found = results(record)
+    # The caches are the processor's: they say nothing about working sets on another device.
+    caches = (record.get("machine") or {}).get("cpu_caches_bytes") if record.get("device", "cpu") == "cpu" else None
+    rows = []
+    for row in sorted(found["bandwidth"], key=lambda row: row["working_set_bytes"]):
+        rates = row["all_bytes_per_s"]
+        level = level_of(row["working_set_bytes"], caches, found.get("threads", 1))
+        rows.append(
+            {
+                "level": level,
+                "kernel": row["kernel"],
+                "working_set_bytes": row["working_set_bytes"],
+                "bytes_per_s": row["bytes_per_s"],
+                "median_bytes_per_s": statistics.median(rates),
+                "spread": max(rates) / min(rates) - 1,
+                "repetitions": len(rates),
+                "traffic_bytes_per_s": _traffic(level, row),
+            }
+        )
+    return pd.DataFrame(rows, columns=LEVEL_COLUMNS)
+
+
+def _traffic(level: str, row: Record) -> float | None:
+    """Bytes per second with write-allocate, modelled; only memory's traffic follows from the stores alone."""
+    return row["bytes_per_s"] * WRITE_ALLOCATE[row["kernel"]] if level == MEMORY else None
+
+
+def levels(record: Record) -> dict[str, pd.Series]:
+    """The best bandwidth of each level, nearest to the core first; a record without cache sizes has none."""
+    table = bandwidths(record)
+    own = table[~table["level"].isin((BETWEEN, UNKNOWN))]
+    best = own.loc[own.groupby("level")["bytes_per_s"].idxmax()]
+    order = sorted(best["level"], key=lambda name: (name == MEMORY, name))
+    return {name: best[best["level"] == name].iloc[0] for name in order}
+
+
+def memory(record: Record) -> pd.Series:
+    """The roof of bandwidth: memory's, or the largest working set's where none is known to lie in memory."""
+    found = levels(record)
+    if MEMORY in found:
+        return found[MEMORY]
+    table = bandwidths(record)
+    largest = table[table["working_set_bytes"] > table["working_set_bytes"].max() * SAME_SIZE]
+    return largest.loc[largest["bytes_per_s"].idxmax()]
+
+
+def claimed(record: Record) -> dict[str, float]:
+    """Peak FLOP/s by precision as a datasheet or the model of the processor says; modelled, never measured."""
+    sheet = record.get("datasheet")
+    if sheet:
+        peaks = sheet["peak_flop_per_s"]
+        return {name: peaks[key] for name, key in SHEET_PRECISION.items() if key in peaks}
+    return dict((record.get("modelled") or {}).get("peak_flop_per_s") or {})
+
+
+def claim_source(record: Record) -> str:
+    """Where `claimed` is from, in a few words; or why there is none."""
+    if record.get("datasheet"):
+        return f"datasheet ({record['datasheet']['document']})"
+    model = record.get("modelled")
+    if not model:
+        return f"unavailable: {record.get('datasheet_reason') or 'the record holds no model of the device'}"
+    if model["kind"] == "unavailable":
+        return f"unavailable: {model['reason']}"
+    return "modelled: " + "; ".join(model["assumptions"])
+
+
+def claimed_memory(record: Record) -> tuple[float | None, str]:
+    """Bytes per second of the memory as a datasheet says, with its source; or None and the reason."""
+    sheet = record.get("datasheet")
+    if sheet:
+        return sheet["memory_bytes_per_s"], f"datasheet ({sheet['document']})"
+    model = record.get("modelled") or {}
+    return None, model.get("memory_reason") or "the record holds no model of the device"
+
+
+def products(record: Record) -> pd.DataFrame:
+    """One row per precision, kernel and size; beside it the modelled peak, and the share of it that was reached."""
+    peaks = claimed(record)
+    rows = []
+    for row in results(record)["gemm"]:
+        rates, peak = row["all_flop_per_s"], peaks.get(row["precision"])
+        rows.append(
+            {
+                "precision": row["precision"],
+                "kernel": row.get("kernel", "mm"),
+                "size": row["size"],
+                "flop_per_s": row["flop_per_s"],
+                "median_flop_per_s": statistics.median(rates),
+                "spread": max(rates) / min(rates) - 1,
+                "repetitions": len(rates),
+                "modelled_flop_per_s": peak,
+                "share": row["flop_per_s"] / peak if peak else None,
+            }
+        )
+    return pd.DataFrame(rows, columns=PRODUCT_COLUMNS)
+
+
+def peaks(record: Record) -> dict[str, pd.Series]:
+    """The best product of each precision, fastest first."""
+    table = products(record)
+    best = table.loc[table.groupby("precision")["flop_per_s"].idxmax()].sort_values("flop_per_s", ascending=False)
+    return {row["precision"]: row for _, row in best.iterrows()}
+
+
+def skipped(record: Record) -> list[str]:
+    """Products that were left out, each with its reason."""
+    return [
+        f"{row['precision']} ({row['kernel']}, n = {row['size']}): {row['reason']}"
+        for row in results(record).get("skipped", [])
+    ]

@@ -1,0 +1,71 @@
+"""Families of operators: what a roofline draws one point for, instead of one for each of a hundred operators.
+
+An operator belongs to the family of the call that it runs in (an optimizer's step, a dropout), else to that of its
+own name. Element-wise FLOPs are a convention, kept apart from those of products and convolutions: one per element
+of the output, whatever the operator computes for it. Copies, fills and views do no arithmetic.
+"""
+
+CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING = "convolution", "matrix product", "element-wise", "pooling"
+DROPOUT, OPTIMIZER, LOSS, LOOKUP = "dropout", "optimizer", "softmax and loss", "embedding"
+COPY, OTHER = "copies and fills", "other"
+FAMILIES = (CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING, DROPOUT, OPTIMIZER, LOSS, LOOKUP, COPY, OTHER)
+# Families whose operators count one FLOP per element of their output.
+ARITHMETIC = (ELEMENT_WISE, POOLING, DROPOUT, OPTIMIZER, LOSS)
+
+ALLOCATES = "empty"  # what only asks for memory computes nothing, whatever it runs inside of
+
+OPTIMIZER_CALL = "Optimizer.step"
+DROPOUT_CALLS = ("aten::dropout", "aten::native_dropout", "aten::feature_dropout", "aten::alpha_dropout")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear", "mkldnn_linear")
+ELEMENTS = (
+    "add sub rsub mul div neg abs sign pow sqrt rsqrt reciprocal exp log log1p sin cos tanh sigmoid relu "
+    "clamp clamp_min clamp_max threshold addcmul addcdiv lerp maximum minimum where gelu silu elu leaky_relu "
+    "hardtanh eq ne lt le gt ge sum mean"
+).split()
+COPIES = "copy fill zero _to_copy clone cat stack contiguous ones_like zeros_like ones zeros repeat".split()
+LOOKUPS = ("embedding", "index_select", "gather", "index", "scatter")
+
+
+def base_name(operator):
+    """`mul` of `aten::mul_` and of `aten::_foreach_mul_`, `tanh` of `aten::tanh_backward`."""
+    name = operator.split("::")[-1].split(".")[0]
+    name = name[len("_foreach_") :] if name.startswith("_foreach_") else name
+    name = name[: -len("_backward")] if name.endswith("_backward") else name
+    return name.rstrip("_")
+
+
+def computes(operator, owner):
+    """Whether an operator of this family counts one FLOP per element of its output."""
+    return owner in ARITHMETIC and not base_name(operator).startswith(ALLOCATES)
+
+
+def caller_family(call):
+    """Family of everything that runs inside this call, None where it makes no difference."""
+    if call.startswith(OPTIMIZER_CALL):
+        return OPTIMIZER
+    return DROPOUT if call in DROPOUT_CALLS else None
+
+
+def family(operator, inside=None):
+    """Family of an operator by its name, or `inside` where a call around it decides."""
+    if inside is not None:
+        return inside
+    if not operator.startswith("aten::") and "::" in operator and not operator.startswith("mkldnn"):
+        return OTHER
+    name = base_name(operator)
+    own = caller_family(operator)
+    if own is not None or name == "bernoulli":
+        return own or DROPOUT
+    if "conv" in name and "resolve" not in name:
+        return CONVOLUTION
+    if name in PRODUCTS:
+        return PRODUCT
+    if "pool" in name:
+        return POOLING
+    if "softmax" in name or "loss" in name or "cross_entropy" in name:
+        return LOSS
+    if name in ELEMENTS:
+        return ELEMENT_WISE
+    if any(name.startswith(lookup) for lookup in LOOKUPS):
+        return LOOKUP
+    return COPY if name in COPIES else OTHER
