@@ -33,7 +33,8 @@ import json, sys, sysconfig
 print(json.dumps({
     "version": "%d.%d.%d" % sys.version_info[:3], "implementation": sys.implementation.name,
     "executable": getattr(sys, "_base_executable", sys.executable), "base_prefix": sys.base_prefix,
-    "platlibdir": sys.platlibdir, "stdlib": sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}),
+    "platlibdir": getattr(sys, "platlibdir", "lib"),
+    "stdlib": sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}),
 }))
 """
 
@@ -68,6 +69,14 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
     raise UnavailableError(
         f"no CPython {version} on this machine", f"apt-get install python{version} (or pyenv install {version})"
     )
+
+
+def seen(version: str) -> str | None:
+    """Path of the CPython that `find_interpreter` would take now; None where there is none."""
+    try:
+        return str(find_interpreter(version).executable)
+    except UnavailableError:
+        return None
 
 
 def _candidates(version: str) -> Iterator[str]:

@@ -70,6 +70,12 @@ class Stack:
     before_imports: str
 
     @property
+    def abi(self) -> str:
+        """Tag of wheels with extension modules for this CPython; until 3.7 it says that pymalloc is in use."""
+        major, minor = self.python.split(".")
+        return f"cp{major}{minor}" + ("m" if int(minor) <= 7 else "")
+
+    @property
     def inside(self) -> Path:
         """Where the tree lies in the image."""
         return Path("/opt/tare") / self.name
@@ -84,6 +90,13 @@ class Stack:
 def stack_names() -> list[str]:
     """The stacks of containers/stacks/."""
     return sorted(path.parent.name for path in stacks_dir().glob("*/stack.yaml"))
+
+
+def lock_files(name: str) -> list[Path]:
+    """Paths of a stack's locks, relative to the checkout; variants may share one."""
+    folder = stacks_dir() / name
+    variants = yaml.safe_load((folder / "stack.yaml").read_text(encoding="utf-8"))["variants"]
+    return sorted({(folder / variant["lock"]).relative_to(project_root()) for variant in variants.values()})
 
 
 def stacks_dir() -> Path:

@@ -285,7 +285,9 @@ def _link_libraries(packages: Path, folder: Path, sonames: set[str]) -> None:
 def _compile(root: Path, stack: Stack) -> None:
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*.py") if not path.is_symlink())
     environment = {"PYTHONHASHSEED": "0"}
-    argv = [str(root / "bin" / "python3"), "-s", "-S", "-P", str(_compiler()), str(root), str(stack.inside)]
+    # -P keeps the script's folder off the module path; where it is too new, the script has no neighbours to shadow.
+    options = ["-s", "-S", *(["-P"] if tuple(map(int, stack.python.split("."))) >= (3, 11) else [])]
+    argv = [str(root / "bin" / "python3"), *options, str(_compiler()), str(root), str(stack.inside)]
 
     def compile_shard(number: int) -> None:
         text = "".join(name + "\n" for name in names[number::SHARDS])

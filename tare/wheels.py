@@ -25,7 +25,10 @@ from tare.stacks import Requirement, Stack
 
 DOWNLOAD_TIMEOUT_S = 1800
 INDEX_TIMEOUT_S = 15
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64")
+PLATFORMS = (
+    "manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64",
+    "manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64",  # as old wheels name their platforms
+)  # fmt: skip
 _MISMATCH = re.compile(r"Expected sha256 (?:or )?([0-9a-f]{64})[\s\S]*?Got\s+([0-9a-f]{64})")
 
 
@@ -129,12 +132,11 @@ def _pip_download(stack: Stack, store: Path, requirements: Sequence[Requirement]
 
 def download_command(stack: Stack, lock: Path, folder: Path, options: Sequence[str]) -> list[str]:
     """The installer's argument list: the wheels for the stack's Python on glibc 2.28, whatever runs it; pure."""
-    tag = stack.python.replace(".", "")
     return [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
         "--require-hashes", "--no-deps", "--only-binary", ":all:", "--dest", str(folder),
         "--python-version", stack.python, "--implementation", "cp",
-        "--abi", f"cp{tag}", "--abi", "abi3", "--abi", "none",
+        *(part for abi in (stack.abi, "abi3", "none") for part in ("--abi", abi)),
         *(part for platform in PLATFORMS for part in ("--platform", platform)),
         *options, "--requirement", str(lock),
     ]  # fmt: skip
@@ -169,6 +171,5 @@ def _match(stack: Stack, store: Path) -> list[Wheel]:
 def _fits(path: Path, stack: Stack, requirement: Requirement) -> bool:
     """Whether a cached wheel is this package for the stack's Python (another stack may have left others)."""
     name, _, _, tags = parse_wheel_filename(path.name)
-    version = f"cp{stack.python.replace('.', '')}"
-    fits = any(tag.abi in (version, "abi3", "none") and tag.interpreter.startswith(("py3", "cp")) for tag in tags)
+    fits = any(tag.abi in (stack.abi, "abi3", "none") and tag.interpreter.startswith(("py3", "cp")) for tag in tags)
     return fits and name == canonicalize_name(requirement.name)

@@ -13,9 +13,24 @@ def import_workload(name, marks, threads):
     workload = importlib.import_module("workloads." + name)
     torch = import_torch(threads)
     for module in workload.DESCRIPTION["imports"]:
-        importlib.import_module(module)
+        import_first(importlib, module if isinstance(module, (tuple, list)) else (module,))
     marks.add("imports")
     return torch, workload
+
+
+def import_first(importlib, names):
+    """Import the first of `names` that this stack has.
+
+    Raises:
+        ImportError: it has none of them.
+    """
+    for name in names[:-1]:
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            if getattr(error, "name", None) != name:  # it is there, and something that it needs is not
+                raise
+    return importlib.import_module(names[-1])
 
 
 def build(torch, workload, spec, marks):

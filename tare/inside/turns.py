@@ -135,12 +135,54 @@ def prime(torch, workload, batches, spec):
 
     Tiny, so that draws inherit a small heap: steps in pages that are copied from a parent, one by one, differ by
     several per cent from process to process. A CUDA device can't be shared with forked processes, so that nothing
-    of it may be touched here.
+    of it may be touched here. A framework whose children refuse to train once their parent has (torch before 2.0
+    says so of its autograd threads) is not primed either: each draw does those things for itself, in its warm-up.
+
+    Returns:
+        Whether a step was trained here.
     """
-    if spec["device"] == "cuda":
-        return
-    training = build_model(torch, workload, spec)
-    training.step([part[:PRIMING_SAMPLES] for part in batches[0]])
+
+    def tiny_step():
+        training = build_model(torch, workload, spec)
+        training.step([part[:PRIMING_SAMPLES] for part in batches[0]])
+
+    def smallest_step():
+        torch.ones(1, requires_grad=True).sum().backward()
+
+    if spec["device"] == "cuda" or not children_can_follow(smallest_step):
+        return False
+    tiny_step()
+    return True
+
+
+def children_can_follow(step):
+    """Whether a process that has made this step can fork one that makes it too; tried in processes of their own.
+
+    The smallest step is enough to tell, and takes a tenth of a second instead of one or two.
+    """
+
+    def succeeds(function):
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = 0 if function() else 1
+            except Exception:
+                status = 1
+            finally:
+                os._exit(status)
+        return os.waitpid(child, 0)[1] == 0
+
+    def once():
+        step()
+        return True
+
+    def twice():
+        step()
+        return succeeds(once)
+
+    return succeeds(twice)
 
 
 def serve(spec, marks):
@@ -151,7 +193,7 @@ def serve(spec, marks):
     # One thread until a draw sets the study's number: a pool of threads would not live through a fork.
     torch, workload = import_workload(spec["workload"], marks, 1)
     batches = load_data(torch, workload, spec, marks)
-    prime(torch, workload, batches, spec)
+    primed = prime(torch, workload, batches, spec)
     marks.add("primed")
     gc.collect()
     if hasattr(gc, "freeze"):
@@ -167,4 +209,4 @@ def serve(spec, marks):
         fork_draw(line, torch, workload, batches, spec, order)
         draws += 1
     torch.set_num_threads(spec["threads"])  # for the facts: the draws' number
-    return torch, {"draws": draws, "batches": len(batches)}
+    return torch, {"draws": draws, "batches": len(batches), "primed": primed}

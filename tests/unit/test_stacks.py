@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tare import tree as trees
 from tare import wheels
 from tare.errors import IntegrityError, UnavailableError, UserError
+from tare.files import project_root
 from tare.interpreter import find_interpreter
 from tare.manifest import first_difference, read_manifest
-from tare.stacks import Stack, load_stack, read_lock, stack_names, stacks_dir
+from tare.stacks import Stack, load_stack, lock_files, read_lock, stack_names, stacks_dir
 from tare.tree import build_tree, foreign_libraries, unpack_wheel
 
 STACK_YAML = """\
@@ -117,6 +119,42 @@ def test_current_stack_has_one_torch_in_each_variant():
     assert not any(name.startswith("nvidia") for name in versions[0])
     assert cpu.is_pruned("torch/bin/protoc") and not cpu.is_pruned("torch/bin/torch_shm_manager")
     assert cpu.is_pruned("torchvision/_C.so") and not cuda.is_pruned("torchvision/_C.so")
+
+
+def test_paper_stack_is_one_build_for_both_variants():
+    cpu, cuda = (load_stack("paper-2022", variant) for variant in ("cpu", "cuda"))
+    versions = {requirement.name: requirement.version for requirement in cpu.requirements}
+    assert (versions["torch"], versions["torchvision"], versions["torchtext"]) == ("1.11.0", "0.12.0", "0.12.0")
+    assert cpu.lock_sha256 == cuda.lock_sha256
+    assert cpu.is_pruned("torchvision/image.so") and not cuda.is_pruned("torchvision/image.so")
+
+
+@pytest.mark.parametrize(("name", "files"), [("torch-2.13", ["cpu.txt", "cuda.txt"]), ("paper-2022", ["pypi.txt"])])
+def test_lock_files_are_those_that_the_variants_name_once_each(name, files):
+    folder = stacks_dir() / name
+    assert lock_files(name) == [(folder / file).relative_to(project_root()) for file in files]
+    assert sorted(path.name for path in folder.glob("*.txt")) == files  # and nothing else lies there
+
+
+@pytest.mark.parametrize(
+    ("version", "abi"), [("3.6", "cp36m"), ("3.7", "cp37m"), ("3.8", "cp38"), ("3.11", "cp311")]
+)
+def test_abi_says_pymalloc_until_3_7(version, abi, tmp_path):
+    stack = replace(make_stack(tmp_path, "0" * 64), python=version)
+    assert stack.abi == abi
+    command = wheels.download_command(stack, Path("lock"), Path("out"), [])
+    assert [command[at + 1] for at, part in enumerate(command) if part == "--abi"] == [abi, "abi3", "none"]
+    assert "manylinux1_x86_64" in command  # as the wheels of that time are named
+
+
+@pytest.mark.parametrize(
+    ("version", "safe_path"), [("3.7", False), ("3.10", False), ("3.11", True), ("3.12", True)]
+)
+def test_compiler_gets_an_option_only_where_python_has_it(version, safe_path, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(trees, "run", lambda argv, **_: seen.append(argv))
+    trees._compile(tmp_path, replace(make_stack(tmp_path, "0" * 64), python=version))
+    assert seen and all(("-P" in argv) == safe_path and "-S" in argv for argv in seen)
 
 
 def test_unknown_stack_and_variant_have_the_nearest_name():
