@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envs._conditions import SECCOMP, confirm_seccomp, cpu_list, image_of, mount_option, seccomp_flags
+from envs._layers import layer_folders
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.daemon import docker_endpoint, endpoint_variables
 from tare.errors import IntegrityError, TareError
@@ -107,6 +108,12 @@ class Docker(Environment):
     def environment_variables(self) -> dict[str, str]:
         """Where the daemon listens."""
         return endpoint_variables()
+
+    def places(self, prepared: Prepared) -> tuple[Path, ...]:
+        """The folders of the image's layers, where the daemon is on this machine and we may look."""
+        with docker_endpoint():
+            answer = self._call("image", "inspect", "--format", "{{json .GraphDriver}}", prepared.reference)
+        return layer_folders(answer.stdout)
 
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the daemon still has the image."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from envs._conditions import SECCOMP, confirm_seccomp, cpu_list, image_of, mount_option, seccomp_flags
+from envs._layers import layer_folders
 from tare import machine
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import IntegrityError, UnavailableError
@@ -157,6 +158,12 @@ class Podman(Environment):
         """Podman's own programs, settings and sockets."""
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "XDG_RUNTIME_DIR") if key in os.environ}
         return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **kept}
+
+    def places(self, prepared: Prepared) -> tuple[Path, ...]:
+        """The folders of the image's layers in our own storage."""
+        return layer_folders(
+            self._call("image", "inspect", "--format", "{{json .GraphDriver}}", prepared.reference).stdout
+        )
 
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the storage still has the image."""

@@ -183,6 +183,14 @@ class Environment(ABC):
         """Environment of the runtime's own client, beside the launcher's allow-list; pure."""
         return {}
 
+    def places(self, prepared: Prepared) -> tuple[Path, ...]:
+        """The folders and files of this machine in which a prepared form lies, to be counted on the disk.
+
+        Raises:
+            UnavailableError: the runtime keeps it where nobody can look.
+        """
+        return (Path(prepared.reference),)
+
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether a prepared form is still there (a daemon may have lost its image)."""
         return Path(prepared.reference).exists()

@@ -18,6 +18,7 @@ from tare.errors import IntegrityError, TareError, UnavailableError
 from tare.files import cache_dir, locked, project_root, read_json, sha256_file, write_json
 from tare.oci import check_archive
 from tare.progress import step
+from tare.storage import storage_of
 
 SCHEMA = 1
 ARCHIVE = "image.oci.tar"
@@ -115,6 +116,7 @@ def contained_form(record: Record, adapter: Environment, options: Mapping[str, s
         bytes=prepared.bytes,
         seconds={**record["seconds"], **{key: round(value, 3) for key, value in prepared.seconds.items()}},
         cached=cached,
+        storage=storage_of(adapter, prepared, record["tree"].get("path")),
         details={**prepared.details, **record.get("details", {})},
     )
 
@@ -128,6 +130,7 @@ def _prepare(
     folder = cache_dir("images", record["key"], name)
     kept_path = folder.with_name(f"{name}.json")
     source = sha256_file(project_root() / "envs" / f"{adapter.name}.py")
+    earlier: Mapping[str, float] = {}
     with locked(folder.with_name(f".{name}.lock"), waiting_for=f"{adapter.name}'s form of the image"):
         if kept_path.exists():
             kept = read_json(kept_path)
@@ -135,15 +138,17 @@ def _prepare(
             unchanged = kept["source"] == source and kept["stamp"] == _form_stamp(prepared)
             if unchanged and adapter.is_intact(prepared):
                 return prepared, True
+            earlier = prepared.seconds
             kept_path.unlink()
         shutil.rmtree(folder)
         folder.mkdir()
         started = time.monotonic()
         prepared = adapter.prepare_at(options, image, folder)
-        seconds = prepared.seconds or {"prepare": time.monotonic() - started}
+        # A daemon that has the image already makes nothing: what it took then is still what it takes.
+        seconds = prepared.seconds or earlier or {"prepare": time.monotonic() - started}
         prepared = Prepared(**{**asdict(prepared), "seconds": seconds})
         write_json(kept_path, {"source": source, "prepared": asdict(prepared), "stamp": _form_stamp(prepared)})
-        return prepared, False
+        return prepared, seconds is earlier
 
 
 def _form_stamp(prepared: Prepared) -> list[int] | None:
@@ -176,6 +181,7 @@ def form_record(record: Record, name: str, **fields: Any) -> Record:
         "key": record.get("key"),
         "seconds": {},
         "cached": False,
+        "storage": None,
         "details": {},
         **fields,
     }

@@ -36,6 +36,7 @@ from tare.oci import Layer, assemble, write_tree_layer
 from tare.progress import step
 from tare.registry import environment
 from tare.stacks import Stack, load_stack
+from tare.storage import measure_storage
 from tare.tree import Tree, build_tree, load_tree
 from tare.wheels import fetch_wheels
 
@@ -101,11 +102,28 @@ def build_stack_tree(name: str, variant: str = "auto") -> BuiltTree:
         "python": tree.python,
         "interpreter": str(interpreter.executable),
         "glibc": ".".join(map(str, tree.glibc)),
+        "wheel_bytes": sum(wheel.path.stat().st_size for wheel in fetched.wheels),
         "packages": [{"name": w.name, "version": w.version, "sha256": w.sha256} for w in fetched.wheels],
         "seconds": {"fetch": fetched.seconds, "tree": round(sum(tree.seconds.values()), 3), **stages},
         "cached": tree.cached,
     }
     return BuiltTree(stack=stack, tree=tree, record=record)
+
+
+def missing_stack(name: str, variant: str, reason: str) -> Record:
+    """The record of tree and image of a stack that this machine can't have; `reason` says what would provide it."""
+    stack = load_stack(name, variant)
+    return {
+        "schema": SCHEMA,
+        "stack": stack.name,
+        "variant": stack.variant,
+        "status": "unavailable",
+        "reason": f"the stack {name}: {reason}",
+        "packages": [],
+        "seconds": {},
+        "tree": dict.fromkeys(TREE_KEYS),
+        "cached": False,
+    }
 
 
 def build(name: str, variant: str = "auto") -> Record:
@@ -133,7 +151,9 @@ def build(name: str, variant: str = "auto") -> Record:
         if not cached:
             record = shared | _assemble(built, base, recipe, folder)
             write_json(record_path, record)
-        return read_json(record_path) | {"tree": shared["tree"], "cached": cached}
+        record = read_json(record_path) | {"tree": shared["tree"], "cached": cached}
+    places = [Path(record["path"]), *map(Path, record["layers"])]
+    return record | {"storage": measure_storage(places, built.tree.path)}
 
 
 TREE_KEYS = ("key", "path", "inside", "digest", "bytes", "files", "python", "glibc")
@@ -247,6 +267,8 @@ def _assemble(built: BuiltTree, base: Base, recipe: Record, folder: Path) -> Rec
 def _tree_form(record: Record, name: str, options: Mapping[str, str]) -> Record:
     """The record of an environment that is not contained: the tree itself, content checked."""
     tree = record["tree"]
+    if tree["path"] is None:
+        return form_record(record, name, options=options, status="unavailable", reason=record["reason"])
     path = Path(tree["path"])
     if load_tree(load_stack(record["stack"], record["variant"]), tree["key"]) is None:
         raise IntegrityError(
@@ -265,4 +287,5 @@ def _tree_form(record: Record, name: str, options: Mapping[str, str]) -> Record:
         bytes=allocated_bytes(path),
         seconds=seconds,
         cached=record["cached"],
+        storage=measure_storage([path], path),
     )

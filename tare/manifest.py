@@ -63,11 +63,19 @@ def stat_digest(root: Path) -> str:
 
 def allocated_bytes(root: Path) -> int:
     """Disk space of a tree: allocated blocks, each file once however many names it has."""
-    seen, total = set(), 0
-    for folder, _, files in os.walk(root):
-        for path in (Path(folder), *(Path(folder, name) for name in files)):
-            status = path.lstat()
-            if (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
-                total += status.st_blocks * 512
-    return total
+    return sum(allocated_blocks(root).values())
+
+
+def allocated_blocks(root: Path) -> dict[tuple[int, int], int]:
+    """Allocated bytes of a file, or of a folder and all below it, by device and inode."""
+    found = {}
+
+    def count(path: str) -> None:
+        status = os.lstat(path)
+        found[status.st_dev, status.st_ino] = status.st_blocks * 512
+
+    count(str(root))
+    for folder, names, files in os.walk(root):
+        for name in (*files, *names):
+            count(f"{folder}/{name}")
+    return found

@@ -1,0 +1,33 @@
+"""Where the overlay drivers of Docker and Podman keep the layers of an image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tare.errors import UnavailableError
+
+OVERLAYS = ("overlay2", "overlay")
+
+
+def layer_folders(answer: str) -> tuple[Path, ...]:
+    """Folders of an image's layers, lowest first, from what `image inspect` answers as GraphDriver (JSON).
+
+    Raises:
+        UnavailableError: another driver keeps them, or this user may not look into them.
+    """
+    try:
+        driver = json.loads(answer) or {}
+    except ValueError as error:
+        raise UnavailableError(f"the runtime does not say where it keeps layers: {answer.strip()[:100]}") from error
+    name, data = driver.get("Name"), driver.get("Data") or {}
+    if name not in OVERLAYS or "UpperDir" not in data:
+        raise UnavailableError(f"the storage driver {name or 'of this runtime'} does not say where its layers lie")
+    lower = [part for part in data.get("LowerDir", "").split(":") if part]
+    folders = tuple(Path(part) for part in (*reversed(lower), data["UpperDir"]))
+    for folder in folders:
+        try:
+            next(folder.iterdir(), None)
+        except OSError as error:
+            raise UnavailableError(f"the layers' folder {folder} can't be looked into: {error.strerror}") from error
+    return folders

@@ -1,0 +1,52 @@
+# What an image costs: first starts, and a table of seconds and bytes. More than one stack can be priced.
+PRICED_STACKS = [STACK, *config["stacks"]]
+
+
+rule measure_starts:
+    input:
+        code=[*INSIDE, "tare/inside/start.py", "tare/inside/train.py", "tare/starts.py"],
+        workload=f"workloads/{WORKLOADS[0]}.py",
+        adapters=collect("envs/{env}.py", env=ENVIRONMENTS),
+        images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
+    output:
+        record="<results>/starts.json",
+    log:
+        "<results>/logs/starts.log",
+    retries: 0
+    threads: workflow.cores
+    params:
+        study=study_json("starts"),
+        workload=WORKLOADS[0],
+        environments=ENVIRONMENTS,
+        images=f"results/images/{STACK}",
+    message:
+        "start every environment, from an empty page cache and from a full one"
+    shell:
+        "python -m tare starts --study {params.study:q} --workload {params.workload:q}"
+        " --environments {params.environments:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
+
+
+rule price_images:
+    input:
+        images=collect(
+            "results/images/{stack}/{env}.json", stack=PRICED_STACKS, env=ENVIRONMENTS
+        ),
+        shared=collect(
+            "results/images/{stack}/{record}.json",
+            stack=PRICED_STACKS,
+            record=["tree", "oci"],
+        ),
+        starts="<results>/starts.json",
+        code=["tare/prices.py", "tare/tables.py"],
+    output:
+        table="<results>/tables/prices.csv",
+    log:
+        "<results>/logs/prices.log",
+    params:
+        study=study_json("prices"),
+        images="results/images",
+    message:
+        "price the images: seconds, bytes, first starts"
+    shell:
+        "python -m tare prices --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
+        " --out {output.table:q} 2> {log:q}"

@@ -1,0 +1,130 @@
+"""Image records and starts as a finished study leaves them, without any image."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from campaign_builders import launch_record
+
+from tare import prices, starts, tables
+from tare.files import write_json
+from tare.study import CONTROL, HOST
+
+STACK = "torch-2.13"
+SHARED_S = {"fetch": 5.0, "tree": 15.0, "tree_unpack": 4.0, "tree_compile": 11.0}
+IMAGE_S = {"base": 4.0, "assemble": 6.0}
+IMAGE_BYTES = 860_000_000
+# By environment: name and seconds of its own stage, bytes on the disk, whether the form is one file.
+OWN = {
+    "docker": ("load", 10.0, 880_000_000, False),
+    "apptainer": ("build", 18.0, 250_000_000, True),
+    "charliecloud": ("unpack", 9.0, 884_000_000, False),
+}
+OTHER = ("load", 12.0, 881_000_000, False)
+# By environment: seconds of runtime and imports of a warm start, and what a cold one adds to the imports.
+STARTS = {"docker": (0.25, 2.2, 0.8), "apptainer": (0.2, 3.7, 0.1), "charliecloud": (0.03, 2.2, 1.2)}
+OTHER_START = (0.02, 2.0, 0.8)
+
+
+def image_records(folder: Path, names: Sequence[str], unavailable: Mapping[str, str], stack: str = STACK) -> None:
+    """Records of tree, image and every environment's form in `folder`/`stack`."""
+    packages = [{"name": "torch", "version": "2.13.0"}]
+    common = {"status": "ok", "reason": None, "stack": stack}
+    write_json(
+        folder / stack / "tree.json",
+        {**common, "bytes": 830_000_000, "seconds": SHARED_S, "packages": packages, "wheel_bytes": 244_000_000},
+    )
+    shared = {"bytes": IMAGE_BYTES, "seconds": {**SHARED_S, **IMAGE_S}, "storage": storage(2 * IMAGE_BYTES, 3)}
+    write_json(folder / stack / "oci.json", {**common, **shared})
+    for name in names:
+        write_json(folder / stack / f"{name}.json", {**common, **form_fields(name)})
+    for name, reason in unavailable.items():
+        write_json(folder / stack / f"{name}.json", {"status": "unavailable", "reason": reason, "env": name})
+
+
+def storage(disk_bytes: int, files: int, shared_bytes: int = 0) -> dict[str, Any]:
+    """What a form takes on the disk."""
+    counted = {"disk_bytes": disk_bytes, "shared_bytes": shared_bytes, "files": files}
+    return {**counted, "places": ["/cache/form"], "reason": None}
+
+
+def form_fields(name: str) -> dict[str, Any]:
+    """What the record of one environment's form says."""
+    base = {"kind": "mmdebstrap", "release": "bookworm"}
+    common = {"env": name, "digest": "sha256:" + "e" * 64, "base": base, "cached": True, "details": {}}
+    if name == HOST:
+        size = {"bytes": 863_000_000, "path": "/cache/tree", "storage": storage(863_000_000, 13000, 863_000_000)}
+        return {**common, **size, "image_id": None, "seconds": SHARED_S}
+    stage, seconds, size, is_file = OWN.get(name, OTHER)
+    return {
+        **common,
+        "image_id": "sha256:" + "f" * 64,
+        "path": None if stage == "load" else "/cache/form",
+        "bytes": size - 30_000_000 if stage == "load" else size,
+        "seconds": {**SHARED_S, **IMAGE_S, stage: seconds},
+        "storage": storage(size, 1 if is_file else 13000),
+        "details": {"compression": "-comp zstd"} if is_file else {},
+    }
+
+
+def start_record(env: str, phase: str, generator: random.Random) -> dict[str, Any]:
+    """One start that succeeded."""
+    runtime, imports, cold = STARTS.get(env, OTHER_START)
+    record = launch_record(env, generator)
+    is_cold = phase == starts.COLD
+    entry = record["spawn_ns"] + int(1e9 * runtime * generator.gauss(1, 0.02))
+    imported = entry + int(1e9 * (imports + cold * is_cold) * generator.gauss(1, 0.02))
+    instants = {"entry": entry, "imports": imported, "last": imported + 1_000_000}
+    record["inside"]["marks"] = [
+        {"name": name, "at_ns": at, "user_s": 1.0, "system_s": 0.1} for name, at in instants.items()
+    ]
+    record["inside"]["results"] = {
+        "read_bytes": 366_000_000 if is_cold else 5_000_000,
+        "read_bytes_reason": None,
+        "major_faults": 190 if is_cold else 9,
+        "minor_faults": 40_000,
+    }
+    return {**record, "machine_read_bytes": 370_000_000 if is_cold else 6_000_000}
+
+
+def starts_record(
+    names: Sequence[str],
+    unavailable: Mapping[str, str],
+    *,
+    study: str = "nyu2022",
+    repetitions: int = 3,
+    obstacle: str | None = None,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """The record of `tare starts`; with an obstacle, none could be cold."""
+    generator = random.Random(seed)
+    first = starts.AS_FOUND if obstacle else starts.COLD
+    launches = [HOST, CONTROL, *(name for name in names if name != HOST)]
+    units = [
+        {
+            "unit": number,
+            "order": launches,
+            "launches": {
+                name: {phase: start_record(name, phase, generator) for phase in (first, starts.WARM)}
+                for name in launches
+            },
+        }
+        for number in range(repetitions)
+    ]
+    return {
+        "schema": starts.SCHEMA, "study": study, "stack": STACK, "workload": "mnist_cnn",
+        "arm": "stack=same, allocator=default", "seed": seed, "conditions": {},
+        "cold": {"means": starts.COLD_MEANS, "reason": obstacle}, "environments": launches,
+        "unavailable": dict(unavailable), "machine": {}, "provenance": {}, "units": units,
+    }  # fmt: skip
+
+
+def price_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:
+    """Starts and the table of prices, by the real code from the records below `root`."""
+    record = starts_record(names, unavailable, **starting)
+    write_json(root / "starts.json", record)
+    forms = prices.read_forms(root / "images", STACK, [*names, *unavailable])
+    tables.write("prices", prices.build(record["study"], [forms], record), root / "tables/prices.csv")

@@ -1,0 +1,253 @@
+"""What an image costs: records to the table, the table to sentences, each with what is missing."""
+
+import os
+from types import SimpleNamespace
+
+import builders
+import price_builders
+import pytest
+
+from tare import figures, prices, storage, tables
+from tare.adapters import Prepared
+from tare.cli import main
+from tare.errors import IntegrityError, UnavailableError, UserError
+from tare.files import read_json, write_json
+from tare.manifest import allocated_bytes
+from tare.registry import environment
+from tare.report import evidence
+from tare.report import prices as words
+from tare.study import load_checked
+
+STACK = price_builders.STACK
+NAMES = ("host", "docker", "apptainer", "charliecloud")
+GONE = {"podman": "podman is not installed"}
+
+
+def table_of(folder, names=NAMES, gone=GONE, starts="some", **starting):
+    price_builders.image_records(folder, names, gone)
+    record = price_builders.starts_record(names, gone, **starting) if starts else None
+    return prices.build("nyu2022", [prices.read_forms(folder, STACK, [*names, *gone])], record)
+
+
+def case_of(table):
+    """The sentences of a table alone, without campaigns."""
+    return words.Case(SimpleNamespace(prices=table, study=load_checked(builders.STUDY)), STACK)
+
+
+def test_stages_add_up_and_nothing_is_counted_twice(tmp_path):
+    table = table_of(tmp_path)
+    assert prices.price(table, STACK, "host", "ready_s") == 20.0  # fetch and tree; its parts are in the tree
+    assert prices.price(table, STACK, "docker", "ready_s") == 40.0
+    assert prices.price(table, STACK, "apptainer", "convert_s") == 18.0
+    assert prices.price(table, STACK, "host", "convert_s") is None
+    assert prices.price(table, STACK, "docker", "convert_bytes_per_s") == price_builders.IMAGE_BYTES / 10.0
+
+
+def test_bytes_are_those_of_the_disk_beyond_the_tree_and_those_to_carry(tmp_path):
+    table = table_of(tmp_path)
+    assert prices.price(table, STACK, "host", "added_bytes") == 0
+    assert prices.price(table, STACK, "host", "archive_bytes") == 244_000_000
+    assert prices.price(table, STACK, "apptainer", "archive_bytes") == 250_000_000
+    assert prices.price(table, STACK, "docker", "archive_bytes") == price_builders.IMAGE_BYTES
+    assert prices.price(table, STACK, "docker", "said_bytes") == 850_000_000
+    assert prices.price(table, STACK, "charliecloud", "said_bytes") is None
+    sources = table[table["item"] == "archive_bytes"].set_index("env")["source"]
+    assert "not compressed" in sources["docker"] and "zstd" in sources["apptainer"]
+
+
+def test_what_is_missing_says_why(tmp_path):
+    table = table_of(tmp_path, starts=None)
+    assert prices.why_not(table, STACK, "podman", "disk_bytes") == GONE["podman"]
+    assert "study's own stack" in prices.why_not(table, STACK, "docker", "warm_start_s")
+    path = tmp_path / STACK / "docker.json"
+    write_json(path, {**read_json(path), "storage": None})
+    again = prices.build("nyu2022", [prices.read_forms(tmp_path, STACK, NAMES)], None)
+    assert "does not count them" in prices.why_not(again, STACK, "docker", "disk_bytes")
+    with pytest.raises(UserError, match="no image record"):
+        prices.read_forms(tmp_path, "another", NAMES)
+
+
+def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
+    price_builders.image_records(tmp_path, NAMES, {})
+    path = tmp_path / STACK / "docker.json"
+    record = read_json(path)
+    record["seconds"].pop("load")
+    write_json(path, {**record, "seconds": {**record["seconds"], "prepare": 0.1}})
+    table = prices.build("nyu2022", [prices.read_forms(tmp_path, STACK, NAMES)], None)
+    assert prices.price(table, STACK, "docker", "convert_s") is None
+    assert "had the image already" in prices.why_not(table, STACK, "docker", "convert_s")
+    assert prices.price(table, STACK, "docker", "ready_s") is None
+
+
+def test_two_stacks_stand_in_one_table(tmp_path):
+    price_builders.image_records(tmp_path, NAMES, {})
+    price_builders.image_records(tmp_path, [], dict.fromkeys(NAMES, "no CPython 3.7 here"), stack="older")
+    forms = [prices.read_forms(tmp_path, stack, NAMES) for stack in (STACK, "older")]
+    table = prices.build("nyu2022", forms, price_builders.starts_record(NAMES, {}))
+    assert prices.stacks_of(table) == [STACK, "older"]
+    assert prices.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
+    assert prices.price(table, STACK, "docker", "warm_start_s") > 0
+    assert prices.price(table, "older", "docker", "warm_start_s") is None
+
+
+def test_a_price_without_kind_or_reason_is_refused(tmp_path):
+    table = table_of(tmp_path)
+    table.loc[0, "value"] = None
+    with pytest.raises(IntegrityError):
+        tables.write("prices", table, tmp_path / "prices.csv")
+
+
+def test_a_failed_start_is_a_row_with_its_reason(tmp_path):
+    price_builders.image_records(tmp_path, NAMES, {})
+    record = price_builders.starts_record(NAMES, {})
+    for unit in record["units"]:
+        failed = {"status": "failed", "reason": "no such image", "inside": None}
+        unit["launches"]["docker"] = {"cold": failed, "warm": failed}
+    table = prices.build("nyu2022", [prices.read_forms(tmp_path, STACK, NAMES)], record)
+    assert prices.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
+    told = " ".join(case_of(table).starts())
+    assert "Docker" not in told and "Charliecloud" in told
+
+
+def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):
+    table = table_of(tmp_path, obstacle="only root may (`sync`)")
+    assert prices.why_not(table, STACK, "docker", "cold_start_s") == "only root may (`sync`)"
+    told = " ".join(case_of(table).starts())
+    assert "Cold starts are unavailable: only root may (`sync`)." in told
+    assert "Warm starts" in told and "Cold start less" not in told
+    assert not (table["item"] == "as_found_start_s").any()
+
+
+def test_intervals_need_three_repetitions(tmp_path):
+    three = " ".join(case_of(table_of(tmp_path)).starts())
+    assert "95% intervals, each on its own" in three and "no interval" not in three
+    one = " ".join(case_of(table_of(tmp_path, repetitions=1)).starts())
+    assert "fewer than three repetitions give a range, no interval" in one and "95%" not in one
+
+
+def test_the_page_says_what_the_table_holds(tmp_path):
+    root = builders.build_results(tmp_path / "results")
+    found = evidence.gather(root, root, builders.STUDY)
+    (part,) = words.parts(found)
+    told = " ".join(sentence for step in part.steps for sentence in step.sentences)
+    assert "Host 20.0 s" in told and "Docker 40.0 s" in told
+    assert "whole runs of CNN on MNIST" in told
+    assert "Apptainer 0.28 times as large" in told
+    assert "the disk's own may not be" in told
+    assert "all of it is added" in told
+    assert "equivalent" not in told and "different" not in told
+    price_list, starts = part.tables
+    assert ["Convert", None, "18.0 s", "9.00 s", "10.0 s", None] in price_list.rows
+    assert len(starts.rows) == 2 * (len(found.environments) + 1)
+
+
+@pytest.mark.parametrize(
+    ("extra_s", "saved_s", "says"),
+    [
+        (8.0, [0.50, 0.52, 0.51], "between 15 and 17 warm starts pay it back"),
+        (8.0, [-0.50, -0.52, -0.51], "starts never pay it back"),
+        (-8.0, [0.50, 0.52, 0.51], "nothing to pay back"),
+        (-8.0, [-0.50, -0.52, -0.51], "use the advantage up"),
+        (8.0, [0.5, -0.4, 0.1], "can't tell"),
+        (8.0, [0.5, 0.6], "too few"),
+    ],
+)
+def test_a_conversion_is_paid_back_only_where_the_numbers_say_so(extra_s, saved_s, says):
+    assert says in words.pays_back("X", extra_s, saved_s, 0.05)
+
+
+def test_blocks_are_counted_once_and_shared_ones_apart(tmp_path):
+    tree, form = tmp_path / "tree", tmp_path / "form"
+    tree.mkdir()
+    form.mkdir()
+    (tree / "a").write_bytes(os.urandom(8192))
+    os.link(tree / "a", form / "a")
+    os.link(tree / "a", form / "again")
+    (form / "b").write_bytes(os.urandom(4096))
+    found = storage.measure_storage([form, form], tree)
+    assert found["disk_bytes"] == allocated_bytes(form)
+    assert found["shared_bytes"] == 8192
+    assert found["disk_bytes"] - found["shared_bytes"] == 4096 + form.lstat().st_blocks * 512
+    assert storage.measure_storage([tmp_path / "gone"], tree)["reason"].endswith("No such file or directory")
+
+
+def test_a_form_that_nobody_can_look_into_has_a_reason():
+    class Closed(type(environment("host"))):
+        def places(self, prepared):
+            raise UnavailableError("the daemon is elsewhere")
+
+    found = storage.storage_of(Closed(), Prepared(reference="sha256:0", bytes=1), None)
+    assert found == storage.without_storage("the daemon is elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("null", "does not say where its layers lie"),
+        ('{"Name": "zfs", "Data": {}}', "the storage driver zfs"),
+        ("no such image", "does not say where it keeps layers"),
+        (
+            '{"Name": "overlay2", "Data": {"UpperDir": "/nonexistent/diff"}}',
+            "/nonexistent/diff can't be looked into",
+        ),
+    ],
+)
+def test_layers_that_can_not_be_found_say_why(answer, reason):
+    from envs._layers import layer_folders
+
+    with pytest.raises(UnavailableError, match=reason):
+        layer_folders(answer)
+
+
+def test_layers_are_listed_lowest_first(tmp_path):
+    from envs._layers import layer_folders
+
+    for name in ("low", "middle", "top"):
+        (tmp_path / name).mkdir()
+    data = f'{{"LowerDir": "{tmp_path}/middle:{tmp_path}/low", "UpperDir": "{tmp_path}/top"}}'
+    found = layer_folders(f'{{"Name": "overlay2", "Data": {data}}}')
+    assert [path.name for path in found] == ["low", "middle", "top"]
+
+
+def test_the_figure_shows_what_there_is_and_says_what_cold_is(tmp_path):
+    drawing = figures.image_prices(table_of(tmp_path))
+    shown = figures.write(drawing, tmp_path / "prices.svg").read_text()
+    for text in ("20.0 s", "48.0 s", "238 MiB", "Host again", "page cache was empty", "n = 3 starts each"):
+        assert text in shown, text
+    assert "Podman" not in drawing.alt and "Docker: ready after 40.0 s, 839 MiB on the disk." in drawing.alt
+    nothing = table_of(tmp_path, names=(), gone=dict.fromkeys(NAMES, "no disk"), starts=None)
+    assert "nothing to draw" in figures.image_prices(nothing).alt
+
+
+def test_the_notebooks_table_has_every_environment_once(tmp_path):
+    wide = figures.price_table(table_of(tmp_path))
+    assert wide.loc[(STACK, "docker"), "ready_s"] == 40.0
+    assert list(wide.columns) == [item for item in prices.ITEMS if item in wide.columns]
+    assert not wide.index.duplicated().any()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("starts.json", "{", "starts.json is cut short"),
+        ("starts.json", '{"schema": 99}', "no record of starts"),
+        ("starts.json", '{"schema": 1, "units": [], "stack": "torch-2.13"}', "the record of starts is not what"),
+        (
+            f"{STACK}/docker.json",
+            '{"status": "ok"}',
+            f"images of {STACK} is not what this version writes (seconds)",
+        ),
+        (f"{STACK}/docker.json", "[]", f"a record of the images of {STACK} is not what"),
+    ],
+)
+def test_a_damaged_record_is_one_line(tmp_path, capsys, name, text, says):
+    price_builders.image_records(tmp_path, NAMES[:2], {})
+    record = tmp_path / "starts.json"
+    write_json(record, price_builders.starts_record(NAMES[:2], {}))
+    (tmp_path / name).write_text(text)
+    study = '{"stacks": [], "environments": ["host", "docker"]}'
+    arguments = ["prices", "--study", study, "--images", str(tmp_path), "--starts", str(record)]
+    assert main([*arguments, "--out", str(tmp_path / "prices.csv")]) == 4
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and says in told and "again" in told
+    assert not (tmp_path / "prices.csv").exists()

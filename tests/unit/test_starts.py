@@ -1,0 +1,103 @@
+"""First starts: order, phases, a broken environment, a page cache that can't be emptied, what is counted inside."""
+
+import json
+import random
+
+import price_builders
+import pytest
+
+from tare import starts
+from tare.errors import UserError
+from tare.inside import start
+from tare.study import load_checked
+
+SITES = {name: name for name in ("host", "host.control", "docker", "apptainer")}
+
+
+@pytest.fixture
+def study():
+    return load_checked('{"stacks": [], "starts": {"repetitions": 2}}')
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """What was launched, in order; `broken` holds names whose launches fail."""
+    seen, broken, generator = [], set(), random.Random(1)
+
+    def launch(site, spec, conditions, *, pad_bytes):
+        phase = conditions["page_cache"]
+        seen.append((site, phase))
+        if site in broken:
+            return {"status": "failed", "reason": "no such image", "inside": None}
+        return price_builders.start_record(site, phase, generator)
+
+    monkeypatch.setattr(starts, "launch", launch)
+    monkeypatch.setattr(starts, "cold_obstacle", lambda: None)
+    return seen, broken
+
+
+def run(study):
+    return starts.run_starts(study, "mnist_cnn", SITES, {"charliecloud": "ch-run is not installed"}, {})
+
+
+def test_every_launch_is_cold_and_then_warm_in_random_order(study, launches):
+    record = run(study)
+    seen, _ = launches
+    assert len(seen) == 2 * 2 * len(SITES)
+    assert all(seen[i][0] == seen[i + 1][0] for i in range(0, len(seen), 2))
+    assert [phase for _, phase in seen] == ["cold", "warm"] * (len(seen) // 2)
+    assert len({tuple(unit["order"]) for unit in record["units"]}) == 2
+    assert record["unavailable"] == {"charliecloud": "ch-run is not installed"}
+    json.dumps(record, allow_nan=False)
+
+
+def test_a_broken_environment_is_not_tried_again_and_stops_no_other(study, launches):
+    seen, broken = launches
+    broken.add("docker")
+    record = run(study)
+    assert [name for name, _ in seen].count("docker") == 1
+    rows = [record["units"][number]["launches"]["docker"] for number in range(2)]
+    assert rows[0]["cold"]["status"] == "failed"
+    assert [rows[0]["warm"]["status"], rows[1]["cold"]["status"]] == ["skipped", "skipped"]
+    assert rows[1]["warm"]["reason"] == "not tried again: no such image"
+    assert all(unit["launches"]["apptainer"]["warm"]["status"] == "ok" for unit in record["units"])
+
+
+def test_where_the_cache_can_not_be_emptied_nothing_is_called_cold(study, launches, monkeypatch):
+    monkeypatch.setattr(starts, "cold_obstacle", lambda: "only root may")
+    record = run(study)
+    assert {phase for _, phase in launches[0]} == {"as_found", "warm"}
+    assert record["cold"]["reason"] == "only root may"
+
+
+def test_the_obstacle_names_the_command(tmp_path):
+    assert "drop_caches" in starts.cold_obstacle(tmp_path / "missing")
+    switch = tmp_path / "switch"
+    switch.touch()
+    assert starts.cold_obstacle(switch) is None
+
+
+def test_machine_reads_are_counted_in_bytes_or_not_at_all(tmp_path):
+    source = tmp_path / "vmstat"
+    source.write_text("nr_free_pages 12\npgpgin 34\npgpgout 5\n")
+    assert starts.read_so_far(source) == 34 * 1024
+    source.write_text("nr_free_pages 12\n")
+    assert starts.read_so_far(source) is None
+    assert starts.read_so_far(tmp_path / "missing") is None
+
+
+def test_a_start_counts_what_the_process_read(tmp_path):
+    source = tmp_path / "io"
+    source.write_text("rchar: 9\nread_bytes: 4096\nwrite_bytes: 0\n")
+    assert start.read_bytes(str(source)) == (4096, None)
+    source.write_text("rchar: 9\n")
+    assert start.read_bytes(str(source))[0] is None and "read_bytes" in start.read_bytes(str(source))[1]
+    assert "No such file" in start.read_bytes(str(tmp_path / "missing"))[1]
+
+
+def test_an_unknown_workload_or_environment_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="no workload 'mnist'"):
+        starts.measure_starts('{"stacks": []}', "mnist", ["docker"], None, tmp_path / "starts.json")
+    with pytest.raises(UserError, match="no environment 'dokcer'"):
+        starts.measure_starts('{"stacks": []}', "mnist_cnn", ["dokcer"], tmp_path, tmp_path / "starts.json")
+    assert not (tmp_path / "starts.json").exists()
