@@ -14,7 +14,7 @@ pathvars:
 
 wildcard_constraints:
     batch=r"\d+",
-    arm=r"(?:\.[a-z]+-[a-z]+)?",
+    arm=r"(?:\.[a-z]+-[a-z0-9][a-z0-9.-]*)?",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_+-]+",
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*",
@@ -27,6 +27,7 @@ wildcard_constraints:
 include: "rules/data.smk"
 include: "rules/containers.smk"
 include: "rules/runs.smk"
+include: "rules/prices.smk"
 include: "rules/metrics.smk"
 include: "rules/notebooks.smk"
 include: "rules/report.smk"

@@ -58,6 +58,14 @@ INSIDE_PROFILE = [
     "tare/inside/profiled.py",
     "tare/inside/counting.py",
     "tare/inside/elf.py",
+    "tare/inside/families.py",
+]
+INSIDE_CAUSES = [
+    *CAMPAIGN,
+    "tare/cause_units.py",
+    "tare/inside/causes.py",
+    "tare/inside/kernels.py",
+    "tare/inside/needed.py",
 ]
 
 
@@ -93,7 +101,8 @@ def campaign_images(wildcards):
     from tare import arms
 
     folder = Path("results/images") / STACK
-    arm = arms.parse(wildcards.arm[1:]) if wildcards.arm else None
+    text = wildcards.get("arm")
+    arm = arms.parse(text[1:]) if text else None
     names = campaign_environments(wildcards)
     return sorted(
         {
@@ -120,12 +129,37 @@ def headline(kind, environments):
 
 
 def all_campaigns():
-    """Sealed campaigns of the whole study: rounds, turns, arms."""
+    """Sealed campaigns of the whole study: rounds, turns, arms, causes."""
+    causes = study_module.causes_name(config)
     return [
         f"results/campaigns/{STUDY}/{workload}/{name}/sealed.json"
         for workload in WORKLOADS
-        for name in study_module.campaign_names(config, workload)
+        for name in (*study_module.campaign_names(config, workload), causes)
     ]
+
+
+def stack_locks(wildcards):
+    """Lock files of a stack."""
+    from tare.stacks import lock_files
+
+    return [str(path) for path in lock_files(wildcards.stack)]
+
+
+def optional_stack(wildcards):
+    """The option of a stack without which the study goes on."""
+    return "" if wildcards.stack == STACK else "--optional"
+
+
+def stack_seen(wildcards):
+    """What a stack that could not be had would need now; a change tries it again."""
+    from tare.files import read_json
+    from tare.interpreter import seen
+    from tare.stacks import load_stack
+
+    path = Path("results/images") / wildcards.stack / "tree.json"
+    record = read_json(path) if path.exists() else {"status": "ok"}
+    stack = load_stack(wildcards.stack, config["device"])
+    return None if record["status"] == "ok" else seen(stack.python)
 
 
 def programs_seen(wildcards):

@@ -5,17 +5,20 @@
 rule build_tree:
     input:
         stack="containers/stacks/{stack}/stack.yaml",
-        locks=multiext("containers/stacks/{stack}/", "cpu.txt", "cuda.txt"),
+        locks=stack_locks,
     output:
         record="results/images/{stack}/tree.json",
     log:
         "results/logs/images/{stack}/tree.log",
     params:
         variant=config["device"],
+        optional=optional_stack,
+        seen=stack_seen,
     message:
         "build the tree of interpreter and packages of {wildcards.stack}"
     shell:
-        "python -m tare build-tree --stack {wildcards.stack:q} --variant {params.variant:q} --out {output.record:q} 2> {log:q}"
+        "python -m tare build-tree --stack {wildcards.stack:q} --variant {params.variant:q}"
+        " {params.optional} --out {output.record:q} 2> {log:q}"
 
 
 rule build_image:
@@ -28,10 +31,12 @@ rule build_image:
         "results/logs/images/{stack}/oci.log",
     params:
         variant=config["device"],
+        optional=optional_stack,
     message:
         "assemble the image of {wildcards.stack}"
     shell:
-        "python -m tare build-image --stack {wildcards.stack:q} --variant {params.variant:q} --out {output.record:q} 2> {log:q}"
+        "python -m tare build-image --stack {wildcards.stack:q} --variant {params.variant:q}"
+        " {params.optional} --out {output.record:q} 2> {log:q}"
 
 
 rule derive_image:

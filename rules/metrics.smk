@@ -1,6 +1,8 @@
 # Records to tables: every number with its kind, every comparison with its interval.
 EXTRACTION = [
+    "tare/cause_rows.py",
     "tare/extract.py",
+    "tare/inside/families.py",
     "tare/intervals.py",
     "tare/launch_rows.py",
     "tare/metrics.py",
@@ -8,6 +10,18 @@ EXTRACTION = [
     "tare/traces.py",
     "tare/turns.py",
     "tare/verdicts.py",
+]
+
+AUDIT = [
+    *sorted(str(path) for path in Path("tare/audit").glob("*.py")),
+    "tare/causes.py",
+    "tare/claims.py",
+    "tare/datasheet.py",
+    "tare/intervals.py",
+    "tare/published.py",
+    "tare/published_file.py",
+    "tare/quantities.py",
+    "tare/tables.py",
 ]
 
 
@@ -31,8 +45,10 @@ rule extract_tables:
         metrics_csv="<results>/tables/metrics.csv",
         verdicts="<results>/tables/verdicts.csv",
         operators="<results>/tables/operators.csv",
+        families="<results>/tables/families.csv",
         samples="<results>/tables/samples.csv",
         fingerprints="<results>/tables/fingerprints.csv",
+        kernels="<results>/tables/kernels.csv",
     log:
         "<results>/logs/tables.log",
     params:
@@ -43,6 +59,30 @@ rule extract_tables:
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q} {input.sweeps:q}"
         " --profiles {input.profiles:q} --out {params.folder:q} 2> {log:q}"
+
+
+rule judge_published:
+    input:
+        paper="config/published/nyu2022.yaml",
+        kernels="config/published/nyu2022_kernels.csv",
+        schema="config/schemas/published.schema.json",
+        devices="config/devices.yaml",
+        tables=rules.extract_tables.output,
+        machine="<results>/machine.json",
+        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        code=AUDIT,
+    output:
+        published="<results>/tables/published.csv",
+        claims="<results>/tables/claims.csv",
+    log:
+        "<results>/logs/audit.log",
+    params:
+        results=subpath(output.published, ancestor=2),
+        folder=subpath(output.published, parent=True),
+    message:
+        "judge the published numbers and claims"
+    shell:
+        "python -m tare audit --results {params.results:q} --out {params.folder:q} 2> {log:q}"
 
 
 rule summarize_environment:

@@ -9,12 +9,34 @@ ENVIRONMENT_FIGURES = {
     "utilisation": "CPU and memory over a launch",
     "operators": "operators by own time",
 }
+# Figures of the study that this project repeats: workload and what they show.
+PAPER_FIGURES = {
+    2: ("mnist_cnn", "real time by batch size"),
+    3: ("sentiment_rnn", "real time by batch size"),
+    4: ("all", "roofline"),
+    5: ("mnist_cnn", "memset"),
+    6: ("sentiment_rnn", "memset"),
+    7: ("mnist_cnn", "host to device"),
+    8: ("sentiment_rnn", "host to device"),
+    9: ("mnist_cnn", "DRAM read throughput"),
+    10: ("sentiment_rnn", "DRAM read throughput"),
+    11: ("mnist_cnn", "DRAM write throughput"),
+    12: ("sentiment_rnn", "DRAM write throughput"),
+    13: ("mnist_cnn", "FLOPs"),
+    14: ("sentiment_rnn", "FLOPs"),
+    15: ("mnist_cnn", "HBM transactions"),
+    16: ("sentiment_rnn", "HBM transactions"),
+    17: ("mnist_cnn", "real and system time"),
+    18: ("sentiment_rnn", "real and system time"),
+}
 # Workloads whose settings are varied; each has one figure of all its arms.
 ARM_WORKLOADS = (
     config["arms"]["workloads"]
     if config["arms"]["rounds"] or config["arms"]["turns"]
     else []
 )
+
+STACK_WORKLOADS = WORKLOADS if config["stacks"] else []
 
 
 rule draw_batch_size:
@@ -78,6 +100,16 @@ rule draw_environments:
             for workload in WORKLOADS
             for figure, title in ENVIRONMENT_FIGURES.items()
         ],
+        stacks=[
+            report(
+                f"<results>/figures/stacks_{workload}.svg",
+                caption="captions/stacks.rst",
+                category="Environments",
+                subcategory=workload,
+                labels={"workload": workload, "figure": "stacks"},
+            )
+            for workload in STACK_WORKLOADS
+        ],
         arms=[
             report(
                 f"<results>/figures/arms_{workload}.svg",
@@ -100,12 +132,81 @@ rule draw_environments:
         " --out {output.notebook:q} 2> {log:q}"
 
 
+rule draw_why:
+    input:
+        notebook="notebooks/why.ipynb",
+        metrics="<results>/tables/metrics.parquet",
+        verdicts="<results>/tables/verdicts.csv",
+        kernels="<results>/tables/kernels.csv",
+        code=[*FIGURE_CODE, "tare/causes.py"],
+    output:
+        notebook="<results>/notebooks/why.ipynb",
+        page=report(
+            "<results>/notebooks/why.html",
+            caption="captions/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "why"},
+        ),
+        figures=[
+            report(
+                f"<results>/figures/why_{workload}.svg",
+                caption="captions/why.rst",
+                category="Environments",
+                subcategory=workload,
+                labels={"workload": workload, "figure": "where extra time sits"},
+            )
+            for workload in WORKLOADS
+        ],
+    log:
+        "<results>/logs/notebooks/why.log",
+    params:
+        results=subpath(output.notebook, ancestor=2),
+        workloads=WORKLOADS,
+    message:
+        "draw where extra time sits"
+    shell:
+        "python -m tare notebook why --results {params.results:q} --workloads {params.workloads:q}"
+        " --out {output.notebook:q} 2> {log:q}"
+
+
+rule draw_prices:
+    input:
+        notebook="notebooks/prices.ipynb",
+        prices="<results>/tables/prices.csv",
+        code=[*FIGURE_CODE, "tare/prices.py"],
+    output:
+        notebook="<results>/notebooks/prices.ipynb",
+        page=report(
+            "<results>/notebooks/prices.html",
+            caption="captions/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "prices"},
+        ),
+        figure=report(
+            "<results>/figures/prices.svg",
+            caption="captions/prices.rst",
+            category="Images",
+            labels={"workload": "all", "figure": "what an image costs"},
+        ),
+    log:
+        "<results>/logs/notebooks/prices.log",
+    params:
+        results=subpath(output.notebook, ancestor=2),
+        workloads=WORKLOADS,
+    message:
+        "draw what an image costs"
+    shell:
+        "python -m tare notebook prices --results {params.results:q} --workloads {params.workloads:q}"
+        " --out {output.notebook:q} 2> {log:q}"
+
+
 rule draw_roofline:
     input:
         notebook="notebooks/roofline.ipynb",
         metrics="<results>/tables/metrics.parquet",
+        families="<results>/tables/families.csv",
         ceilings="<results>/ceilings.json",
-        code=FIGURE_CODE,
+        code=[*FIGURE_CODE, "tare/ceilings.py", "tare/inside/families.py"],
     output:
         notebook="<results>/notebooks/roofline.ipynb",
         page=report(
@@ -120,6 +221,15 @@ rule draw_roofline:
             category="Roofline",
             labels={"workload": "all", "figure": "roofline"},
         ),
+        families=[
+            report(
+                f"<results>/figures/roofline_{workload}.svg",
+                caption="captions/roofline_families.rst",
+                category="Roofline",
+                labels={"workload": workload, "figure": "roofline by operator"},
+            )
+            for workload in WORKLOADS
+        ],
     log:
         "<results>/logs/notebooks/roofline.log",
     params:
@@ -129,4 +239,44 @@ rule draw_roofline:
         "draw the roofline of this machine"
     shell:
         "python -m tare notebook roofline --results {params.results:q} --workloads {params.workloads:q}"
+        " --out {output.notebook:q} 2> {log:q}"
+
+
+rule draw_published:
+    input:
+        notebook="notebooks/nyu2022.ipynb",
+        paper="config/published/nyu2022.yaml",
+        kernels="config/published/nyu2022_kernels.csv",
+        devices="config/devices.yaml",
+        published="<results>/tables/published.csv",
+        claims="<results>/tables/claims.csv",
+        metrics="<results>/tables/metrics.parquet",
+        ceilings="<results>/ceilings.json",
+        code=FIGURE_CODE,
+    output:
+        notebook="<results>/notebooks/nyu2022.ipynb",
+        page=report(
+            "<results>/notebooks/nyu2022.html",
+            caption="captions/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "nyu2022"},
+        ),
+        figures=[
+            report(
+                f"<results>/figures/nyu2022_fig{number:02d}.svg",
+                caption="captions/nyu2022.rst",
+                category="nyu2022",
+                labels={"workload": workload, "figure": f"{number}: {title}"},
+            )
+            for number, (workload, title) in PAPER_FIGURES.items()
+        ],
+    log:
+        "<results>/logs/notebooks/nyu2022.log",
+    params:
+        results=subpath(output.notebook, ancestor=2),
+        workloads=WORKLOADS,
+    message:
+        "draw the paper's figures beside this machine's"
+    shell:
+        "python -m tare notebook nyu2022 --results {params.results:q} --workloads {params.workloads:q}"
         " --out {output.notebook:q} 2> {log:q}"

@@ -6,7 +6,11 @@ from tare.registry import describe_workload, module_names
 REPORT_CODE = [
     *FIGURE_CODE,
     *sorted(str(path) for path in Path("tare").glob("report/*.py")),
+    "tare/audit/finding.py",
+    "tare/causes.py",
     "tare/protocols.py",
+    "tare/prices.py",
+    "tare/suspects.py",
     *sorted(str(path) for path in Path("tare/templates").rglob("*.*")),
 ]
 PROBED = module_names("envs")  # also those that are no part of this study
@@ -17,21 +21,52 @@ rule build_report:
     input:
         tables=collect(
             "<results>/tables/{table}.csv",
-            table=["metrics", "verdicts", "operators", "samples", "fingerprints"],
+            table=[
+                "metrics",
+                "verdicts",
+                "operators",
+                "families",
+                "samples",
+                "fingerprints",
+                "kernels",
+                "prices",
+                "published",
+                "claims",
+            ],
         ),
         metrics="<results>/tables/metrics.parquet",
         notebooks=collect(
             "<results>/notebooks/{notebook}.html",
-            notebook=["batch_size", "environments", "roofline"],
+            notebook=[
+                "batch_size",
+                "environments",
+                "roofline",
+                "why",
+                "nyu2022",
+                "prices",
+            ],
         ),
         roofline="<results>/figures/roofline.svg",
+        families=collect(
+            "<results>/figures/roofline_{workload}.svg", workload=WORKLOADS
+        ),
+        prices="<results>/figures/prices.svg",
         batch=collect("<results>/figures/batch_size_{workload}.svg", workload=WORKLOADS),
         environments=collect(
             "<results>/figures/{figure}_{workload}.svg",
             figure=list(ENVIRONMENT_FIGURES),
             workload=WORKLOADS,
         ),
+        paper=collect(
+            "<results>/figures/nyu2022_fig{number}.svg",
+            number=[f"{number:02d}" for number in PAPER_FIGURES],
+        ),
+        published="config/published/nyu2022.yaml",
+        why=collect("<results>/figures/why_{workload}.svg", workload=WORKLOADS),
         arms=collect("<results>/figures/arms_{workload}.svg", workload=ARM_WORKLOADS),
+        stacks=collect(
+            "<results>/figures/stacks_{workload}.svg", workload=STACK_WORKLOADS
+        ),
         machine="<results>/machine.json",
         ceilings="<results>/ceilings.json",
         probes=collect("results/probe/{env}.json", env=PROBED),

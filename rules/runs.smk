@@ -30,7 +30,8 @@ rule describe_machine:
 
 rule measure_ceilings:
     input:
-        code=[*INSIDE, "tare/inside/ceilings.py"],
+        code=[*INSIDE, "tare/inside/ceilings.py", "tare/cpu_peak.py"],
+        devices="config/devices.yaml",
         image=f"results/images/{STACK}/host.json",
     output:
         record="<results>/ceilings.json",
@@ -95,6 +96,31 @@ rule run_turns:
         "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}"
     shell:
         "python -m tare turns --study {params.study:q} --workload {wildcards.workload:q} {params.arm}"
+        " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
+        " --out {output.sealed:q} 2> {log:q}"
+
+
+rule run_causes:
+    input:
+        code=INSIDE_CAUSES,
+        workload="workloads/{workload}.py",
+        adapters=campaign_adapters,
+        images=campaign_images,
+        data=dataset_record,
+    output:
+        sealed="results/campaigns/{study}/{workload}/causes.{environments}/sealed.json",
+    log:
+        "results/logs/{study}/causes/{workload}/{environments}.log",
+    retries: 0
+    threads: workflow.cores
+    params:
+        study=study_json("causes"),
+        environments=campaign_environments,
+        images=f"results/images/{STACK}",
+    message:
+        "{wildcards.workload}: kernels, operators and files, {wildcards.environments}"
+    shell:
+        "python -m tare causes --study {params.study:q} --workload {wildcards.workload:q}"
         " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
         " --out {output.sealed:q} 2> {log:q}"
 

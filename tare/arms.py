@@ -14,8 +14,10 @@ from typing import Any
 
 from tare.errors import UserError
 from tare.registry import BASELINE, CONTROL, HOST, environment, environments, nearest
+from tare.stacks import stack_names
 
-# Factors of every environment; adapters add those that only they can vary (`Environment.factors`).
+# Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
+# of containers/stacks/ are levels of `stack` too: `stack=paper-2022`.
 COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady")}
 
 
@@ -41,6 +43,11 @@ class Arm:
         """Whether launches of this arm take another image record than the headline's."""
         return self.factor != "allocator"
 
+    @property
+    def other_stack(self) -> str | None:
+        """The stack that this arm launches instead of the headline's; None where it launches the same packages."""
+        return self.level if self.factor == "stack" and self.level not in COMMON["stack"] else None
+
 
 def parse(text: str) -> Arm:
     """An arm from `factor=level`, or from a path's `factor-level`.
@@ -50,6 +57,7 @@ def parse(text: str) -> Arm:
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
     known = {name: set(levels) for name, levels in COMMON.items()}
+    known["stack"].update(stack_names())
     for adapter in environments().values():
         for name, levels in adapter.factors.items():
             known.setdefault(name, set()).update(levels)
@@ -88,6 +96,8 @@ def launch_names(arm: Arm | None, present: Iterable[str]) -> list[str]:
 
 def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
     """Where the image record of an environment lies, in an arm that needs one of its own or in the headline."""
+    if arm is not None and arm.other_stack:
+        return folder.parent / arm.other_stack / f"{env}.json"
     if arm is not None and arm.needs_image and moves(arm, env):
         return folder / "arms" / arm.slug / f"{env}.json"
     return folder / f"{env}.json"
@@ -101,6 +111,12 @@ def environment_of(name: str) -> str:
 def describe(levels: Mapping[str, str]) -> str:
     """Name of the levels that a campaign holds, for tables: `stack=same,allocator=steady,page_cache=warm`."""
     return ",".join(f"{factor}={level}" for factor, level in levels.items())
+
+
+def stack_of(described: str, headline: str) -> str:
+    """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own."""
+    levels = dict(level.partition("=")[::2] for level in described.split(","))
+    return headline if levels.get("stack", "same") in COMMON["stack"] else levels["stack"]
 
 
 def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:

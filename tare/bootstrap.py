@@ -1,8 +1,9 @@
 """From a bare Python 3.11 to the environment that the workflow or its tests run in; standard library only.
 
 `python3.11 -m tare.bootstrap run` fills .venv from the hash-locked requirements/run.txt while the container
-runtimes are installed beside it; `test` adds requirements/test.txt and a Chromium for the browser tests. A
-stamp named by the locks' hash makes a second run cost nothing.
+runtimes are installed beside it; `test` adds requirements/test.txt, a Chromium for the browser tests, and
+likwid-bench, which the measured ceilings are checked against. A stamp named by the locks' hash makes a second run
+cost nothing.
 
 The lock is complete, so pip resolves nothing; two pips share the work, since one keeps just one core busy.
 """
@@ -35,7 +36,15 @@ PIPS = 2
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 INSTALL_S = 1800.0
 HEARTBEAT_S = 10.0
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# What the tests need of the system: package, programs of which one is enough, what for.
+TEST_TOOLS = (
+    (
+        "chromium",
+        ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+        "the tests of the report",
+    ),
+    ("likwid", ("likwid-bench",), "the check of the ceilings"),
+)
 # Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those.
 WARM = (
     ("torch", "torch.profiler", "tokenizers", "zstandard", "spython.main", "ipykernel_launcher"),
@@ -89,7 +98,7 @@ def set_up(purpose: str) -> int:
         finally:
             finish(runtimes)
         if purpose == "test":
-            ensure_browser()
+            ensure_test_tools()
     if wanted:
         say(f"set up in {duration(time.monotonic() - started)}")
     return 0
@@ -287,20 +296,21 @@ def finish(runtimes: subprocess.Popen[bytes]) -> None:
         say(f"installing runtimes ended with status {status}; what is missing will be reported")
 
 
-def ensure_browser() -> None:
-    """Chromium for the tests of the report, from the distribution where we may install."""
+def ensure_test_tools() -> None:
+    """What the tests need of the distribution, where we may install; a test that lacks its tool says so."""
     from tare.runtimes import apt, candidate, install_packages, may_install, which
 
-    if any(which(name) for name in BROWSERS):
-        return
-    reason = may_install()
-    if reason is None:
-        with step("installing chromium, for the tests of the report"):
-            if candidate("chromium") is None:
-                apt("apt-get", "update")
-            reason = install_packages(["chromium"]).get("chromium")
-    if reason is not None:
-        say(f"chromium is missing and was not installed ({reason}): the tests of the report will say so")
+    for package, programs, purpose in TEST_TOOLS:
+        if any(which(name) for name in programs):
+            continue
+        reason = may_install()
+        if reason is None:
+            with step(f"installing {package}, for {purpose}"):
+                if candidate(package) is None:
+                    apt("apt-get", "update")
+                reason = install_packages([package]).get(package)
+        if reason is not None:
+            say(f"{package} is missing and was not installed ({reason}): {purpose} will say so")
 
 
 if __name__ == "__main__":

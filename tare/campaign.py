@@ -38,7 +38,8 @@ class Campaign:
     Attributes:
         folder: results/campaigns/<study>/<workload>/<name>.
         plan: the design. `discarded` units come first and do not count; `sampling` says how many count: `units`, or
-            a `pilot` with a wanted `half_width` under a time budget. Equal plans are resumed.
+            a `pilot` with a wanted `half_width` under a time budget. Equal plans are resumed. One that is
+            `optional`, such as another stack's, is sealed without units where this machine can't run it.
         run_unit: does unit number k; gets the units before it.
         values: what a unit measured, by name of the launch: what the second stage is decided on.
         what: name for the progress lines.
@@ -54,6 +55,8 @@ class Campaign:
 def run_campaign(campaign: Campaign) -> Row:
     """Run what is left of a plan and seal it; returns the sealed summary."""
     plan = {"schema": SCHEMA, **campaign.plan, "machine": machine.identity()}
+    if HOST not in plan["environments"]:  # nothing can be compared: the record says why
+        plan |= {"sampling": {**plan["sampling"], "units": 0}, "discarded": 0}
     journal = open_journal(campaign.folder, plan)
     rows = journal.read()
     done = units_of(rows)
@@ -78,7 +81,11 @@ def run_campaign(campaign: Campaign) -> Row:
             unit = _run_unit(campaign, plan, len(done), done)
         except UnavailableError as error:  # a later run must open a new campaign: this one can't go on
             journal.append({ENDED_KEY: str(error)})
-            raise
+            if not plan.get("optional"):
+                raise
+            ended = str(error)
+            say(f"{campaign.what}: the campaign ends here: {ended}")
+            break
         journal.append(unit)
         done.append(unit)
         _progress(counter, plan, unit, decision)
@@ -238,7 +245,7 @@ def seal(
     Raises:
         UnavailableError: the campaign ended before any unit counted.
     """
-    if ended and not counted(units):
+    if ended and not counted(units) and not plan.get("optional"):
         raise UnavailableError(f"no unit of the campaign in {folder} counts: {ended}; run it again")
     if not any(SEAL_KEY in row for row in journal.read()):
         journal.append({SEAL_KEY: sha256_text(canonical_json(list(units)))})

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tare import __version__
 from tare.errors import TareError
 
-GROUPS = ("doctor", "probe", "runtimes", "data", "images", "runs", "plan", "analysis", "report")
+GROUPS = ("doctor", "probe", "runtimes", "data", "images", "runs", "prices", "plan", "analysis", "report")
 
 
 def build_parser() -> argparse.ArgumentParser:

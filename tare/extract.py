@@ -35,14 +35,17 @@ def build(
     refuse_mixtures([(sealed, plan) for sealed, plan, _ in read], margins)
     _refuse_studies([(sealed, plan["study"]) for sealed, plan, _ in read] + [(p, r["study"]) for p, r in records])
     for sealed, plan, units in read:
+        _refuse_foreign(sealed, plan)
         found = metrics.campaign_metrics(plan, units, sealed.parent.name)
         rows["metrics"] += found
+        rows["kernels"] += metrics.campaign_kernels(plan, units, sealed.parent.name)
         if plan["kind"] in verdicts.METRICS_OF and found:
             rows["verdicts"] += verdicts.verdict_rows(plan, pd.DataFrame(found))
     for path, record in records:
         profile = metrics.ProfileRows(record, path.parent)
         rows["metrics"] += profile.metrics()
         rows["operators"] += profile.operator_rows()
+        rows["families"] += profile.family_rows()
         rows["samples"] += profile.sample_rows()
         rows["fingerprints"] += profile.fingerprint_rows()
     return {name: tables.make(name, found) for name, found in rows.items()}
@@ -96,12 +99,33 @@ def _refuse_studies(records: Sequence[tuple[Path, str]]) -> None:
         raise UserError(f"records of different studies can't be compared: {listed}")
 
 
+PROFILED = ("plain_step_s", "profiled_step_s", "profiled_steps", "counts", "samples", "mapped")
+
+
+def _refuse_foreign(sealed: Path, plan: Mapping[str, Any]) -> None:
+    """A campaign lies in a folder of its own name, in that of its workload."""
+    workload, name = sealed.parent.parent.name, sealed.parent.name
+    if plan["workload"] != workload:
+        raise IntegrityError(
+            f"{sealed} is of workload {plan['workload']!r} and lies under {workload!r}: run it again"
+        )
+    if name.split(".")[0] != plan["kind"]:
+        raise IntegrityError(f"{sealed} is a campaign of {plan['kind']} and lies under {name!r}: run it again")
+
+
 def _profile(path: Path) -> dict:
     record = read_json(path)
+    if not isinstance(record, dict):
+        raise IntegrityError(f"{path} is no record of a profiled launch: run it again")
     where = {"workload": path.parent.parent.name, "env": path.parent.name}
     for key, folder in where.items():
         if record.get(key) != folder:
             raise IntegrityError(f"{path} is of {key} {record.get(key)!r} and lies under {folder!r}: run it again")
+    if record.get("status") == "ok":
+        results = (record.get("inside") or {}).get("results") or {}
+        missing = [key for key in PROFILED if key not in results]
+        if missing:
+            raise IntegrityError(f"{path} lacks {', '.join(missing)} of a profiled launch: run it again")
     return record
 
 

@@ -34,6 +34,18 @@ METRICS = {
     "peak_rss_bytes": ("Peak memory", "largest resident set of the training process"),
     "loss_mean": ("Mean loss", "over the epoch"),
     "loss_last": ("Last loss", "of the epoch's last step"),
+    "files_first_s": ("First reading of files", "modules read, libraries mapped, before the launch imports them"),
+    "files_first_read_s": ("First reading of modules", "their bytecode, before the launch imports them"),
+    "libraries_first_map_s": ("First mapping of libraries", "touching the pages that imports leave resident"),
+    "imports_after_read_s": ("Imports after reading", "of a launch that has read and mapped their files before"),
+    "files_stat_s": ("Look-up of modules", "the status of every file, once the launch has read them"),
+    "files_read_s": ("Repeated reading of modules", "their bytecode, once the launch has read it"),
+    "libraries_map_s": ("Repeated mapping of libraries", "and touching, once the launch has done it"),
+    "files_count": ("Module files", "that imports read, bytecode nearly always"),
+    "files_bytes": ("Bytes of module files", "that imports read"),
+    "libraries_count": ("Shared libraries", "that imports map"),
+    "libraries_touched_bytes": ("Library bytes touched", "pages of the libraries that imports leave resident"),
+    "kernels_per_step": ("Kernels called, CPU", "primitives of oneDNN and calls of MKL in one step"),
     "plain_step_s": ("Step, not profiled", "median step of the profiled launch before the profiler starts"),
     "profiler_slowdown": ("Profiler's slow-down", "profiled step by plain step of the same launch"),
     "operator_s_per_step": ("Operators, own time", "sum over operators of one step, while profiled"),
@@ -71,7 +83,7 @@ LEVELS = {
     "sif=kernel": ".sif by the kernel",
     "sif=unpacked": ".sif unpacked",
 }
-UNIT_NAMES = {"rounds": "round", "turns": "block"}
+UNIT_NAMES = {"rounds": "round", "turns": "block", "causes": "unit"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("", "k", "M", "G", "T", "P")
 

@@ -77,6 +77,28 @@ def _cpu_flags() -> list[str]:
     return [flag for flag in wanted if flag in flags]
 
 
+def _cpu_signature() -> dict[str, Any]:
+    """What tells one make of core from another: vendor, family and model."""
+    info = _cpuinfo()
+    if not {"vendor_id", "cpu family", "model"} <= set(info):
+        raise UnavailableError("/proc/cpuinfo names no vendor, family and model")
+    return {"vendor": info["vendor_id"], "family": int(info["cpu family"]), "model": int(info["model"])}
+
+
+def _cpu_clock() -> dict[str, Any]:
+    """Clock in Hz and where it is from: the highest that the kernel may set, else the nominal one."""
+    highest = CPU / "cpu0/cpufreq/cpuinfo_max_freq"
+    if highest.exists():
+        return {"hz": int(_read(highest)) * 1e3, "source": "the highest that the kernel may set"}
+    named = re.search(r"@ ([0-9.]+)\s*GHz", _cpuinfo().get("model name", ""))
+    if named:
+        return {"hz": float(named.group(1)) * 1e9, "source": "nominal, from the model's name"}
+    shown = _cpuinfo().get("cpu MHz")
+    if shown is None:
+        raise UnavailableError("neither cpufreq nor /proc/cpuinfo gives a clock")
+    return {"hz": float(shown) * 1e6, "source": "as /proc/cpuinfo shows it; a boost clock is not visible"}
+
+
 def _physical_cores() -> int:
     cores = set()
     for topology in CPU.glob("cpu[0-9]*/topology"):
@@ -235,6 +257,8 @@ def gpus() -> tuple[dict[str, str], ...]:
 
 READERS: dict[str, Callable[[], Any]] = {
     "cpu_model": _cpu_model,
+    "cpu_signature": _cpu_signature,
+    "cpu_clock": _cpu_clock,
     "cpu_flags": _cpu_flags,
     "cpu_logical": lambda: os.cpu_count(),
     "cpu_allowed": lambda: len(os.sched_getaffinity(0)),

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare import arms, data, images, turns
+from tare import arms, cause_units, cpu_peak, data, datasheet, images, machine, turns
 from tare import rounds as campaigns
 from tare.arms import Arm
 from tare.errors import TareError, UnavailableError, UserError
-from tare.files import read_json, write_json
+from tare.files import read_json, sha256_file, write_json
 from tare.launch import Site, launch, site_of
 from tare.progress import say
 from tare.registry import describe_workload, environment
@@ -32,7 +32,8 @@ def sites(
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
     """Launch sites of the available environments, the reasons of the others, and what was used.
 
-    An environment that can't be used never stops the others; a host that can't be used stops a comparison.
+    An environment that can't be used never stops the others; a host that can't be used stops a comparison, unless
+    it is one with another stack, which this machine may lack.
 
     Args:
         study: as much of it as names the stack.
@@ -56,7 +57,7 @@ def sites(
                 available[name] = site_of(name, adapter, image, prepared)
                 provenance["images"][name] = {key: image.get(key) for key in ("digest", "tree_digest", "bytes")}
             except UnavailableError as error:
-                if name == HOST:
+                if name == HOST and (arm is None or arm.other_stack is None):
                     raise
                 unavailable[name] = str(error)
                 say(f"{name} is unavailable: {error}")
@@ -96,6 +97,10 @@ def launch_sites(
         available, unavailable, provenance = stack.enter_context(
             sites(study, workload, members, folder, record, arm)
         )
+        if HOST not in available:
+            reason = f"the host has no such stack: {unavailable[HOST]}"
+            yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
+            return
         chosen = arms.launch_names(arm, available)
         baselines = [arms.environment_of(name) for name in chosen if name.endswith(BASELINE)]
         plain: dict[str, Site] = {}
@@ -121,11 +126,12 @@ def compare(
     out: Path,
     arm_name: str | None = None,
 ) -> None:
-    """A campaign of whole runs (`rounds`) or of training steps (`turns`), of the headline or of an arm."""
+    """A campaign of whole runs (`rounds`), training steps (`turns`) or `causes`, of the headline or of an arm."""
     study = load_checked(source)
     settings_of(study, workload)
     arm = arms.parse(arm_name) if arm_name else None
-    function = {"rounds": campaigns.run_rounds, "turns": turns.run_turns}[kind]
+    functions = {"rounds": campaigns.run_rounds, "turns": turns.run_turns, "causes": cause_units.run_causes}
+    function = functions[kind]
     with launch_sites(study, workload, names, folder, record, arm) as (found, unavailable, provenance):
         function(out.parent, study, workload, found, unavailable, provenance, arm)
 
@@ -165,6 +171,7 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
         conditions = arms.conditions_at(study["conditions"], campaigns.headline_levels(study))
         result = launch(available[env], spec, conditions, keep={"trace": trace})
     identity["trace"] = trace.name if trace.exists() and result["status"] == "ok" else None
+    identity["trace_sha256"] = sha256_file(trace) if identity["trace"] else None
     write_json(out, {**identity, "provenance": provenance, **result})
     say(f"{workload} in {env}: {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
 
@@ -185,9 +192,24 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
             "stack": study["stack"],
             "env": HOST,
             "provenance": provenance,
+            **device_facts(study),
             **result,
         },
     )
+
+
+def device_facts(study: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ceilings stand beside: facts of the processor, and what a model or a datasheet says of it."""
+    facts = machine.describe()
+    names = ("cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")
+    known = {name: facts[name] for name in names}
+    found: dict[str, Any] = {"device": study["device"], "machine": known, "datasheet": None}
+    if study["device"] == "cpu":
+        return {**found, "modelled": cpu_peak.modelled(facts, study["conditions"]["threads"])}
+    driver_name = (facts["gpus"] or [{"name": ""}])[0]["name"]
+    sheet = datasheet.find(driver_name)
+    reason = None if sheet else f"config/devices.yaml has no device for {driver_name!r}"
+    return {**found, "modelled": None, "datasheet": vars(sheet) if sheet else None, "datasheet_reason": reason}
 
 
 def single(

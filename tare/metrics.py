@@ -14,8 +14,11 @@ from typing import Any
 import pandas as pd
 
 from tare import traces, turns
+from tare.arms import stack_of
 from tare.campaign import counted
+from tare.cause_rows import FIRST, cause_metrics, kernel_rows
 from tare.errors import IntegrityError
+from tare.files import sha256_file
 from tare.launch_rows import measured, modelled, unavailable, whole_run_metrics
 from tare.study import BASELINE, HOST
 
@@ -33,6 +36,14 @@ COUNTER_METRICS = {
 # Host-side operators under their own names, as a CPU has no memset or HtoD.
 HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("aten::copy_",)}
 
+# Metric and source that stand for a launch that could not be.
+ANSWERS = {
+    "rounds": ("real_s", "launcher"),
+    "sweep": ("real_s", "launcher"),
+    "turns": ("turn_step_s", "turns"),
+    "causes": (FIRST, "marks"),
+}
+
 
 def campaign_metrics(plan: Mapping[str, Any], units: Iterable[Mapping[str, Any]], campaign: str) -> list[dict]:
     """Rows of a sealed campaign; units that are discarded or void are left out."""
@@ -41,11 +52,25 @@ def campaign_metrics(plan: Mapping[str, Any], units: Iterable[Mapping[str, Any]]
         for env, batch, found in _unit_rows(plan, unit):
             identity = identify(plan, campaign, env, batch)
             rows += [{**identity, "rep": unit["unit"], **row} for row in found]
-    metric, source = ("turn_step_s", "turns") if plan["kind"] == "turns" else ("real_s", "launcher")
+    metric, source = ANSWERS[plan["kind"]]
     for env, reason in plan["unavailable"].items():
         identity = identify(plan, campaign, env, plan["spec"]["batch"])
         rows.append({**identity, "rep": None, **unavailable(metric, "s", source, reason)})
     return rows
+
+
+def campaign_kernels(
+    plan: Mapping[str, Any], units: Iterable[Mapping[str, Any]], campaign: str
+) -> list[dict[str, Any]]:
+    """Kernel rows of a campaign of causes; none of any other."""
+    if plan["kind"] != "causes":
+        return []
+    return [
+        {**identify(plan, campaign, env, plan["spec"]["batch"]), "rep": unit["unit"], **row}
+        for unit in counted(list(units))
+        for env, launch in unit["launches"].items()
+        for row in kernel_rows(launch)
+    ]
 
 
 def _unit_rows(plan: Mapping[str, Any], unit: Mapping[str, Any]) -> Iterable[tuple[str, int, list[dict[str, Any]]]]:
@@ -53,6 +78,10 @@ def _unit_rows(plan: Mapping[str, Any], unit: Mapping[str, Any]) -> Iterable[tup
         values = turns.unit_values(unit)
         for name, launch in unit["launches"].items():
             yield name, plan["spec"]["batch"], turn_metrics(launch, values.get(name))
+        return
+    if plan["kind"] == "causes":
+        for name, launch in unit["launches"].items():
+            yield name, plan["spec"]["batch"], cause_metrics(launch)
         return
     for name, launch in unit["launches"].items():
         env, batch = (HOST, int(name)) if plan["kind"] == "sweep" else (name, plan["spec"]["batch"])
@@ -85,14 +114,15 @@ def turn_metrics(launch: Mapping[str, Any], step_s: float | None) -> list[dict[s
 
 def identify(plan: Mapping[str, Any], campaign: str, env: str, batch: int | None) -> dict[str, Any]:
     """The identity that every row carries."""
+    arm = plan["headline_arm"] if env.endswith(BASELINE) else plan["arm"]
     return {
         "study": plan["study"],
         "campaign": campaign,
         "scenario": SCENARIO,
         "workload": plan["workload"],
         "env": env,
-        "stack": plan["stack"],
-        "arm": plan["headline_arm"] if env.endswith(BASELINE) else plan["arm"],
+        "stack": stack_of(arm, plan["stack"]),
+        "arm": arm,
         "batch": batch,
     }
 
@@ -106,10 +136,20 @@ class ProfileRows:
         self.ok = record["status"] == "ok"
         self.results = record["inside"]["results"] if self.ok else {}
         self.events = traces.read_events(folder / record["trace"]) if self.ok and record["trace"] else None
+        self._refuse_other_trace(folder)
         if self.events is not None and traces.step_count(self.events) != self.results["profiled_steps"]:
             raise IntegrityError(
                 f"{folder / record['trace']} holds {traces.step_count(self.events)} steps, its record says "
                 f"{self.results['profiled_steps']}: it belongs to another launch; run the profile again"
+            )
+
+    def _refuse_other_trace(self, folder: Path) -> None:
+        """A trace of another launch may hold as many steps; its hash differs. Old records have none."""
+        wanted = self.record.get("trace_sha256")
+        if self.events is not None and wanted and sha256_file(folder / self.record["trace"]) != wanted:
+            raise IntegrityError(
+                f"{folder / self.record['trace']} is not the trace that its record names: it belongs to another "
+                "launch; run the profile again"
             )
 
     @property
@@ -242,6 +282,37 @@ class ProfileRows:
                 }
             )
         return rows
+
+    def family_rows(self) -> list[dict[str, Any]]:
+        """One row per family of operators: own time per profiled step with its spread, beside what was counted.
+
+        Where kernels run on a device of their own, a CPU operator's time is not theirs, and there is no time.
+        """
+        if not self.ok:
+            return []
+        counted = self.results["counts"].get("families") or {}
+        timed: dict[str, list[Mapping[str, Any]]] = {}
+        if self.events is not None and not self.record["inside"]["facts"]["torch"]["cuda_available"]:
+            for row in traces.families(self.events).to_dict("records"):
+                timed.setdefault(row["family"], []).append(row)
+        return [
+            self._family_row(name, timed.get(name, []), counted.get(name)) for name in sorted({*counted, *timed})
+        ]
+
+    def _family_row(self, name: str, timed: list, counted: Mapping[str, Any] | None) -> dict[str, Any]:
+        seconds = [row["self_s"] for row in timed] + [0.0] * (self.steps - len(timed) if timed else 0)
+        counts = {
+            f"{key}_per_step": counted[key] if counted else None for key in ("flops", "elementwise_flops", "bytes")
+        }
+        return {
+            **self.identity,
+            "family": name,
+            "steps": len(seconds),
+            "calls_per_step": sum(row["calls"] for row in timed) / self.steps if timed else None,
+            "self_s_per_step": statistics.fmean(seconds) if seconds else None,
+            "self_s_sd": statistics.stdev(seconds) if len(seconds) > 1 else None,
+            **counts,
+        }
 
     def fingerprint_rows(self) -> list[dict[str, Any]]:
         """Every file that was really mapped; the tree's own files by their path inside the tree."""

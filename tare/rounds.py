@@ -86,7 +86,7 @@ def run_rounds(
         "conditions": arms.conditions_at(study["conditions"], levels),
         "headline_conditions": arms.conditions_at(study["conditions"], headline),
         "margins": study["margins"],
-        "sampling": sampling_of(study["rounds"], study["confidence"], METRIC, arm is not None),
+        "sampling": sampling_of(study["rounds"], study["confidence"], METRIC, arm),
         "seed": study["seed"],
         "discarded": study["rounds"]["discarded"],
         "arm": arms.describe(levels),
@@ -94,6 +94,7 @@ def run_rounds(
         "stack": study["stack"],
         "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
+        "optional": bool(arm and arm.other_stack),
     }
 
     def run_unit(number: int, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

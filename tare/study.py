@@ -23,9 +23,12 @@ DEFAULT_STUDY = "nyu2022"
 DEPENDS_ON = {
     "rounds": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "margins"),
     "turns": ("study", "seed", "stack", "device", "conditions", "confidence", "turns", "margins"),
+    "causes": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "causes", "margins"),
     "sweep": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "sweep"),
     "profile": ("study", "seed", "stack", "device", "conditions", "rounds", "profile"),
     "ceilings": ("study", "stack", "device", "conditions", "ceilings"),
+    "starts": ("study", "seed", "stack", "device", "conditions", "starts"),
+    "prices": ("study", "stack", "stacks", "environments"),
     "tables": ("margins",),
 }
 
@@ -116,6 +119,11 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(
             f"config: stack: no folder containers/stacks/{config['stack']}: {nearest(config['stack'], stacks)}"
         )
+    for name in config["stacks"]:
+        if name not in stacks:
+            raise UserError(f"config: stacks: no folder containers/stacks/{name}: {nearest(name, stacks)}")
+        if name == config["stack"]:
+            raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
     for kind in ("rounds", "turns"):
         for text in config["arms"][kind]:
             _check_arm(config, kind, text)
@@ -136,6 +144,8 @@ def _check_arm(config: Mapping[str, Any], kind: str, text: str) -> None:
     arm = arms.parse(text)
     if arm.factor == "allocator" and arm.level == config[kind]["allocator"]:
         raise UserError(f"config: arms: {kind}: {text} is what {kind} already run at; name another level")
+    if arm.other_stack:
+        raise UserError(f"config: arms: {kind}: {text} is another stack; name it in `stacks` instead")
     if (arm.factor, arm.level) == ("stack", "same"):
         raise UserError(f"config: arms: {kind}: {text} is the headline; name another level")
     if len(arms.members(arm, config["environments"])) == 1 and not arms.moves(arm, HOST):
@@ -201,14 +211,17 @@ def settings_of(study: Mapping[str, Any], workload: str) -> dict[str, Any]:
     return dict(study["workloads"][workload])
 
 
-def sampling_of(settings: Mapping[str, Any], confidence: float, metric: str, is_arm: bool) -> dict[str, Any]:
+def sampling_of(
+    settings: Mapping[str, Any], confidence: float, metric: str, arm: arms.Arm | None
+) -> dict[str, Any]:
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
     sampling = {
         "metric": metric,
         "confidence": confidence,
-        "budget_s": settings["arm_budget_s" if is_arm else "budget_s"],
+        "budget_s": settings["arm_budget_s" if arm else "budget_s"],
     }
-    units = (is_arm and settings.get("arm_units")) or settings.get("units")
+    own = settings.get("stack_units" if arm and arm.other_stack else "arm_units") if arm else None
+    units = own or settings.get("units")
     if units:
         return {**sampling, "units": units}
     return {**sampling, "pilot": settings["pilot"], "half_width": settings["half_width"]}
@@ -236,6 +249,11 @@ def campaign_name(kind: str, names: Iterable[str], arm: str | None = None) -> st
     return ".".join([kind, environments, *([arms.parse(arm).slug] if arm else [])])
 
 
+def causes_name(config: Mapping[str, Any]) -> str:
+    """Name of the campaign that looks for causes in all environments of a study."""
+    return campaign_name("causes", config["environments"])
+
+
 def campaign_names(config: Mapping[str, Any], workload: str) -> list[str]:
     """Names of the campaigns of rounds and turns that a study holds for one workload, the headline's first."""
     names = [campaign_name(kind, config["environments"]) for kind in ("rounds", "turns")]
@@ -244,4 +262,6 @@ def campaign_names(config: Mapping[str, Any], workload: str) -> list[str]:
             for text in config["arms"][kind]:
                 members = arms.members(arms.parse(text), config["environments"])
                 names.append(campaign_name(kind, members, text))
+    for name in config["stacks"]:
+        names += [campaign_name(kind, config["environments"], f"stack={name}") for kind in ("rounds", "turns")]
     return names

@@ -84,6 +84,19 @@ OPERATORS = _strict(
     },
 )
 
+FAMILIES = _strict(
+    {
+        "family": pa.Column(str),
+        "steps": pa.Column(int, pa.Check.ge(0)),
+        "calls_per_step": pa.Column(float, nullable=True),
+        "self_s_per_step": pa.Column(float, nullable=True),
+        "self_s_sd": pa.Column(float, nullable=True),
+        "flops_per_step": pa.Column(float, nullable=True),
+        "elementwise_flops_per_step": pa.Column(float, nullable=True),
+        "bytes_per_step": pa.Column(float, nullable=True),
+    },
+)
+
 SAMPLES = _strict(
     {
         "at_s": pa.Column(float),
@@ -102,13 +115,105 @@ FINGERPRINTS = _strict(
     },
 )
 
+LIBRARIES = ("operator", "onednn", "mkl", "cuda")
+
+KERNELS = _strict(
+    {
+        "rep": pa.Column(pd.Int64Dtype()),
+        "library": pa.Column(str, pa.Check.isin(LIBRARIES)),
+        "kernel": pa.Column(str),
+        "shape": pa.Column(str, nullable=True),
+        "calls_per_step": pa.Column(float, pa.Check.gt(0)),
+        "s_per_step": pa.Column(float, nullable=True),
+    },
+)
+
+PRICES = _strict(
+    {
+        "rep": pa.Column(pd.Int64Dtype(), nullable=True),
+        "item": pa.Column(str),
+        "value": pa.Column(float, nullable=True),
+        "unit": pa.Column(str),
+        "kind": pa.Column(str, pa.Check.isin(KINDS)),
+        "source": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_could_not_has_reason, error="a price without kind, or an unavailable one without its reason"),
+)
+
 SCHEMAS = {
     "metrics": METRICS,
     "verdicts": VERDICT_TABLE,
     "operators": OPERATORS,
+    "families": FAMILIES,
     "samples": SAMPLES,
     "fingerprints": FINGERPRINTS,
+    "kernels": KERNELS,
 }
+
+AGREES = ("yes", "no", "not recomputable")
+SAYS = ("supported", "contradicted", "not recomputable")
+HERE = ("supported", "contradicted", "not testable here")
+
+
+def _measured_has_kind(table: pd.DataFrame) -> pd.Series:
+    return table["measured"].notna() == table["measured_kind"].isin(("measured", "modelled"))
+
+
+def _untestable_has_reason(table: pd.DataFrame) -> pd.Series:
+    return (table["here"] == "not testable here") == table["reason"].notna()
+
+
+PUBLISHED = pa.DataFrameSchema(
+    {
+        "paper": pa.Column(str),
+        "figure": pa.Column(str),  # "2" … "18", "log", "table I", "text"
+        "workload": pa.Column(str, nullable=True),
+        "env": pa.Column(str, nullable=True),
+        "batch": pa.Column(pd.Int64Dtype(), nullable=True),
+        "metric": pa.Column(str),
+        "check": pa.Column(str),
+        "published": pa.Column(float, nullable=True),
+        "recomputed": pa.Column(float, nullable=True),
+        "measured": pa.Column(float, nullable=True),
+        "measured_kind": pa.Column(str, pa.Check.isin(KINDS), nullable=True),
+        "unit": pa.Column(str),
+        "agrees": pa.Column(str, pa.Check.isin(AGREES)),
+        "note": pa.Column(str),
+    },
+    checks=pa.Check(_measured_has_kind, error="a measured value without kind, or a kind without its value"),
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+CLAIMS = pa.DataFrameSchema(
+    {
+        "paper": pa.Column(str),
+        "claim": pa.Column(str),
+        "workload": pa.Column(str),
+        "figures": pa.Column(str, nullable=True),
+        "statement": pa.Column(str),
+        "published_says": pa.Column(str, pa.Check.isin(SAYS)),
+        "published_note": pa.Column(str),
+        "here": pa.Column(str, pa.Check.isin(HERE)),
+        "evidence": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_untestable_has_reason, error="not testable without its reason, or tested with one"),
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+# What studies published, judged: these tables carry a paper instead of a campaign's identity.
+FINDINGS = {"published": PUBLISHED, "claims": CLAIMS}
+# What images cost: from image records and starts, not from campaigns.
+PRICED = {"prices": PRICES}
+
+
+def _schema(name: str) -> pa.DataFrameSchema:
+    return {**SCHEMAS, **FINDINGS, **PRICED}[name]
 
 
 def make(name: str, rows: list[dict[str, object]]) -> pd.DataFrame:
@@ -117,7 +222,7 @@ def make(name: str, rows: list[dict[str, object]]) -> pd.DataFrame:
     Raises:
         IntegrityError: a row does not fit the schema: a defect of the code that made it.
     """
-    schema = SCHEMAS[name]
+    schema = _schema(name)
     table = pd.DataFrame(rows, columns=list(schema.columns))
     return _validate(name, table, f"new table {name}")
 
@@ -151,7 +256,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
 
 def _validate(name: str, table: pd.DataFrame, where: str) -> pd.DataFrame:
     try:
-        return SCHEMAS[name].validate(table)
+        return _schema(name).validate(table)
     except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
         first = str(error).strip().splitlines()[0]
         raise IntegrityError(f"{where} does not fit the schema of {name}: {first[:300]}") from error

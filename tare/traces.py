@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from typing import Any
 import pandas as pd
 
 from tare.errors import IntegrityError
+from tare.inside.families import caller_family, family
 
 OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
+FAMILY_COLUMNS = ["family", "step", "calls", "self_s"]
+STEP_NAME = "ProfilerStep#"
 DEVICE_COLUMNS = ["kind", "name", "calls", "total_s", "bytes"]
 COPY_DIRECTION = re.compile(r"Memcpy (HtoD|DtoH|DtoD|HtoH|PtoP)")
 
@@ -33,7 +37,9 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         with opener(path, "rt", encoding="utf-8") as handle:
             content = json.load(handle)
         events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        for event in events:
+            _ = event["name"], float(event["ts"]), float(event["dur"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise IntegrityError(f"{path} is no whole torch.profiler trace ({error}); run the profile again") from error
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
@@ -67,6 +73,55 @@ def _add_own_times(thread: list[dict[str, Any]], rows: dict[str, list[float]]) -
         if open_events:
             rows[open_events[-1][1]][2] -= duration / 1e6
         open_events.append((start + duration, name))
+
+
+def families(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls and own seconds of each family of operators in each profiled step; steps are numbered from 0.
+
+    What runs inside an optimizer's step or a dropout belongs to it (tare/inside/families.py). Operators outside any
+    step are left out.
+    """
+    events = list(events)
+    steps = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events if _is_step(e))
+    by_thread: dict[Any, list[dict[str, Any]]] = {}
+    for event in events:
+        called = event.get("cat") == "user_annotation" and caller_family(event["name"]) is not None
+        if event.get("cat") == "cpu_op" or called:
+            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+    rows: dict[tuple[str, int], list[float]] = {}
+    for thread in by_thread.values():
+        for name, started, own_s in _own_by_family(thread):
+            step = next((i for i, (begin, end) in enumerate(steps) if begin <= started < end), None)
+            if step is not None:
+                row = rows.setdefault((name, step), [0, 0.0])
+                row[0] += 1
+                row[1] += own_s
+    table = pd.DataFrame([[*key, *values] for key, values in sorted(rows.items())], columns=FAMILY_COLUMNS)
+    return table.astype({"step": int, "calls": int, "self_s": float})
+
+
+def _is_step(event: dict[str, Any]) -> bool:
+    return event.get("cat") == "user_annotation" and event["name"].startswith(STEP_NAME)
+
+
+def _own_by_family(thread: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """Family, start (microseconds) and own seconds of each operator of one thread."""
+    open_events: list[tuple[float, str | None, int | None]] = []  # end, family of what is inside, own row
+    found: list[list[Any]] = []
+    for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
+        start, duration, name = float(event["ts"]), float(event["dur"]), event["name"]
+        while open_events and open_events[-1][0] <= start:
+            open_events.pop()
+        inside = open_events[-1][1] if open_events else None
+        if event["cat"] != "cpu_op":
+            open_events.append((start + duration, caller_family(name), None))
+            continue
+        parent = next((row for _, _, row in reversed(open_events) if row is not None), None)
+        if parent is not None:
+            found[parent][2] -= duration / 1e6
+        found.append([family(name, inside), start, duration / 1e6])
+        open_events.append((start + duration, inside or caller_family(name), len(found) - 1))
+    return [(name, start, own_s) for name, start, own_s in found]
 
 
 def device_activity(events: Iterable[dict[str, Any]]) -> pd.DataFrame:

@@ -89,7 +89,7 @@ def run_turns(
         "conditions": arms.conditions_at(study["conditions"], levels),
         "headline_conditions": arms.conditions_at(study["conditions"], headline),
         "margins": study["margins"],
-        "sampling": sampling_of(settings, study["confidence"], METRIC, arm is not None),
+        "sampling": sampling_of(settings, study["confidence"], METRIC, arm),
         "prior": settings["prior"],
         "seed": study["seed"],
         "discarded": 1,
@@ -98,6 +98,7 @@ def run_turns(
         "stack": study["stack"],
         "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
+        "optional": bool(arm and arm.other_stack),
     }
     runner = _Runner(plan, sites)
     campaign = Campaign(

@@ -41,8 +41,9 @@ RUN_METRICS = (
     "samples_per_s",
 )
 STEP_METRICS = ("turn_step_s",)
-METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS}
-MARGIN_OF = {"rounds": "run", "turns": "step"}
+CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
+METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS, "causes": CAUSE_METRICS}
+MARGIN_OF = {"rounds": "run", "turns": "step", "causes": "run"}
 RATES = ("samples_per_s",)  # the sum of rates is no total
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
 TOTAL_OF = {"turn_step_s": "turn_step_mean_s"}
@@ -105,7 +106,7 @@ def design_of(plan: Mapping[str, Any]) -> str:
 
 
 def verdict_rows(plan: Mapping[str, Any], metrics: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of the verdict table for one campaign of rounds or turns.
+    """Rows of the verdict table for one campaign of rounds, turns or causes.
 
     Args:
         plan: the campaign's plan (margins, sampling, environments) with its decision.

@@ -14,19 +14,26 @@ from typing import Any
 
 from campaign_builders import (
     HEADLINE,
+    base_plan,
     launch_record,
     rounds_campaign,
     sweep_campaign,
     turns_campaign,
     write_campaign,
 )
+from cause_builders import causes_campaign
+from price_builders import image_records, price_tables
 
-from tare import arms, extract
+from tare import arms, audit, claims, extract, published, tables
+from tare.audit import here
 from tare.files import write_json
+from tare.inside import families
 from tare.study import HOST, campaign_name
 
 ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
+OTHER_STACK = "paper-2022"
+NO_PYTHON = "the stack paper-2022: no CPython 3.7 on this machine (mend it: apt-get install python3.7)"
 ARMS = {"rounds": ["stack=native"], "turns": ["allocator=default"]}
 STUDY = json.dumps(
     {
@@ -35,6 +42,7 @@ STUDY = json.dumps(
         "arms": {"workloads": ["mnist_cnn"], **ARMS},
     }
 )
+CAUSE_UNITS = 4
 WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
 ARM = arms.describe(HEADLINE["rounds"])
 CAMPAIGNS = {"rounds": rounds_campaign, "turns": turns_campaign}
@@ -51,31 +59,46 @@ OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
 }
 
 
+def family_counts(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Counts by family, as the launch adds them up; an element-wise operator reads and writes four bytes each."""
+    found: dict[str, dict[str, int]] = {}
+    for name, row in counts.items():
+        owner = families.family(name)
+        elements = row["bytes"] // 8 if families.computes(name, owner) else 0
+        sums = found.setdefault(owner, {"calls": 0, "flops": 0, "elementwise_flops": 0, "bytes": 0})
+        for key, value in {**row, "elementwise_flops": elements}.items():
+            sums[key] += value
+    return found
+
+
 def profile_record(study: str, workload: str, env: str, folder: Path, generator: random.Random) -> dict[str, Any]:
     """A profiled launch and its trace in `folder`."""
     steps, at, events = 4, 0.0, []
     for step in range(steps):
-        events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 1.0})
+        mark = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "pid": 1, "tid": 1}
+        events.append(mark)
         for name, (calls, own_us, _, _) in OPERATORS.items():
             for _ in range(calls):
                 span = own_us / calls * generator.gauss(1, 0.03)
                 events.append({"ph": "X", "cat": "cpu_op", "name": name, "ts": at, "dur": span, "pid": 1, "tid": 1})
                 at += span + 1
+        mark["dur"] = at - mark["ts"]
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / "trace.json.gz", "wt") as handle:
         json.dump({"traceEvents": events}, handle)
     record = launch_record(env, generator)
     divide = 1 if workload == "mnist_cnn" else 60
     counts = {
-        name: {"calls": row[0], "flops": row[2] // divide, "bytes": row[3] // divide}
+        name: {"calls": row[0], "flops": row[2] // divide, "elementwise_flops": 0, "bytes": row[3] // divide}
         for name, row in OPERATORS.items()
     }
+    own = family_counts(counts)
     record["inside"]["results"] = {
         "plain_step_s": [0.06 / divide**0.5 * generator.gauss(1, 0.02) for _ in range(8)],
         "profiled_step_s": [0.07] * steps,
         "profiler_reason": None,
         "profiled_steps": steps,
-        "counts": {"operators": counts, "reason": None},
+        "counts": {"operators": counts, "families": own, "reason": None},
         "samples": [
             {
                 "at_ns": 1_000_000_000 + index * 50_000_000,
@@ -117,6 +140,27 @@ def data_records(shared: Path, *, canonical: bool) -> None:
     )  # fmt: skip
 
 
+def ceilings_results() -> dict[str, Any]:
+    """What a launch that measures ceilings leaves."""
+    return {
+        "threads": 1,
+        "bandwidth": [
+            {"kernel": kernel, "working_set_bytes": size, "bytes_per_s": rate,
+             "all_bytes_per_s": [rate, 0.8 * rate]}
+            for size, rate in ((262144, 9.0e10), (33554432, 2.2e10), (268435456, 1.1e10))
+            for kernel in ("copy", "triad")
+        ],
+        "gemm": [
+            {"precision": precision, "kernel": kernel, "size": 1024, "flop_per_s": rate, "all_flop_per_s": [rate]}
+            for precision, kernel, rate in (
+                ("float32", "mm", 5.0e10), ("float32", "onednn", 7.2e10), ("float64", "mm", 3.0e10),
+                ("bfloat16", "mm", 1.4e11),
+            )
+        ],
+        "skipped": [{"precision": "float16", "size": 1024, "kernel": "mm", "reason": "it would take 0.9 s"}],
+    }  # fmt: skip
+
+
 def machine_records(results: Path, shared: Path, names: Sequence[str], unavailable: Mapping[str, str]) -> None:
     """Machine, ceilings, images and probes."""
     write_json(
@@ -135,27 +179,18 @@ def machine_records(results: Path, shared: Path, names: Sequence[str], unavailab
     )  # fmt: skip
     write_json(
         results / "ceilings.json",
-        {"schema": 1, "study": "nyu2022", "env": "host", "status": "ok", "inside": {"results": {
-            "bandwidth": [
-                {"kernel": kernel, "working_set_bytes": size, "bytes_per_s": rate, "all_bytes_per_s": [rate]}
-                for size, rate in ((262144, 9.0e10), (33554432, 2.2e10), (268435456, 1.1e10))
-                for kernel in ("copy", "triad")
-            ],
-            "gemm": [{"precision": "float32", "size": 1024, "flop_per_s": 7.2e10, "all_flop_per_s": [7.2e10]}],
-        }}},
+        {
+            "schema": 1, "study": "nyu2022", "env": "host", "status": "ok", "device": "cpu", "datasheet": None,
+            "machine": {"cpu_caches_bytes": {"L1d": 32768, "L1i": 32768, "L2": 1 << 20, "L3": 37486592}},
+            "modelled": {
+                "kind": "modelled", "peak_flop_per_s": {"float32": 8.0e10, "float64": 4.0e10}, "reason": None,
+                "assumptions": ["Zen 2: 2 FMA units per core", "clock 2.50 GHz, nominal"],
+                "memory_bytes_per_s": None, "memory_reason": "a virtual machine hides its memory channels",
+            },
+            "inside": {"results": ceilings_results()},
+        },
     )  # fmt: skip
-    folder = shared / "images/torch-2.13"
-    write_json(folder / "tree.json", {"status": "ok", "bytes": 900_000_000, "seconds": {"unpack": 20.0},
-                                      "packages": [{"name": "torch", "version": "2.13.0"}]})  # fmt: skip
-    for name in names:
-        write_json(
-            folder / f"{name}.json",
-            {"status": "ok", "reason": None, "env": name, "bytes": None if name == HOST else 410_000_000,
-             "seconds": {} if name == HOST else {"convert": 31.5}, "digest": "sha256:" + "e" * 64,
-             "base": {"kind": "mmdebstrap", "release": "bookworm"}},
-        )  # fmt: skip
-    for name, reason in unavailable.items():
-        write_json(folder / f"{name}.json", {"status": "unavailable", "reason": reason, "env": name})
+    image_records(shared / "images", names, unavailable)
     for name in (*names, *unavailable):
         write_json(
             shared / f"probe/{name}.json",
@@ -168,19 +203,36 @@ def machine_records(results: Path, shared: Path, names: Sequence[str], unavailab
 def write_campaigns(
     base: Path, study: str, workload: str, environments: Sequence[str], unavailable: Mapping[str, str],
     units: Mapping[str, int], generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None,
-    with_arms: bool, ended: str | None,
+    with_arms: bool, ended: str | None, planted: Mapping[str, Any], no_stack: str | None,
 ) -> list[Path]:  # fmt: skip
-    """All campaigns of one workload, arms among them; returns their seals."""
+    """All campaigns of one workload, arms and another stack among them; returns their seals."""
     sealed = []
+    everyone = [*environments, *unavailable]
     for kind, make in CAMPAIGNS.items():
-        for text in [None, *(ARMS[kind] if with_arms else ())]:
+        for text in [None, *(ARMS[kind] if with_arms else ()), f"stack={OTHER_STACK}"]:
             arm = arms.parse(text) if text else None
-            folder = base / campaign_name(kind, [*environments, *unavailable], text)
-            plan, rows = make(study, workload, environments, unavailable, units[kind], generator, factors, arm)
+            folder = base / campaign_name(kind, everyone, text)
+            if arm and arm.other_stack and no_stack:
+                plan = base_plan(study, workload, kind, [], 0, arm) | {"sampling": {"units": 0, "confidence": 0.95}}
+                plan |= {"unavailable": dict.fromkeys(everyone, no_stack), "discarded": 0, "optional": True}
+                rows = []
+            else:
+                plan, rows = make(study, workload, environments, unavailable, units[kind], generator, factors, arm)
             write_campaign(folder, plan, rows, None if arm else ended)
             sealed.append(folder / "sealed.json")
+    causes = base / campaign_name("causes", everyone)
+    own = {"units": CAUSE_UNITS, "generator": generator, **planted}
+    write_campaign(causes, *causes_campaign(study, workload, environments, unavailable, **own))
+    sealed.append(causes / "sealed.json")
     write_campaign(base / "sweep", *sweep_campaign(study, workload, (16, 32, 64, 128, 256), 3, generator))
     return [*sealed, base / "sweep/sealed.json"]
+
+
+def audit_tables(root: Path) -> None:
+    """The published study judged on these results, by the real code."""
+    study, found = published.load("nyu2022"), here.gather(root, root)
+    tables.write("published", audit.judge(study, found), root / "tables/published.csv")
+    tables.write("claims", claims.judge_claims(study, found), root / "tables/claims.csv")
 
 
 def build_results(
@@ -195,6 +247,8 @@ def build_results(
     factors: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 1,
     ended: str | None = None,
+    planted: Mapping[str, Any] | None = None,
+    no_stack: str | None = None,
 ) -> Path:
     """Everything that the notebooks and the report read; returns the results folder.
 
@@ -209,6 +263,8 @@ def build_results(
         factors: by environment, what each phase is multiplied by, instead of FACTORS.
         seed: of the noise.
         ended: why the headline's campaigns ended before their time, if they did.
+        no_stack: why the other stack can't be had, where it can't.
+        planted: arguments of `cause_builders.causes_campaign`, for what launches that look for causes find.
     """
     unavailable = UNAVAILABLE if unavailable is None else unavailable
     generator = random.Random(seed)
@@ -218,7 +274,7 @@ def build_results(
         base = root / "campaigns" / study / workload
         campaigns += write_campaigns(
             base, study, workload, environments, unavailable, counts, generator, factors,
-            workload == "mnist_cnn", ended,
+            workload == "mnist_cnn", ended, planted or {}, no_stack,
         )  # fmt: skip
         for env in environments:
             folder = root / "profiles" / study / workload / env
@@ -227,4 +283,6 @@ def build_results(
     extract.write(extract.build(campaigns, profiles), root / "tables")
     data_records(root, canonical=canonical_reviews)
     machine_records(root, root, environments, unavailable)
+    price_tables(root, environments, unavailable, study=study)
+    audit_tables(root)
     return root

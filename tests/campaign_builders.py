@@ -24,7 +24,7 @@ HEADLINE = {
     "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
     "turns": {"stack": "same", "allocator": "steady", "page_cache": "warm"},
 }
-HEADLINE["sweep"] = HEADLINE["rounds"]
+HEADLINE["sweep"] = HEADLINE["causes"] = HEADLINE["rounds"]
 METRIC = {"rounds": rounds.METRIC, "turns": turns.METRIC}
 HALF_WIDTH = {"rounds": 0.03, "turns": 0.005}
 ROUND_S, BLOCK_S = 20.0, 30.0
@@ -47,6 +47,7 @@ FACTORS: dict[str, dict[str, float]] = {
 LEVELS: dict[str, dict[str, float]] = {
     "allocator=default": {"step": 1.19},
     "stack=native": {"imports": 1.08},
+    "stack=paper-2022": {"imports": 0.4, "step": 1.36},
 }
 MARKS = ("entry", "imports", "data", "model", "first_step", "epoch_end")
 STEP_S = {"mnist_cnn": 0.05, "sentiment_rnn": 0.012}
@@ -194,7 +195,7 @@ def base_plan(
 ) -> dict[str, Any]:
     """The part of a plan that every campaign has; the budget of a chosen number of units pays for `units`."""
     sampling: dict[str, Any] = {"units": units, "confidence": CONFIDENCE}
-    if kind != "sweep":
+    if kind in METRIC:
         budget_s = (units + 1.5) * (ROUND_S if kind == "rounds" else BLOCK_S)
         sampling = {
             **{"metric": METRIC[kind], "confidence": CONFIDENCE, "budget_s": budget_s},

@@ -7,6 +7,7 @@ import re
 import builders
 
 from tare import figures
+from tare.published import load
 
 
 def row(**fields):
@@ -22,11 +23,16 @@ def row(**fields):
 def draw(results):
     """Small stand-ins for the figures, which have tests of their own."""
     for workload in builders.WORKLOADS:
-        for name in ("batch_size", "split", "intervals", "units", "utilisation", "operators"):
+        for name in ("batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"):
             drawing = figures.style.empty(name, "a stand-in")
             figures.write(drawing, results / f"figures/{name}_{workload}.svg")
+        figures.write(figures.style.empty("stacks", "a stand-in"), results / f"figures/stacks_{workload}.svg")
     figures.write(figures.style.empty("arms", "a stand-in"), results / "figures/arms_mnist_cnn.svg")
-    figures.write(figures.style.empty("roofline", "a stand-in"), results / "figures/roofline.svg")
+    for name in ("roofline", "prices"):
+        figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
+    for number in figures.figure_names(load("nyu2022")):
+        name = figures.file_name("nyu2022", number)
+        figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
 
 
 def visible(page):

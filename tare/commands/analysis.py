@@ -1,4 +1,4 @@
-"""`tare tables`: records to tables."""
+"""`tare tables`, `tare audit`: records to tables, and what others published judged beside them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.set_defaults(run=run_tables)
 
+    audit = subparsers.add_parser("audit", help="judge a published study by its own data and by this machine")
+    audit.add_argument("--paper", default="nyu2022", help="a study of config/published")
+    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machine.json")
+    audit.add_argument("--shared", type=Path, default=Path("results"), help="folder of what studies share: probes")
+    audit.add_argument("--out", type=Path, required=True, help="folder of the tables published and claims")
+    audit.set_defaults(run=run_audit)
+
 
 def run_tables(arguments: argparse.Namespace) -> int:
     """`tare tables`."""
@@ -32,3 +39,23 @@ def run_tables(arguments: argparse.Namespace) -> int:
         for line in extract.describe_verdicts(tables["verdicts"]):
             say(line)
     return 0
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """`tare audit`."""
+    from tare import audit, claims, published, tables
+    from tare.audit import here
+    from tare.progress import say
+
+    study = published.load(arguments.paper)
+    found = here.gather(arguments.results, arguments.shared)
+    findings, judged = audit.judge(study, found), claims.judge_claims(study, found)
+    tables.write("published", findings, arguments.out / "published.csv")
+    tables.write("claims", judged, arguments.out / "claims.csv")
+    agree, claimed = findings["agrees"].value_counts(), judged["here"].value_counts()
+    say(f"{study.paper}: {len(findings)} findings ({_counted(agree)}); {len(judged)} claims ({_counted(claimed)})")
+    return 0
+
+
+def _counted(counts: Any) -> str:
+    return ", ".join(f"{count} {word}" for word, count in counts.items())

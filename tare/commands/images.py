@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ def add(subparsers: Any) -> None:
     """Add this group's commands."""
     tree = subparsers.add_parser("build-tree", help="build a stack's tree of interpreter and packages")
     _common(tree)
+    _optional(tree)
     tree.set_defaults(run=run_build_tree)
     image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
     _common(image)
+    _optional(image)
     image.set_defaults(run=run_build_image)
     form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
     _common(form)
@@ -30,6 +33,12 @@ def add(subparsers: Any) -> None:
     arm.set_defaults(run=run_derive_arm)
 
 
+def _optional(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--optional", action="store_true", help="a stack that can't be had here is a record with its reason"
+    )
+
+
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stack", required=True, help="folder of containers/stacks/")
     parser.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")
@@ -41,8 +50,21 @@ def run_build_tree(arguments: argparse.Namespace) -> int:
     from tare.files import write_json
     from tare.images import build_stack_tree
 
-    write_json(arguments.out, build_stack_tree(arguments.stack, arguments.variant).record)
+    write_json(arguments.out, _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record))
     return 0
+
+
+def _or_missing(arguments: argparse.Namespace, make: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` gives; where the stack is optional and can't be had, a record that says what would provide it."""
+    from tare.errors import UnavailableError
+    from tare.images import missing_stack
+
+    try:
+        return make(arguments.stack, arguments.variant)
+    except UnavailableError as error:
+        if not arguments.optional:
+            raise
+        return missing_stack(arguments.stack, arguments.variant, str(error))
 
 
 def run_build_image(arguments: argparse.Namespace) -> int:
@@ -51,7 +73,7 @@ def run_build_image(arguments: argparse.Namespace) -> int:
     from tare.images import build, link_into
     from tare.progress import say
 
-    record = build(arguments.stack, arguments.variant)
+    record = _or_missing(arguments, build)
     if record["status"] != "ok":
         say(f"no image of {arguments.stack}: {record['reason']}")
     link_into(arguments.out.parent, record)

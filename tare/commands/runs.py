@@ -1,4 +1,4 @@
-"""`tare rounds`, `sweep`, `profile`, `ceilings`, `run`: whatever launches a workload."""
+"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `ceilings`, `run`: whatever launches a workload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def add(subparsers: Any) -> None:
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     common.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
 
-    for kind, what in (("rounds", "whole runs"), ("turns", "training steps")):
+    kinds = {"rounds": "whole runs", "turns": "training steps", "causes": "kernels, operators and files"}
+    for kind, what in kinds.items():
         parser = subparsers.add_parser(kind, parents=[common], help=f"{what} of several environments, compared")
         parser.add_argument("--workload", required=True)
         parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
@@ -46,7 +47,7 @@ def add(subparsers: Any) -> None:
 
 
 def run_comparison(arguments: argparse.Namespace) -> int:
-    """`tare rounds` and `tare turns`."""
+    """`tare rounds`, `tare turns` and `tare causes`."""
     from tare import measure
 
     measure.compare(

@@ -7,11 +7,17 @@ figure that says so.
 from tare.figures.batch import batch_size, batch_table
 from tare.figures.choice import arm_workloads, joint
 from tare.figures.forest import intervals
-from tare.figures.levels import arms
-from tare.figures.roofs import roofline, roofline_table
+from tare.figures.levels import arms, stacks
+from tare.figures.paper import paper_figure
+from tare.figures.paper_roofline import paper_roofline
+from tare.figures.paper_rows import figure_names, file_name
+from tare.figures.prices import image_prices, price_table
+from tare.figures.rooflines import families_roofline, roofline
+from tare.figures.roofs import family_points, roofline_table
 from tare.figures.runs import split, split_table, units
 from tare.figures.style import Drawing, inline, show, write
 from tare.figures.usage import operator_times, utilisation
+from tare.figures.why import why
 
 __all__ = [
     "Drawing",
@@ -19,16 +25,26 @@ __all__ = [
     "arms",
     "batch_size",
     "batch_table",
+    "families_roofline",
+    "family_points",
+    "figure_names",
+    "file_name",
+    "image_prices",
     "inline",
     "intervals",
     "joint",
     "operator_times",
+    "paper_figure",
+    "paper_roofline",
+    "price_table",
     "roofline",
     "roofline_table",
     "show",
     "split",
     "split_table",
+    "stacks",
     "units",
     "utilisation",
+    "why",
     "write",
 ]

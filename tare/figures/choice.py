@@ -30,19 +30,20 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
 
 def arm_of(campaign: str) -> arms.Arm | None:
     """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
-    parts = campaign.split(".")
+    parts = campaign.split(".", 2)  # names of stacks may hold dots
     return arms.parse(parts[2]) if len(parts) == 3 and parts[0] in KINDS else None
 
 
-def arm_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
-    """Names of the arms' campaigns of one workload, rounds first."""
+def arm_campaigns(table: pd.DataFrame, workload: str, *, stacks: bool = False) -> list[str]:
+    """Names of the arms' campaigns of one workload, rounds first: of settings, or of other stacks."""
     names = table.loc[table["workload"] == workload, "campaign"].unique()
-    return sorted((name for name in names if arm_of(name) is not None), key=lambda n: (KINDS.index(kind_of(n)), n))
+    found = [name for name in names if (arm := arm_of(name)) is not None and bool(arm.other_stack) == stacks]
+    return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
 
 
-def arm_workloads(table: pd.DataFrame) -> list[str]:
-    """Workloads that have a campaign of an arm."""
-    return [name for name in sorted(table["workload"].unique()) if arm_campaigns(table, name)]
+def arm_workloads(table: pd.DataFrame, *, stacks: bool = False) -> list[str]:
+    """Workloads that have a campaign of a setting, or of another stack."""
+    return [name for name in sorted(table["workload"].unique()) if arm_campaigns(table, name, stacks=stacks)]
 
 
 def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFrame:

@@ -21,19 +21,29 @@ BESIDE = 0.34  # rows below its own bar: what the environment costs in the headl
 
 
 def arms(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
-    """One panel per arm: the level itself, each environment at this level and in the headline, the control.
+    """One panel per setting: the level itself, each environment at this level and in the headline, the control.
 
     Args:
         verdicts: the whole table: rows of the arms and of the headline.
         workload: its name.
     """
-    title = f"{workload_title(workload)}: arms"
+    nothing = "no environment that an arm changes ran: there is nothing to compare"
+    return _levels(verdicts, workload, f"{workload_title(workload)}: arms", nothing, stacks=False)
+
+
+def stacks(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """As `arms`, of the other stacks: what the stack changes beside what an environment changes in each."""
+    nothing = "no other stack ran on the host: there is nothing to compare"
+    return _levels(verdicts, workload, f"{workload_title(workload)}: stacks", nothing, stacks=True)
+
+
+def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, stacks: bool) -> style.Drawing:
     panels = {
-        name: rows for name in arm_campaigns(verdicts, workload)
+        name: rows for name in arm_campaigns(verdicts, workload, stacks=stacks)
         if len(rows := arm_verdicts(verdicts, workload, name)) > 0
     }  # fmt: skip
     if not panels:
-        return style.empty(title, "no environment that an arm changes ran: there is nothing to compare")
+        return style.empty(title, nothing)
     headline = joint(verdicts)
     headline = headline[(headline["workload"] == workload) & (headline["reference"] == HOST)]
     heights = [_rows_of(rows) for rows in panels.values()]

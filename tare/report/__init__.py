@@ -23,11 +23,25 @@ from tare.study import CONTROL
 
 FOLDER = "tare/templates"
 NOTEBOOKS = {
+    "nyu2022": "The paper's figures",
     "environments": "Environments",
+    "why": "Why",
+    "prices": "What an image costs",
     "batch_size": "Batch size",
     "roofline": "Roofline",
 }
-TABLES = ("metrics", "verdicts", "operators", "samples", "fingerprints")
+TABLES = (
+    "metrics",
+    "verdicts",
+    "operators",
+    "families",
+    "samples",
+    "fingerprints",
+    "kernels",
+    "prices",
+    "published",
+    "claims",
+)
 
 
 def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:

@@ -12,6 +12,7 @@ from tare.labels import arm_title, env_title, metric_title, seconds, units_text,
 from tare.report.evidence import Campaign, Evidence
 from tare.report.wording import listed, margin_text, percent
 
+WHAT = {"rounds": "whole runs", "turns": "training steps", "causes": "causes", "sweep": "batch sweep"}
 REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))
 
 
@@ -65,7 +66,7 @@ def designs(evidence: Evidence, workload: str) -> list[tuple[str, str]]:
 
 def name_of(campaign: Campaign) -> str:
     """A campaign as a reader knows it: workload, what it answers, its arm."""
-    what = {"rounds": "whole runs", "turns": "training steps", "sweep": "batch sweep"}[campaign.kind]
+    what = WHAT[campaign.kind]
     arm = f", {arm_title(campaign.arm.name)}" if campaign.arm else ""
     return f"{workload_title(campaign.workload)}, {what}{arm}"
 

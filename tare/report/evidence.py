@@ -15,7 +15,7 @@ from tare.figures.batch import SWEEP
 from tare.figures.choice import arm_of
 from tare.files import read_json
 from tare.registry import describe_workload
-from tare.study import campaign_names, is_headline, load_checked
+from tare.study import campaign_names, causes_name, is_headline, load_checked
 
 Record = dict[str, Any]
 PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
@@ -33,7 +33,7 @@ class Campaign:
 
     @property
     def kind(self) -> str:
-        """`rounds`, `turns` or `sweep`."""
+        """`rounds`, `turns`, `causes` or `sweep`."""
         return self.plan["kind"]
 
     @property
@@ -54,10 +54,11 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, fingerprints: its tables.
+        metrics, verdicts, fingerprints, families, kernels, prices: its tables.
+        published, claims: what another study published, judged by its own data and by this machine.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
-        campaigns: all that are sealed, superseded ones left out: headlines, arms, sweeps.
+        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
     """
 
@@ -66,6 +67,11 @@ class Evidence:
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
     fingerprints: pd.DataFrame
+    families: pd.DataFrame
+    kernels: pd.DataFrame
+    prices: pd.DataFrame
+    published: pd.DataFrame
+    claims: pd.DataFrame
     machine: Record | None
     ceilings: Record | None
     probes: Mapping[str, Record]
@@ -95,7 +101,14 @@ class Evidence:
         return [campaign for campaign in found if campaign is not None]
 
     def arms(self, workload: str | None = None) -> list[Campaign]:
-        """The arms' campaigns, of one workload or of all."""
+        """The campaigns of varied settings, of one workload or of all."""
+        return [c for c in self._varied(workload) if c.arm.other_stack is None]
+
+    def other_stacks(self, workload: str | None = None) -> list[Campaign]:
+        """The campaigns of other stacks, of one workload or of all."""
+        return [c for c in self._varied(workload) if c.arm.other_stack is not None]
+
+    def _varied(self, workload: str | None) -> list[Campaign]:
         return [c for c in self.campaigns if c.arm is not None and workload in (None, c.workload)]
 
 
@@ -119,6 +132,11 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         metrics=tables.read("metrics", folder / "metrics.parquet"),
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
+        families=tables.read("families", folder / "families.csv"),
+        kernels=tables.read("kernels", folder / "kernels.csv"),
+        prices=tables.read("prices", folder / "prices.csv"),
+        published=tables.read("published", folder / "published.csv"),
+        claims=tables.read("claims", folder / "claims.csv"),
         machine=_optional(results / "machine.json"),
         ceilings=_optional(results / "ceilings.json"),
         probes=_by_name(shared / "probe"),
@@ -144,10 +162,12 @@ def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, 
 
 
 def _campaigns(folder: Path, study: Mapping[str, Any]) -> tuple[Campaign, ...]:
-    """The campaigns that the study's tables judge, of each workload: headlines, arms, the sweep."""
+    """The campaigns that the study's tables judge, of each workload: headlines, arms, causes, the sweep."""
     found = []
     names = [
-        (workload, name) for workload in study["workloads"] for name in (*campaign_names(study, workload), SWEEP)
+        (workload, name)
+        for workload in study["workloads"]
+        for name in (*campaign_names(study, workload), causes_name(study), SWEEP)
     ]
     for path in (folder / workload / name / SEALED for workload, name in names):
         if not path.exists():

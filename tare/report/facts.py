@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tare import ceilings
 from tare.figures.roofs import roofs
 from tare.labels import decimal_prefix, env_title, size_bytes
 from tare.report.conditions import first_facts
@@ -60,7 +61,7 @@ def machine_table(evidence: Evidence) -> Table:
     """The paper's table I, for this machine; facts that have no place elsewhere come last."""
     record = evidence.machine or {}
     rows = _fact_rows(record, MACHINE)
-    placed = {*MACHINE, *SOFTWARE, *DEVICE, "reasons", "shm_bytes", "schema"}
+    placed = {*MACHINE, *SOFTWARE, *DEVICE, "cpu_signature", "cpu_clock", "reasons", "shm_bytes", "schema"}
     others = {key: key.replace("_", " ").capitalize() for key in record if key not in placed}
     rows += _fact_rows(record, {key: title for key, title in others.items() if not key.endswith("_reason")})
     return Table(caption="This machine (the paper's Table I)", columns=["", "value"], rows=rows)
@@ -98,20 +99,15 @@ def device_table(evidence: Evidence) -> Table:
     rows += _fact_rows(record, {"cpu_model": "Processor", **DEVICE} if device == "cpu" else DEVICE)
     if evidence.ceilings is not None:
         roof = roofs(evidence.ceilings)
-        rows += [
-            [
-                f"Memory bandwidth ({roof['memory']['kernel']}, {size_bytes(roof['memory']['working_set_bytes'])})",
-                f"{decimal_prefix(roof['memory']['bytes_per_s'])}B/s, measured",
-            ],
-            [
-                f"Best bandwidth ({roof['cache']['kernel']}, {size_bytes(roof['cache']['working_set_bytes'])})",
-                f"{decimal_prefix(roof['cache']['bytes_per_s'])}B/s, measured",
-            ],
-            [
-                f"Matrix product, fp32 (n = {roof['product']['size']})",
-                f"{decimal_prefix(roof['product']['flop_per_s'])}FLOP/s, measured",
-            ],
-        ]
+        for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):
+            text = f"{name} ({row['kernel']}, {size_bytes(row['working_set_bytes'])})"
+            rows.append([text, f"{decimal_prefix(row['bytes_per_s'])}B/s, measured"])
+        for precision, row in ceilings.peaks(evidence.ceilings).items():
+            text = f"Matrix product, {precision} ({row['kernel']}, n = {row['size']})"
+            rows.append([text, f"{decimal_prefix(row['flop_per_s'])}FLOP/s, measured"])
+        for precision, peak in ceilings.claimed(evidence.ceilings).items():
+            rows.append([f"Peak, {precision}", f"{decimal_prefix(peak)}FLOP/s, modelled"])
+        rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study["conditions"]["threads"]
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
     return Table(caption="Device (the paper's Table V)", columns=["", "value"], rows=rows, note=note)

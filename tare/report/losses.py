@@ -37,6 +37,9 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
         names = [c.name for c in evidence.campaigns if c.workload == workload and c.kind in LOSS_OF]
         for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):
             rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
+            arm = arm_of(name)
+            if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
+                rows = rows[rows["stack"] == arm.other_stack]
             found.append(loss_check(workload, rows, name))
     return found
 

@@ -29,7 +29,7 @@ def images_table(evidence: Evidence) -> Table:
         if record.get("status") not in (None, "ok"):
             rows.append([title, f"{UNAVAILABLE}: {record.get('reason')}", None, None, None])
             continue
-        size = record.get("bytes")
+        size = (record.get("storage") or {}).get("disk_bytes") or record.get("bytes")
         rows.append(
             [
                 title,

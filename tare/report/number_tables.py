@@ -9,10 +9,9 @@ from typing import Any
 import pandas as pd
 
 from tare.figures import batch_table, joint, split_table
-from tare.figures.roofs import PROFILE, points
+from tare.figures.roofs import PROFILE
 from tare.intervals import Interval, judge
 from tare.labels import (
-    decimal_prefix,
     env_order,
     env_title,
     metric_meaning,
@@ -26,7 +25,6 @@ from tare.labels import (
 from tare.report.evidence import Evidence
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.wording import margin_text, missing
-from tare.study import HOST
 
 DESIGNS = {"stein": "Stein", "fixed": "Student"}
 
@@ -222,16 +220,6 @@ def batch_sentence(evidence: Evidence, workload: str) -> str:
     if best["longest_s"] >= second["shortest_s"]:
         text += f" Its runs overlap those of batch {order.index[1]}: the two can't be told apart here."
     return text
-
-
-def roofline_sentences(evidence: Evidence) -> list[str]:
-    """Where each workload lies on the host."""
-    found = points(evidence.metrics)
-    return [
-        f"{workload_title(row.workload)}: {significant(row.intensity, 2)} FLOP per byte (modelled), "
-        f"{decimal_prefix(row.rate)}FLOP/s (modelled FLOPs by measured time)."
-        for row in found[found["env"] == HOST].itertuples()
-    ]
 
 
 def profile_table(evidence: Evidence, workload: str) -> Table:

@@ -9,7 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.report import answer, conditions, facts, instrument, material, method, number_tables, settings
+from tare.report import (
+    answer,
+    audit_tables,
+    conditions,
+    facts,
+    instrument,
+    material,
+    method,
+    number_tables,
+    paper,
+    prices,
+    rooflines,
+    settings,
+    stacks,
+    why,
+)
 from tare.report.evidence import Evidence
 
 
@@ -43,6 +58,19 @@ def _answer(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
+def _paper(evidence: Evidence) -> Mapping[str, Any]:
+    return {
+        "paper": {
+            "title": paper.title(),
+            "summary": paper.summary(evidence),
+            "claims": paper.claim_cards(evidence),
+            "figures": paper.figure_rows(evidence),
+            "audit": audit_tables.groups(evidence),
+            "tables": paper.specification_tables(evidence),
+        }
+    }
+
+
 def _time(evidence: Evidence) -> Mapping[str, Any]:
     return {
         "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
@@ -64,6 +92,7 @@ def _profiles(evidence: Evidence) -> Mapping[str, Any]:
 
 def _images(evidence: Evidence) -> Mapping[str, Any]:
     return {
+        "prices": prices.parts(evidence),
         "images": material.images_table(evidence),
         "packages": facts.package_list(evidence),
         "mapped": material.mapped_table(evidence),
@@ -99,23 +128,45 @@ def _method(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
+def _stacks(evidence: Evidence) -> Mapping[str, Any]:
+    found = stacks.sections(evidence)
+    return {
+        "stacks": found,
+        "stack_packages": stacks.package_table(evidence),
+        "stack_losses": {item.name: stacks.loss_sentence(evidence, item.name) for item in found},
+    }
+
+
 SECTIONS = (
     Section(name="answer", title="Answer", context=_answer),
+    Section(name="paper", title="The paper", context=_paper),
     Section(name="time", title="Time", context=_time),
+    Section(
+        name="why",
+        title="Why",
+        context=lambda evidence: {"arguments": why.arguments(evidence)},
+        fills=why.has_causes,
+    ),
     Section(
         name="arms",
         title="Arms",
         context=lambda evidence: {"arms": settings.sections(evidence)},
         fills=lambda evidence: bool(settings.sections(evidence)),
     ),
+    Section(
+        name="stacks",
+        title="Stacks",
+        context=_stacks,
+        fills=lambda evidence: bool(evidence.other_stacks()),
+    ),
     Section(name="batch", title="Batch size", context=_batch),
     Section(
         name="roofline",
         title="Roofline",
-        context=lambda evidence: {"roofline_sentences": number_tables.roofline_sentences(evidence)},
+        context=lambda evidence: {"roof": rooflines.section(evidence)},
     ),
     Section(name="profiles", title="Profiles", context=_profiles),
-    Section(name="images", title="Images", context=_images),
+    Section(name="images", title="What an image costs", context=_images),
     Section(name="data", title="Data and loss", context=_data),
     Section(name="machine", title="Machine", context=_machine),
     Section(name="conditions", title="Conditions", context=_conditions),

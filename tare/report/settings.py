@@ -56,12 +56,14 @@ class ArmAnswer:
 
 def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
     """One answer per arm of a workload; none where the study has none."""
-    found = []
-    for campaign in evidence.arms(workload):
-        rows = arm_verdicts(evidence.verdicts, workload, campaign.name).to_dict("records")
-        if rows:
-            found.append(_answer(evidence, campaign, sorted(rows, key=lambda row: env_order(row["env"]))))
-    return found
+    found = (arm_answer(evidence, campaign) for campaign in evidence.arms(workload))
+    return [answer for answer in found if answer is not None]
+
+
+def arm_answer(evidence: Evidence, campaign: Campaign) -> ArmAnswer | None:
+    """The answer of one campaign of an arm or of another stack; None where nothing was compared."""
+    rows = arm_verdicts(evidence.verdicts, campaign.workload, campaign.name).to_dict("records")
+    return _answer(evidence, campaign, sorted(rows, key=lambda row: env_order(row["env"]))) if rows else None
 
 
 def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> ArmAnswer:
@@ -70,8 +72,10 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
     beside = _headline(evidence, campaign)
     return ArmAnswer(
         title=f"{sentence_case(arm_title(campaign.arm.name))}: {metric_title(METRIC_OF[campaign.kind]).lower()}",
-        weighing=weighing(levels, others, arm_title(campaign.arm.name)),
-        levels=[_level(row) for row in levels],
+        weighing=weighing(
+            levels, others, arm_title(campaign.arm.name), "stack" if campaign.arm.other_stack else "setting"
+        ),
+        levels=[_level(row, campaign) for row in levels],
         environments=[_environment(row, beside.get(row["env"])) for row in others],
         control=sentence_case(control_sentence(rows[0])),
         design=design_sentence(campaign, verdicts_of(evidence, campaign)),
@@ -86,7 +90,14 @@ def _headline(evidence: Evidence, campaign: Campaign) -> dict[str, Verdict]:
     return {row["env"]: row for row in own.to_dict("records")}
 
 
-def _level(row: Verdict) -> Comparison:
+def _level(row: Verdict, campaign: Campaign) -> Comparison:
+    if campaign.arm.other_stack:
+        other = f"with {campaign.plan['stack']}"
+        return Comparison(
+            title=f"{campaign.arm.other_stack} instead of {campaign.plan['stack']}, on the host",
+            verdict=row["verdict"],
+            sentence=sentence_case(verdict_sentence(row, other=other, whose=f"its own {other}")),
+        )
     sentence = verdict_sentence(row, other="at the headline's level", whose="its own at the headline's level")
     return Comparison(
         title="The level itself, on the host"
@@ -104,14 +115,16 @@ def _environment(row: Verdict, beside: Verdict | None) -> Comparison:
     return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
 
 
-def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str) -> str:
+def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str, noun: str = "setting") -> str:
     """Which moves the metric more: the setting, or an environment at that setting? By the intervals alone.
+
+    `setting` is its title, `noun` what it is.
 
     Sizes are distances of log-ratios from zero: an interval gives the least and the most that each can be.
     """
     level_sizes, sizes = _sizes(levels), _sizes(others)
     if not level_sizes or not sizes:
-        return "Which matters more, the environment or the setting, can't be said: one of the two has no interval"
+        return f"Which matters more, the environment or the {noun}, can't be said: one of the two has no interval"
     what, sure = f"the {metric_title(levels[0]['metric']).lower()}", _together([*levels, *others])
     least = max(low for low, _ in level_sizes.values())
     most = max(high for _, high in level_sizes.values())
@@ -119,17 +132,17 @@ def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str)
     farthest = max(sizes, key=lambda env: sizes[env][1])
     if least > sizes[farthest][1]:
         return (
-            f"Here the setting matters more than the environment: {setting} moves {what} by at least "
+            f"Here the {noun} matters more than the environment: {setting} moves {what} by at least "
             f"{_percent(least, up=False)}, no environment by more than {_percent(sizes[farthest][1], up=True)} "
             f"({env_title(farthest)}){sure}"
         )
     if sizes[surest][0] > most:
         return (
-            f"Here an environment matters more than the setting: {env_title(surest)} moves {what} by at least "
+            f"Here an environment matters more than the {noun}: {env_title(surest)} moves {what} by at least "
             f"{_percent(sizes[surest][0], up=False)}, {setting} by no more than {_percent(most, up=True)}{sure}"
         )
     return (
-        f"Which matters more here, the environment or the setting, we can't tell yet: {setting} moves {what} by "
+        f"Which matters more here, the environment or the {noun}, we can't tell yet: {setting} moves {what} by "
         f"{_range(least, most)}, {env_title(farthest)}, which may move it most, by {_range(*sizes[farthest])}{sure}"
     )
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tare import figures, labels, tables
-from tare.figures import axis, choice, roofs, style
+from tare.figures import axis, choice, style
 from tare.figures.strip import strip
 from tare.files import read_json
 
@@ -51,6 +51,8 @@ def every_drawing(results, metrics, verdicts):
         "split": figures.split(own, "mnist_cnn"),
         "utilisation": figures.utilisation(samples, "mnist_cnn"),
         "operators": figures.operator_times(operators, "mnist_cnn"),
+        "why": figures.why(metrics, verdicts, "mnist_cnn"),
+        "prices": figures.image_prices(tables.read("prices", results / "tables/prices.csv")),
         "roofline": figures.roofline(metrics, read_json(results / "ceilings.json")),
     }
 
@@ -63,7 +65,7 @@ def test_every_figure_says_its_n_and_carries_its_words(results, metrics, verdict
         assert root.find(f"{SVG}title").text == drawing.title
         assert root.find(f"{SVG}desc").text == drawing.alt
         said = " ".join(texts(path))
-        assert "n = " in said or "One profiled launch per point" in said, name
+        assert "n = " in said, name
 
 
 def test_equal_data_gives_equal_bytes(metrics, tmp_path):
@@ -266,31 +268,6 @@ def test_every_launch_counts_rounds_and_blocks(results, metrics):
     own = metrics[(metrics["metric"] == "turn_step_s") & (metrics["workload"] == "mnist_cnn")]
     host = own[(own["env"] == "host") & own["campaign"].map(lambda c: c.count(".") == 1)]
     assert sorted(dots[0].get_xdata()) == pytest.approx(sorted(host["value"] * 1e3))
-
-
-def test_roofline_points_follow_from_counts_and_time(results, metrics):
-    points = roofs.points(metrics).set_index(["workload", "env"])
-    flops = sum(row[2] for row in builders.OPERATORS.values())
-    moved = sum(row[3] for row in builders.OPERATORS.values())
-    point = points.loc[("mnist_cnn", "host")]
-    step = metrics[(metrics["metric"] == "plain_step_s") & (metrics["env"] == "host")]
-    step_s = step[step["workload"] == "mnist_cnn"]["value"].iloc[0]
-    assert point["intensity"] == pytest.approx(flops / moved)
-    assert point["rate"] == pytest.approx(flops / step_s)
-
-
-def test_roofs_are_the_largest_and_the_fastest_working_set(results):
-    roof = roofs.roofs(read_json(results / "ceilings.json"))
-    assert roof["memory"]["working_set_bytes"] == 268435456 and roof["memory"]["bytes_per_s"] == 1.1e10
-    assert roof["cache"]["working_set_bytes"] == 262144 and roof["cache"]["bytes_per_s"] == 9.0e10
-    assert roof["product"]["flop_per_s"] == 7.2e10
-
-
-def test_roofline_says_what_is_modelled(results, metrics, tmp_path):
-    drawing = figures.roofline(metrics, read_json(results / "ceilings.json"))
-    said = " ".join(texts(figures.write(drawing, tmp_path / "roofline.svg")))
-    assert "bytes modelled from operators" in said and "upper bound" in said and "measured" in said
-    assert "matrix product, fp32: 72.0 GFLOP/s" in said and "11.0 GB/s" in said
 
 
 def test_a_figure_without_its_rows_says_so(metrics, verdicts, tmp_path):

@@ -121,6 +121,7 @@ def world(tmp_path, monkeypatch):
 
     world = World()
     wheel = Wheel(name="torch", version="2.13.0", sha256="a" * 64, path=tmp_path / "torch.whl")
+    wheel.path.write_bytes(b"a wheel")
     monkeypatch.setattr(images, "fetch_wheels", lambda _: Fetched(wheels=(wheel,), seconds=3.0))
     monkeypatch.setattr(images, "build_tree", world.tree)
     monkeypatch.setattr(images, "get_base", world.get_base)
@@ -165,6 +166,27 @@ def test_form_is_kept_until_its_file_changes(world):
     Path(record["reference"]).write_text("tampered with")
     assert images.derive(image, "docker")["cached"] is False
     assert world.runtime.calls == 2
+
+
+def test_records_say_what_lies_on_the_disk(world):
+    image = images.build(STACK, "cpu")
+    assert image["storage"]["disk_bytes"] > image["bytes"]  # the layers are kept beside the archive
+    form, tree = images.derive(image, "docker")["storage"], images.derive(image, "host")["storage"]
+    assert (form["files"], form["shared_bytes"]) == (1, 0)
+    assert tree["disk_bytes"] == tree["shared_bytes"] > 0
+    assert images.build_stack_tree(STACK, "cpu").record["wheel_bytes"] == len(b"a wheel")
+
+
+def test_seconds_outlive_a_preparation_that_had_nothing_to_make(world, monkeypatch):
+    image = images.build(STACK, "cpu")
+    record = images.derive(image, "docker")
+    kept = Path(record["reference"]).parent.with_name("docker.json")
+    write_json(kept, {**read_json(kept), "source": "an adapter before its last edit"})
+    made = world.runtime.prepare
+    monkeypatch.setattr(world.runtime, "prepare", lambda *given: replace(made(*given), seconds={}))
+    again = images.derive(image, "docker")
+    assert world.runtime.calls == 2
+    assert (again["seconds"], again["cached"]) == (record["seconds"], True)
 
 
 def test_form_of_a_level_is_kept_beside_the_other(world):

@@ -60,6 +60,15 @@ def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(res
     assert page.count("<svg") == 5 * len(builders.WORKLOADS) + 1
 
 
+def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results, tmp_path):
+    notebooks.execute("nyu2022", results, list(builders.WORKLOADS), tmp_path / "nyu2022.ipynb")
+    declared = {f"nyu2022_fig{number:02d}.svg" for number in range(2, 19)}
+    assert {path.name for path in (results / "figures").glob("nyu2022_*.svg")} == declared
+    page = (tmp_path / "nyu2022.html").read_text()
+    assert page.count("<svg") == len(declared)
+    assert "910.93" in page or "0.000911" in page, "the table of every value"
+
+
 def test_an_unknown_notebook_has_its_nearest_name(results, tmp_path):
     with pytest.raises(UserError, match="did you mean 'roofline'"):
         notebooks.execute("rofline", results, ["mnist_cnn"], tmp_path / "a.ipynb")
@@ -73,3 +82,10 @@ def test_a_cell_that_fails_is_one_line_and_leaves_nothing(results, tmp_path):
         notebooks.execute("batch_size", broken, ["mnist_cnn"], tmp_path / "out/batch_size.ipynb")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_notebook_of_prices_draws_its_figure_and_shows_every_number(results, tmp_path):
+    notebooks.execute("prices", results, list(builders.WORKLOADS), tmp_path / "prices.ipynb")
+    assert "What an image costs" in (results / "figures/prices.svg").read_text()
+    page = (tmp_path / "prices.html").read_text()
+    assert page.count("<svg") == 1 and "disk_bytes" in page and "warm_start_s" in page

@@ -64,6 +64,7 @@ TINY = {
     "turns": {"units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
     "arms": {"workloads": ["softmax_mnist"], "rounds": [], "turns": ["allocator=default"]},
     "profile": {"warmup_steps": 1, "steps": 2},
+    "starts": {"repetitions": 1},
     "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
 }
 
@@ -238,9 +239,12 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "operators.csv",
         "samples.csv",
         "fingerprints.csv",
+        "prices.csv",
+        "published.csv",
+        "claims.csv",
     ):
         assert (results / "tables" / name).stat().st_size > 0
-    for name in ("batch_size", "environments", "roofline"):
+    for name in ("batch_size", "environments", "roofline", "nyu2022", "prices"):
         assert (results / f"notebooks/{name}.html").stat().st_size > 10_000
     for env in ("host", "docker", "apptainer", "charliecloud"):
         record = json.loads((smoke / f"results/images/torch-2.13/{env}.json").read_text())
@@ -258,6 +262,24 @@ def test_every_environment_trained_and_computed_the_same(smoke):
         assert set(real["kind"]) == {"measured"}
         losses = joint[joint["metric"] == loss].groupby("rep")["value"]
         assert (losses.max() - losses.min() <= 1e-5 * losses.mean()).all()
+
+
+def test_every_environment_has_its_price_and_was_started(smoke):
+    table = pd.read_csv(smoke / "results/smoke/tables/prices.csv")
+    values = table.groupby(["env", "item"])["value"].max()
+    for env in ("host", "docker", "apptainer", "charliecloud"):
+        assert values[env, "ready_s"] > 0 and values[env, "disk_bytes"] > 100e6 and values[env, "archive_bytes"] > 0
+        assert values[env, "warm_start_s"] > 0
+    assert values["apptainer", "disk_bytes"] < values["charliecloud", "disk_bytes"]
+
+
+def test_a_broken_environment_is_started_once_and_stops_no_other(extended):
+    table = pd.read_csv(extended / "results/tiny/tables/prices.csv")
+    started = table[table["item"] == "warm_start_s"].set_index("env")
+    reason = started.loc["broken", "reason"]
+    assert "not tried again" in reason and "broken on purpose" in reason
+    assert started.loc["namespaces", "value"] > 0 and started.loc["host.control", "value"] > 0
+    assert {started.loc[env, "kind"] for env in ("docker", "charliecloud")} == {"unavailable"}
 
 
 def test_the_tables_hold_the_papers_metrics_with_their_kinds(smoke):

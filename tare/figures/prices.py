@@ -1,0 +1,172 @@
+"""What an image costs: seconds to a startable image by stage, bytes on the disk, and the first starts."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tare import prices
+from tare.figures import style
+from tare.labels import env_order, env_title, seconds, size_bytes
+from tare.starts import COLD, COLD_MEANS, WARM
+from tare.study import CONTROL
+
+ROW_IN = 0.3
+BAR = 0.62
+MEBI = 1 << 20
+STAGES = {
+    "fetch_s": ("fetch", style.PHASE_COLOURS[3]),
+    "tree_s": ("tree", style.PHASE_COLOURS[1]),
+    "base_s": ("base", style.PHASE_COLOURS[5]),
+    "assemble_s": ("assemble", style.PHASE_COLOURS[4]),
+    "convert_s": ("convert", style.PHASE_COLOURS[0]),
+}
+PHASE_OFFSETS = {COLD: -0.17, WARM: 0.17}
+Row = tuple[str, str]  # stack, environment
+
+
+def image_prices(table: pd.DataFrame) -> style.Drawing:
+    """Three panels over the same rows, one per environment and stack.
+
+    Args:
+        table: of prices.
+    """
+    title = "What an image costs"
+    made = _rows(table, "ready_s") or _rows(table, "disk_bytes")
+    started = [row for phase in (COLD, WARM) for row in _rows(table, f"{phase}_start_s")]
+    started = sorted(dict.fromkeys(started), key=_order(table))
+    if not made and not started:
+        return style.empty(title, "no environment has an image, and none was started")
+    heights = [max(len(made), 1), max(len(made), 1), max(len(started), 1)]
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, ROW_IN * sum(heights) + 3.1))
+        grid = figure.subplots(3, 1, height_ratios=[height + 0.9 for height in heights])
+        _draw_stages(grid[0], table, made)
+        _draw_bytes(grid[1], table, made)
+        _draw_starts(grid[2], table, started)
+        style.footnote(figure, _note(table, started))
+    return style.Drawing(figure=figure, title=title, alt=_alt(title, table, made, started))
+
+
+def _order(table: pd.DataFrame):
+    stacks = prices.stacks_of(table)
+    return lambda row: (stacks.index(row[0]), env_order(row[1]))
+
+
+def _rows(table: pd.DataFrame, item: str) -> list[Row]:
+    """Stacks and environments that have a value of an item, in the order in which they are drawn."""
+    own = table[(table["item"] == item) & table["value"].notna() & (table["env"] != prices.SHARED)]
+    return sorted(set(zip(own["stack"], own["env"], strict=True)), key=_order(table))
+
+
+def _label(table: pd.DataFrame, row: Row) -> str:
+    stack, env = row
+    name = env_title(env, short=True)
+    return name if stack == prices.stacks_of(table)[0] else f"{name}, {stack}"
+
+
+def _frame(axes: Axes, table: pd.DataFrame, rows: list[Row], title: str) -> None:
+    axes.set_title(title)
+    axes.set_yticks(range(len(rows)), [_label(table, row) for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    style.bare(axes)
+    if not rows:
+        axes.text(0, 0.5, "nothing was measured", transform=axes.transAxes, color=style.MUTED, va="center")
+
+
+def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
+    """Stacked bars of the stages, the sum at their end."""
+    _frame(axes, table, rows, "From locked packages to a startable image (s)")
+    longest = max((prices.price(table, *row, "ready_s") or 0 for row in rows), default=0)
+    for place, row in enumerate(rows):
+        left = 0.0
+        for item, (_, colour) in STAGES.items():
+            value = prices.price(table, *row, item) or 0.0
+            axes.barh(place, value, left=left, height=BAR, color=colour, edgecolor=style.PAPER, linewidth=0.6)
+            left += value
+        text = seconds(left) if prices.price(table, *row, "ready_s") is not None else f"{seconds(left)} + ?"
+        axes.text(left + 0.012 * longest, place, text, va="center", fontsize=9, color=style.INK)
+    axes.set_xlim(0, longest * 1.2 or 1)
+    handles = [
+        Line2D([], [], marker="s", linestyle="", color=colour, label=name) for name, colour in STAGES.values()
+    ]
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.42, -0.12), ncols=5, columnspacing=0.9,
+                handletextpad=0.1)  # fmt: skip
+
+
+def _draw_bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
+    """Bars: on the disk; a hollow diamond: what is carried to another machine."""
+    _frame(axes, table, rows, "Bytes on the disk, and bytes to carry (MiB)")
+    largest = 0.0
+    for place, (stack, env) in enumerate(rows):
+        disk = prices.price(table, stack, env, "disk_bytes")
+        carried = prices.price(table, stack, env, "archive_bytes")
+        if disk is not None:
+            axes.barh(place, disk / MEBI, height=BAR, color=style.colour(env))
+        if carried is not None:
+            axes.plot(carried / MEBI, place, "D", markersize=6.5, markerfacecolor=style.PAPER,
+                      markeredgecolor=style.INK, markeredgewidth=1.2, clip_on=False)  # fmt: skip
+        end = max(disk or 0, carried or 0) / MEBI
+        text = "not counted" if disk is None else size_bytes(disk)
+        axes.text(end + 34, place, text, va="center", fontsize=9, color=style.INK)
+        largest = max(largest, end)
+    axes.set_xlim(0, largest * 1.24 or 1)
+
+
+def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
+    """One point per start, the median as a line: cold above, warm below."""
+    _frame(axes, table, rows, "First start, until the framework is imported (s)")
+    longest = 0.0
+    for place, (stack, env) in enumerate(rows):
+        for phase, offset in PHASE_OFFSETS.items():
+            values = list(prices.repeated(table, stack, env, f"{phase}_start_s").values())
+            if not values:
+                continue
+            longest = max(longest, *values)
+            look = {"marker": style.marker(env), "markeredgecolor": style.colour(env), "markersize": 5.5}
+            filled = style.PAPER if phase == WARM else style.colour(env)
+            axes.plot(
+                values, [place + offset] * len(values), linestyle="", markerfacecolor=filled, alpha=0.9, **look
+            )
+            middle = prices.price(table, stack, env, f"{phase}_start_s") or 0.0
+            axes.plot(
+                [middle, middle], [place + offset - 0.15, place + offset + 0.15], color=style.INK, linewidth=1.1
+            )
+    axes.set_xlim(0, longest * 1.08 or 1)
+
+
+def _note(table: pd.DataFrame, started: list[Row]) -> str:
+    counts = {len(prices.repeated(table, *row, f"{WARM}_start_s")) for row in started}
+    n = f"n = {' or '.join(map(str, sorted(counts)))} starts each. " if counts else ""
+    parts = [
+        "Stages as they took when they were made. Bars: allocated blocks; diamonds: the one archive to carry.",
+        f"{n}Filled, above: cold ({COLD_MEANS}); hollow, below: warm; line: median." if started else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _alt(title: str, table: pd.DataFrame, made: list[Row], started: list[Row]) -> str:
+    parts = []
+    for row in made:
+        ready, disk = (prices.price(table, *row, item) for item in ("ready_s", "disk_bytes"))
+        told = [f"ready after {seconds(ready)}"] if ready is not None else []
+        told += [f"{size_bytes(disk)} on the disk"] if disk is not None else []
+        parts.append(f"{_label(table, row)}: {', '.join(told)}.")
+    for row in started:
+        told = [
+            f"{phase} {seconds(value)}"
+            for phase in (COLD, WARM)
+            if (value := prices.price(table, *row, f"{phase}_start_s")) is not None
+        ]
+        label = "Host again" if row[1] == CONTROL else _label(table, row)
+        parts.append(f"{label} starts: {', '.join(told)}.")
+    return f"{title}. {' '.join(parts)}"
+
+
+def price_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Medians by stack and environment (rows) and item (columns), in the units of the table: s, B, B/s."""
+    own = table[table["item"].isin(prices.ITEMS)]
+    wide = own.pivot_table(index=["stack", "env"], columns="item", values="value", aggfunc="median", sort=False)
+    return wide.reindex(columns=[item for item in prices.ITEMS if item in wide.columns])

@@ -1,0 +1,211 @@
+"""The study that is repeated here: its claims one by one, its figures beside this machine's, its tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tare.audit.finding import listed
+from tare.figures import figure_names, file_name
+from tare.figures.paper_rows import numbers
+from tare.figures.paper_words import caption, sentences
+from tare.labels import sentence_case, workload_title
+from tare.published import Published, load
+from tare.report.evidence import Evidence
+from tare.report.layout import UNAVAILABLE, Table
+from tare.report.wording import missing
+
+PAPER = "nyu2022"
+ROOFLINE = "4"
+# Checks that a reader wants to see below the figure that they are about.
+ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
+SPECIFICATION = "specification"
+SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs"}
+SETTLED = ("supported", "contradicted")
+TABLES = {"I": "machine", "IV": "software", "V": "GPU"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One claim for one workload: what the study's own data say, and what this machine says."""
+
+    workload: str
+    published_says: str
+    published_note: str
+    here: str
+    evidence: str
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimCard:
+    """One claim, as the page shows it."""
+
+    statement: str
+    figures: str
+    judged: list[Judged]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureView:
+    """One figure of the study: its file, what it says in short and in numbers, what the audit found about it."""
+
+    name: str
+    title: str
+    caption: list[str]
+    sentences: list[str]
+    found: list[str]
+
+
+def own(evidence: Evidence, table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the study that the page shows."""
+    return table[table["paper"] == PAPER]
+
+
+def summary(evidence: Evidence) -> list[str]:
+    """How many claims hold, and how many published values are what the authors' own logs have."""
+    claims, findings = own(evidence, evidence.claims), own(evidence, evidence.published)
+    values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
+    tested = claims[claims["here"] != "not testable here"]
+    return [
+        f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} where each "
+        f"workload counts by itself. Of these {len(claims)}, this machine says: {_counts(claims['here'])}.",
+        f"The paper's own figures and logs say: {_counts(claims['published_says'])}.",
+        f"Of {values.sum()} values in its figures, {values.get('yes', 0)} are what their own logs have, "
+        f"{values.get('no', 0)} are not, and {values.get('not recomputable', 0)} "
+        f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log.",
+        *([] if len(tested) else ["Nothing of what it claims can be tested on this machine with these units."]),
+    ]
+
+
+def _counts(words: pd.Series) -> str:
+    """2 supported, 6 contradicted and 9 not testable here: in this order, none left out."""
+    kinds = dict.fromkeys([*SETTLED, *words])
+    return listed([f"{(words == word).sum()} {word}" for word in kinds])
+
+
+def claim_cards(evidence: Evidence) -> list[ClaimCard]:
+    """The claims in the paper's order."""
+    claims = own(evidence, evidence.claims)
+    cards = []
+    for _, rows in claims.groupby("claim", sort=False):
+        figures = {name for names in rows["figures"].dropna() for name in names.split(", ")}
+        cards.append(
+            ClaimCard(
+                statement=str(rows["statement"].iloc[0]),
+                figures=_figures_text(sorted(figures, key=int)),
+                judged=[_judged(row) for row in rows.to_dict("records")],
+            )
+        )
+    return cards
+
+
+def _figures_text(names: list[str]) -> str:
+    if not names:
+        return "no figure"
+    return f"figure{'s' if len(names) > 1 else ''} {listed(names)}"
+
+
+def _judged(row: dict[str, Any]) -> Judged:
+    return Judged(
+        workload=workload_title(row["workload"]),
+        published_says=row["published_says"],
+        published_note=readable(row["published_note"]),
+        here=row["here"],
+        evidence=readable(row["evidence"]),
+        reason=None if missing(row["reason"]) else row["reason"],
+    )
+
+
+def title() -> str:
+    """Of the study."""
+    return load(PAPER).title
+
+
+def figure_rows(evidence: Evidence) -> list[list[FigureView]]:
+    """The figures in the paper's order, the CNN's beside the RNN's; the roofline has both and stands alone."""
+    published = load(PAPER)
+    rows: list[list[FigureView]] = []
+    for number in figure_names(published):
+        view = _figure(evidence, published, number)
+        alone = number == ROOFLINE or not rows or len(rows[-1]) == 2 or _is_roofline(rows[-1][0])
+        rows.append([view]) if alone else rows[-1].append(view)
+    return rows
+
+
+def _is_roofline(view: FigureView) -> bool:
+    return view.name == file_name(PAPER, ROOFLINE)
+
+
+def _figure(evidence: Evidence, published: Published, number: str) -> FigureView:
+    findings = own(evidence, evidence.published)
+    about = findings[(findings["figure"] == number) & findings["check"].isin(ABOUT_A_FIGURE)]
+    name = file_name(PAPER, number)
+    if number == ROOFLINE:
+        said = _roofline_sentences(findings)
+        return FigureView(name=name, title="Figure 4", caption=said, sentences=[], found=_notes(about))
+    found = numbers(published, findings, evidence.metrics, number)
+    return FigureView(
+        name=name,
+        title=f"Figure {number}",
+        caption=caption(found),
+        sentences=sentences(found),
+        found=_notes(about),
+    )
+
+
+def _notes(rows: pd.DataFrame) -> list[str]:
+    return [readable(note) for note in rows["note"]]
+
+
+def readable(note: str) -> str:
+    """A note of the tables, which are plain letters, with the signs that people write."""
+    return note.replace("+-", "±").replace(" us", " µs").replace(" x ", " × ")
+
+
+def _roofline_sentences(findings: pd.DataFrame) -> list[str]:
+    """What was drawn, and what the audit says of it, in counts and the roof's own notes."""
+    about = findings[findings["figure"] == ROOFLINE]
+    values, roofs = about[about["check"] == "figure_value"], about[about["metric"] == "roof_flop_per_s"]
+    agree = (values["agrees"] == "yes").sum()
+    return [
+        f"Published: {len(values)} coordinates read off the figure; {agree} of them are what the paper's formula "
+        "gives for its own logs.",
+        *_notes(roofs),
+    ]
+
+
+def specification_tables(evidence: Evidence) -> list[Table]:
+    """Tables I, IV and V of the paper, beside what this machine has."""
+    findings = own(evidence, evidence.published)
+    rows = findings[findings["check"] == SPECIFICATION]
+    return [_specification_table(str(name), part) for name, part in rows.groupby("figure", sort=False)]
+
+
+def _specification_table(name: str, rows: pd.DataFrame) -> Table:
+    """One of them; a reason that several rows share is said once, below."""
+    number = name.removeprefix("table ")
+    sides = [(row["metric"], *_sides(row["note"])) for row in rows.to_dict("records")]
+    reasons = Counter(here for _, _, here in sides if here.startswith(UNAVAILABLE))
+    shared = [reason for reason, count in reasons.items() if count > 1]
+    return Table(
+        caption=f"Table {number}: {TABLES.get(number, 'specifications')}, beside this machine",
+        columns=["", "published", "here"],
+        rows=[[_words(metric), said, UNAVAILABLE if here in shared else here] for metric, said, here in sides],
+        note=" ".join(f"{sentence_case(reason)}." for reason in shared),
+    )
+
+
+def _words(name: str) -> str:
+    """gpu_memory -> GPU memory."""
+    words = [SHORT_FOR.get(word, word) for word in name.split("_")]
+    return sentence_case(" ".join(words)) if words[0] == name.split("_")[0] else " ".join(words)
+
+
+def _sides(note: str) -> tuple[str, str]:
+    """The halves of a specification's note, `Published: …. Here: ….`, as tare.audit.specifications writes it."""
+    published, _, here = note.partition(" Here: ")
+    return published.removeprefix("Published: ").removesuffix("."), here.removesuffix(".") or "–"

@@ -1,0 +1,135 @@
+"""Every number behind the argument why environments differ, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from tare.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, calls_by_launch
+from tare.labels import env_order, env_title, metric_order, metric_title, seconds, significant, with_unit
+from tare.report.layout import Row, Table
+from tare.report.number_tables import interval_text, ratio_text
+from tare.report.why_words import span_s
+
+
+def files_table(causes: pd.DataFrame, title: str) -> Table:
+    """Medians over launches of what files cost, by environment."""
+    own = causes[causes["kind"] != "unavailable"]
+    units = own.groupby("metric")["unit"].first()
+    table = own.pivot_table(index="metric", columns="env", values="value", aggfunc="median")
+    names = sorted(table.columns, key=env_order)
+    rows: list[Row] = [
+        [metric_title(metric), *(_number(table.loc[metric, env], units[metric]) for env in names)]
+        for metric in sorted(table.index, key=metric_order)
+    ]
+    return Table(
+        caption=f"{title}: files of the imports, calls of a step (medians over launches)",
+        columns=["", *(env_title(env, short=True) for env in names)],
+        rows=rows,
+        note="First reading comes before the imports of the same launch; repeated reading after them.",
+        numeric=True,
+        wide=True,
+    )
+
+
+def _number(value: float, unit: str) -> str | None:
+    return None if pd.isna(value) else with_unit(value, unit)
+
+
+def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
+    """Extra seconds of each phase with its interval and its share, by environment."""
+    names = sorted({cost.env for cost in costs}, key=env_order)
+    by_key = {(cost.phase, cost.env): cost for cost in costs}
+    rows: list[Row] = []
+    for phase in dict.fromkeys(cost.phase for cost in costs):
+        cells = []
+        for env in names:
+            cost = by_key.get((phase, env))
+            share = f", {100 * cost.share:.0f}%" if cost and cost.share is not None else ""
+            cells.append(None if cost is None else f"{span_s(cost.extra)}{share}")
+        rows.append([metric_title(phase), *cells])
+    return Table(
+        caption=f"{title}: extra time of a whole run and its phases against the host",
+        columns=["", *(env_title(env, short=True) for env in names)],
+        rows=rows,
+        note="Means of differences within a round, with intervals; the share stands where the whole run's interval "
+        "excludes zero.",
+        wide=True,
+    )
+
+
+def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
+    """What reading files accounts for, by environment."""
+    rows: list[Row] = [
+        [
+            env_title(account.env),
+            span_s(account.imports),
+            span_s(account.files),
+            span_s(account.after),
+            account.reason if account.ratio is None else f"{100 * account.low:.0f}% to {100 * account.high:.0f}%",
+        ]
+        for account in accounts
+    ]
+    return Table(
+        caption=f"{title}: extra time of imports, and of reading their files",
+        columns=[
+            "",
+            "imports in whole runs",
+            "first reading of files",
+            "imports after reading",
+            "files by imports",
+        ],
+        rows=rows,
+        note="Two campaigns: the quotients of the ends of both intervals bound the share.",
+        wide=True,
+    )
+
+
+def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
+    """Own time of each operator, as a ratio to the hosts."""
+    rows: list[Row] = [
+        [
+            time.operator,
+            env_title(time.env),
+            seconds(time.host_s),
+            f"{100 * time.share:.0f}%",
+            ratio_text(time.ratio),
+            interval_text(time.low, time.high),
+            interval_text(time.control_low, time.control_high),
+            "differs" if time.differs else "not told apart",
+        ]
+        for time in times
+    ]
+    return Table(
+        caption=f"{title}: own time of operators, profiled, against the two hosts",
+        columns=["operator", "environment", "host", "share", "ratio", "interval", "host to host", ""],
+        rows=rows,
+        note=f"{ALL_OPERATORS.capitalize()} and those of 1% or more. Intervals of all rows together (Bonferroni) "
+        "from one fit of unit and environment per operator. An operator differs where its interval excludes 1 and "
+        "its ratio lies beyond what the two hosts show in any unit.",
+        wide=True,
+    )
+
+
+def kernels_table(kernels: pd.DataFrame, title: str) -> Table:
+    """Calls of each kernel in one step: one number where all launches of an environment agree, else their range."""
+    calls = calls_by_launch(kernels, operators=False)
+    names = sorted({env for env, _ in calls}, key=env_order)
+    rows: list[Row] = []
+    for kernel in sorted({name for launch in calls.values() for name in launch}):
+        cells = [_range([own.get(kernel, 0.0) for (env, _), own in calls.items() if env == name]) for name in names]
+        rows.append([kernel, *cells])
+    return Table(
+        caption=f"{title}: kernels of oneDNN and MKL in one step, calls",
+        columns=["kernel [shape]", *(env_title(env, short=True) for env in names)],
+        rows=rows,
+        note="As the libraries name them: primitive, implementation and propagation, or routine and flags.",
+        numeric=True,
+        wide=True,
+    )
+
+
+def _range(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return significant(low) if low == high else f"{significant(low)} to {significant(high)}"

@@ -1,0 +1,178 @@
+"""The report's section on the study that is repeated: its claims, figures, findings and tables, from the tables."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+
+import builders
+import pandas as pd
+import pytest
+from pages import draw, visible
+
+from tare import tables
+from tare.errors import UserError
+from tare.report import audit_tables, build, paper
+from tare.report.evidence import gather
+from tare.report.sections import SECTIONS
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return builders.build_results(tmp_path_factory.mktemp("paper") / "results", units=3)
+
+
+@pytest.fixture(scope="module")
+def evidence(results):
+    return gather(results, results, builders.STUDY)
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    draw(results)
+    return build(results, results, builders.STUDY, results / "report/index.html").read_text()
+
+
+def shown(page):
+    """Text of the section; names of kernels hold what HTML escapes."""
+    return html.unescape(visible(section(page)))
+
+
+def section(page):
+    return page[page.index('<section id="paper"') : page.index('<section id="time"')]
+
+
+def test_it_comes_right_after_the_answer():
+    assert [one.name for one in SECTIONS][:3] == ["answer", "paper", "time"]
+
+
+def test_the_summary_counts_the_tables(evidence):
+    claims, findings = evidence.claims, evidence.published
+    first, second, third = paper.summary(evidence)[:3]
+    tested = (claims["here"] == "supported").sum(), (claims["here"] == "contradicted").sum()
+    open_ones = (claims["here"] == "not testable here").sum()
+    assert f"makes {claims['claim'].nunique()} claims" in first and sum(tested) + open_ones == len(claims)
+    assert f"{tested[0]} supported, {tested[1]} contradicted and {open_ones} not testable here" in first
+    assert f"{(claims['published_says'] == 'contradicted').sum()} contradicted" in second
+    values = findings[findings["check"] == "figure_value"]
+    assert f"Of {len(values)} values" in third and f"{(values['agrees'] == 'no').sum()} are not" in third
+
+
+def test_the_summary_follows_the_tables(evidence):
+    claims = evidence.claims.assign(here="not testable here", reason="no units", published_says="supported")
+    values = evidence.published[evidence.published["check"] == "figure_value"].assign(agrees="yes")
+    said = paper.summary(replace(evidence, claims=claims, published=values))
+    assert f"0 supported, 0 contradicted and {len(claims)} not testable here" in said[0]
+    assert f"{len(claims)} supported and 0 contradicted" in said[1]
+    assert f"{len(values)} are what their own logs have, 0 are not, and 0 have no log" in said[2]
+    assert "Nothing of what it claims can be tested" in said[3]
+
+
+def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, page):
+    cards = paper.claim_cards(evidence)
+    assert sum(len(card.judged) for card in cards) == len(evidence.claims)
+    assert len(cards) == evidence.claims["claim"].nunique()
+    text = shown(page)
+    for row in evidence.claims.to_dict("records"):
+        card = next(card for card in cards if card.statement == row["statement"])
+        assert any((one.published_says, one.here) == (row["published_says"], row["here"]) for one in card.judged)
+        assert paper.readable(row["published_note"]) in text
+        assert paper.readable(row["evidence"]) in text
+        if pd.notna(row["reason"]):
+            assert row["reason"] in text
+    chips = re.findall(r'class="chip ([a-z-]+)"', section(page))
+    assert len(chips) == 2 * len(evidence.claims)
+    throughput = next(card for card in cards if "throughput" in card.statement)
+    assert throughput.figures == "figures 9, 10, 11 and 12"
+
+
+def test_figures_stand_in_order_the_cnn_beside_the_rnn(evidence, page):
+    rows = [[view.name.removeprefix("nyu2022_fig") for view in row] for row in paper.figure_rows(evidence)]
+    assert rows[:3] == [["02", "03"], ["04"], ["05", "06"]] and rows[-1] == ["17", "18"]
+    assert sum(map(len, rows)) == 17
+    assert section(page).count("<figure") == 17
+
+
+def test_captions_say_what_was_published_recomputed_and_measured(evidence, page):
+    views = {view.name[-2:]: view for row in paper.figure_rows(evidence) for view in row}
+    assert "the authors' own logs have 2 of the 3 values." in views["07"].caption[0]
+    assert views["07"].caption[-1] == "Here: unavailable."
+    assert "calls × average" in views["13"].caption[1] and views["13"].caption[2].startswith("Modelled here: Host")
+    assert views["17"].caption[-1].startswith("Measured here: real time Host")
+    assert any("the two are exchanged" in line for line in views["03"].found)
+    text = shown(page)
+    for view in views.values():
+        assert all(line in text for line in (*view.caption, *view.sentences, *view.found)), view.name
+
+
+def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
+    groups = audit_tables.groups(evidence)
+    findings = evidence.published[evidence.published["check"] != "specification"]
+    assert sum(len(group.table.rows) for group in groups) == len(findings)
+    assert {group.title for group in groups} == {
+        audit_tables.CHECKS[check][0] for check in findings["check"].unique()
+    }
+    text = shown(page)
+    assert all(paper.readable(note) in text for note in findings["note"])
+    sums = next(group for group in groups if group.title == "Sums of maxima")
+    assert sums.outcome == "12 of 12 disagree"
+    row = next(row for row in sums.table.rows if row[0].text == "Log, CNN on MNIST, Bare VM")
+    assert row[1:3] == ["475,211,776", "3,484,655,615"]
+
+
+def test_an_unknown_check_is_shown_by_its_own_name(evidence):
+    changed = evidence.published.copy()
+    changed.loc[changed["check"] == "units", "check"] = "brand_new"
+    assert audit_tables.groups(replace(evidence, published=changed))[-1].title == "Brand new"
+
+
+def test_modelled_numbers_say_so(evidence):
+    values = audit_tables.groups(evidence)[0]
+    flops = [row for row in values.table.rows if row[0].text.startswith("Figure 13")]
+    assert len(flops) == 3 and all(row[3].below == "modelled" for row in flops)
+
+
+@pytest.mark.parametrize(
+    ("agrees", "said"),
+    [
+        (["yes", "no", "no"], "2 of 3 disagree"),
+        (["yes", "no", "not recomputable"], "1 of 3 disagree, 1 not recomputable"),
+        (["not recomputable"] * 2, "2 not recomputable"),
+    ],
+)
+def test_outcomes(agrees, said):
+    assert audit_tables.outcome(pd.Series(agrees)) == said
+
+
+def test_tables_stand_beside_this_machine_and_a_shared_reason_is_said_once(evidence):
+    found = {table.caption.split(":")[0]: table for table in paper.specification_tables(evidence)}
+    assert list(found) == ["Table I", "Table IV", "Table V"]
+    rows = {row[0]: row[1:] for row in found["Table I"].rows}
+    assert rows["vCPUs"] == ["8 vCPU", "2 logical CPUs"]
+    assert rows["Operating system"] == ["Debian 10", "Debian GNU/Linux 12 (bookworm)"]
+    assert {row[2] for row in found["Table V"].rows} == {"unavailable"}
+    assert found["Table V"].note.startswith("Unavailable, ")
+    assert [row[0] for row in found["Table V"].rows][:3] == ["GPU", "Tensor cores", "CUDA cores"]
+
+
+def test_a_study_without_the_rnn_has_the_section_too(results, evidence):
+    own = evidence.metrics[evidence.metrics["workload"] == "mnist_cnn"]
+    views = [view for row in paper.figure_rows(replace(evidence, metrics=own)) for view in row]
+    assert views[-1].caption[-1] == "Here: unavailable."
+    assert "Measured here: unavailable, this workload is not part of this study." in views[-1].sentences
+
+
+@pytest.mark.parametrize("name", ["published", "claims"])
+def test_a_missing_table_is_a_users_mistake(name, results, tmp_path):
+    kept = (results / f"tables/{name}.csv").rename(tmp_path / "kept.csv")
+    try:
+        with pytest.raises(UserError, match=rf"no table .*{name}\.csv"):
+            gather(results, results, builders.STUDY)
+    finally:
+        kept.rename(results / f"tables/{name}.csv")
+
+
+def test_the_tables_are_those_of_the_schemas(results):
+    assert set(tables.read("published", results / "tables/published.csv")["paper"]) == {"nyu2022"}
+    assert set(tables.read("claims", results / "tables/claims.csv")["paper"]) == {"nyu2022"}

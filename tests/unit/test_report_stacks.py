@@ -1,0 +1,93 @@
+"""The section on other stacks: what the packages changed, beside what environments change within each."""
+
+from __future__ import annotations
+
+import builders
+import pytest
+from pages import draw, visible
+
+from tare import figures
+from tare.figures.choice import arm_of, is_level
+from tare.report import build, losses, settings, stacks
+from tare.report.evidence import gather
+
+STUDY = builders.STUDY
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return builders.build_results(tmp_path_factory.mktemp("stacks") / "results")
+
+
+@pytest.fixture(scope="module")
+def evidence(results):
+    return gather(results, results, STUDY)
+
+
+def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):
+    found = stacks.sections(evidence)
+    assert [item.name for item in found] == list(builders.WORKLOADS)
+    for item in found:
+        assert not item.missing
+        assert [answer.title for answer in item.answers] == [
+            "Stack paper-2022: whole run",
+            "Stack paper-2022: training step",
+        ]
+        steps = item.answers[1]
+        assert steps.levels[0].title == "paper-2022 instead of torch-2.13, on the host"
+        assert steps.levels[0].verdict == "different" and "longer than with torch-2.13" in steps.levels[0].sentence
+        assert "the stack matters more than the environment" in steps.weighing
+        assert "imports between" in item.phases[0] and "shorter" in item.phases[0]
+
+
+def test_the_stack_of_every_row_is_the_one_that_ran(evidence):
+    own = evidence.metrics[
+        evidence.metrics["campaign"].map(lambda name: bool(arm_of(name) and arm_of(name).other_stack))
+    ]
+    assert set(own[own["env"] == "host.headline"]["stack"]) == {"torch-2.13"}
+    assert set(own[own["env"] != "host.headline"]["stack"]) == {"paper-2022"}
+
+
+def test_settings_do_not_show_another_stack(evidence):
+    for item in settings.sections(evidence):
+        assert not any("paper-2022" in answer.title for answer in item["answers"])
+    assert figures.arm_workloads(evidence.metrics) == ["mnist_cnn"]
+    assert figures.arm_workloads(evidence.metrics, stacks=True) == list(builders.WORKLOADS)
+
+
+def test_losses_are_held_within_a_stack(evidence):
+    table = evidence.metrics
+    other = table["campaign"].str.contains("stack-paper-2022") & table["metric"].eq("loss_last")
+    moved = table.copy()
+    moved.loc[other & moved["stack"].eq("paper-2022"), "value"] *= 1.5
+    changed = type(evidence)(**{**vars(evidence), "metrics": moved})
+    assert all(check.equal for check in losses.loss_checks(changed))
+    assert "5.0e-01 of it apart" in stacks.loss_sentence(changed, "mnist_cnn")
+    moved.loc[other & moved["env"].eq("docker"), "value"] *= 1.5
+    assert not all(check.equal for check in losses.loss_checks(changed))
+
+
+def test_versions_of_both_stacks_stand_side_by_side(evidence):
+    table = stacks.package_table(evidence)
+    assert table.columns == ["package", "torch-2.13", "paper-2022"]
+    assert ["Python", "3.11", "3.7"] in table.rows
+    assert ["torch", "2.13.0+cpu", "1.11.0"] in table.rows
+
+
+def test_figure_has_the_level_and_the_environments(evidence):
+    drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
+    assert len(drawing.figure.axes) == 2
+    level = [row for row in evidence.verdicts.to_dict("records") if is_level(row)]
+    assert level and "the level itself" in drawing.alt
+
+
+def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
+    results = builders.build_results(tmp_path / "results", no_stack=builders.NO_PYTHON)
+    draw(results)
+    found = stacks.sections(gather(results, results, STUDY))
+    assert all(not item.answers and len(item.missing) == 2 for item in found)
+    text = visible(build(results, results, STUDY, results / "report/index.html").read_text())
+    assert "Whole runs with paper-2022: unavailable: the stack paper-2022: no CPython 3.7" in text
+    assert "apt-get install python3.7" in text
+    drawing = figures.stacks(gather(results, results, STUDY).verdicts, "mnist_cnn")
+    assert "no other stack ran" in drawing.alt
