@@ -151,15 +151,20 @@ def optional_stack(wildcards):
 
 
 def stack_seen(wildcards):
-    """What a stack that could not be had would need now; a change tries it again."""
+    """The interpreter of a stack: where one appears, a stack that could not be had is tried again.
+
+    One that has its interpreter and could not be had for another reason, such as the network, is tried each time.
+    """
     from tare.files import read_json
     from tare.interpreter import seen
     from tare.stacks import load_stack
 
     path = Path("results/images") / wildcards.stack / "tree.json"
-    record = read_json(path) if path.exists() else {"status": "ok"}
-    stack = load_stack(wildcards.stack, config["device"])
-    return None if record["status"] == "ok" else seen(stack.python)
+    record = read_json(path) if path.exists() else {}
+    if record.get("status") == "ok":
+        return record["interpreter"]
+    found = seen(load_stack(wildcards.stack, config["device"]).python)
+    return f"{found}, again" if found and record else found
 
 
 def programs_seen(wildcards):

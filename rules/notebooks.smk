@@ -252,7 +252,7 @@ rule draw_published:
         claims="<results>/tables/claims.csv",
         metrics="<results>/tables/metrics.parquet",
         ceilings="<results>/ceilings.json",
-        code=FIGURE_CODE,
+        code=[*FIGURE_CODE, *AUDIT],
     output:
         notebook="<results>/notebooks/nyu2022.ipynb",
         page=report(

@@ -63,18 +63,8 @@ def run_starts(
         provenance: images that were used.
     """
     obstacle = cold_obstacle()
-    repetitions = study["starts"]["repetitions"]
     conditions = {**study["conditions"], "allocator": ALLOCATOR}
     spec = {"mode": "start", "workload": workload, "device": study["device"]}
-    counter = Counter("starts", repetitions * len(sites))
-    units: list[dict[str, Any]] = []
-    for number in range(repetitions):
-        order, pads = unit_order(list(sites), study["seed"], "starts", number)
-        launches = {}
-        for name in order:
-            launches[name] = _pair(sites[name], spec, conditions, pads[name], obstacle, _failure(units, name))
-            counter.advance(_note(name, launches[name]))
-        units.append({"unit": number, "order": order, "launches": launches})
     return {
         "schema": SCHEMA,
         "study": study["study"],
@@ -88,8 +78,29 @@ def run_starts(
         "unavailable": dict(unavailable),
         "machine": machine.identity(),
         "provenance": dict(provenance),
-        "units": units,
+        "units": _units(study, sites, spec, conditions, obstacle),
     }
+
+
+def _units(
+    study: Mapping[str, Any],
+    sites: Mapping[str, Site],
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    obstacle: str | None,
+) -> list[dict[str, Any]]:
+    """Every repetition: the order, and the starts of each launch by phase."""
+    repetitions = study["starts"]["repetitions"]
+    counter = Counter("starts", repetitions * len(sites))
+    units: list[dict[str, Any]] = []
+    for number in range(repetitions):
+        order, pads = unit_order(list(sites), study["seed"], "starts", number)
+        launches = {}
+        for name in order:
+            launches[name] = _pair(sites[name], spec, conditions, pads[name], obstacle, _failure(units, name))
+            counter.advance(_note(name, launches[name]))
+        units.append({"unit": number, "order": order, "launches": launches})
+    return units
 
 
 def _pair(

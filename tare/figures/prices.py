@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 
 from tare import prices
 from tare.figures import style
+from tare.figures.forest import group_title
 from tare.labels import env_order, env_title, seconds, size_bytes
 from tare.starts import COLD, COLD_MEANS, WARM
 from tare.study import CONTROL
@@ -39,7 +40,7 @@ def image_prices(table: pd.DataFrame) -> style.Drawing:
     started = sorted(dict.fromkeys(started), key=_order(table))
     if not made and not started:
         return style.empty(title, "no environment has an image, and none was started")
-    heights = [max(len(made), 1), max(len(made), 1), max(len(started), 1)]
+    heights = [_height(made), _height(made), _height(started)]
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN, ROW_IN * sum(heights) + 3.1))
         grid = figure.subplots(3, 1, height_ratios=[height + 0.9 for height in heights])
@@ -67,20 +68,36 @@ def _label(table: pd.DataFrame, row: Row) -> str:
     return name if stack == prices.stacks_of(table)[0] else f"{name}, {stack}"
 
 
-def _frame(axes: Axes, table: pd.DataFrame, rows: list[Row], title: str) -> None:
+def _height(rows: list[Row]) -> int:
+    """Height of a panel in rows: with several stacks, each has a title."""
+    stacks = {stack for stack, _ in rows}
+    return max(1, len(rows) + (len(stacks) if len(stacks) > 1 else 0))
+
+
+def _frame(axes: Axes, rows: list[Row], title: str) -> dict[Row, float]:
+    """Title, names and grid of a panel; the place of each row."""
     axes.set_title(title)
-    axes.set_yticks(range(len(rows)), [_label(table, row) for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    places: dict[Row, float] = {}
+    place, stacks = 0.0, {stack for stack, _ in rows}
+    for number, row in enumerate(rows):
+        if len(stacks) > 1 and (number == 0 or rows[number - 1][0] != row[0]):
+            group_title(axes, row[0], place + 0.25)
+            place += 1
+        places[row] = place
+        place += 1
+    axes.set_yticks(list(places.values()), [env_title(env, short=True) for _, env in rows])
+    axes.set_ylim(max(place, 1) - 0.4, -0.6)
     style.bare(axes)
     if not rows:
         axes.text(0, 0.5, "nothing was measured", transform=axes.transAxes, color=style.MUTED, va="center")
+    return places
 
 
 def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Stacked bars of the stages, the sum at their end."""
-    _frame(axes, table, rows, "From locked packages to a startable image (s)")
+    places = _frame(axes, rows, "From locked packages to a startable image (s)")
     longest = max((prices.price(table, *row, "ready_s") or 0 for row in rows), default=0)
-    for place, row in enumerate(rows):
+    for row, place in places.items():
         left = 0.0
         for item, (_, colour) in STAGES.items():
             value = prices.price(table, *row, item) or 0.0
@@ -92,17 +109,19 @@ def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     handles = [
         Line2D([], [], marker="s", linestyle="", color=colour, label=name) for name, colour in STAGES.values()
     ]
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.42, -0.12), ncols=5, columnspacing=0.9,
-                handletextpad=0.1)  # fmt: skip
+    axes.legend(
+        handles=handles, loc="upper center", bbox_to_anchor=(0.42, -0.48 / _height(rows)), ncols=5,
+        columnspacing=0.9, handletextpad=0.1,
+    )  # fmt: skip
 
 
 def _draw_bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Bars: on the disk; a hollow diamond: what is carried to another machine."""
-    _frame(axes, table, rows, "Bytes on the disk, and bytes to carry (MiB)")
-    largest = 0.0
-    for place, (stack, env) in enumerate(rows):
-        disk = prices.price(table, stack, env, "disk_bytes")
-        carried = prices.price(table, stack, env, "archive_bytes")
+    places = _frame(axes, rows, "Bytes on the disk, and bytes to carry (MiB)")
+    sizes = {row: [prices.price(table, *row, item) for item in ("disk_bytes", "archive_bytes")] for row in rows}
+    largest = max((size or 0 for pair in sizes.values() for size in pair), default=0) / MEBI
+    for (stack, env), place in places.items():
+        disk, carried = sizes[stack, env]
         if disk is not None:
             axes.barh(place, disk / MEBI, height=BAR, color=style.colour(env))
         if carried is not None:
@@ -110,16 +129,15 @@ def _draw_bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
                       markeredgecolor=style.INK, markeredgewidth=1.2, clip_on=False)  # fmt: skip
         end = max(disk or 0, carried or 0) / MEBI
         text = "not counted" if disk is None else size_bytes(disk)
-        axes.text(end + 34, place, text, va="center", fontsize=9, color=style.INK)
-        largest = max(largest, end)
+        axes.text(end + 0.035 * largest, place, text, va="center", fontsize=9, color=style.INK)
     axes.set_xlim(0, largest * 1.24 or 1)
 
 
 def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """One point per start, the median as a line: cold above, warm below."""
-    _frame(axes, table, rows, "First start, until the framework is imported (s)")
+    places = _frame(axes, rows, "First start, until the framework is imported (s)")
     longest = 0.0
-    for place, (stack, env) in enumerate(rows):
+    for (stack, env), place in places.items():
         for phase, offset in PHASE_OFFSETS.items():
             values = list(prices.repeated(table, stack, env, f"{phase}_start_s").values())
             if not values:
@@ -139,7 +157,9 @@ def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
 
 def _note(table: pd.DataFrame, started: list[Row]) -> str:
     counts = {len(prices.repeated(table, *row, f"{WARM}_start_s")) for row in started}
-    n = f"n = {' or '.join(map(str, sorted(counts)))} starts each. " if counts else ""
+    stacks = sorted({stack for stack, _ in started}) if len(prices.stacks_of(table)) > 1 else []
+    which = f" of {' and '.join(stacks)}" if stacks else ""
+    n = f"n = {' or '.join(map(str, sorted(counts)))} starts each{which}. " if counts else ""
     parts = [
         "Stages as they took when they were made. Bars: allocated blocks; diamonds: the one archive to carry.",
         f"{n}Filled, above: cold ({COLD_MEANS}); hollow, below: warm; line: median." if started else "",

@@ -177,9 +177,9 @@ class Case:
             what = f"Cold starts ({COLD_MEANS})" if phase == COLD else "Warm starts, right after"
             lines.append(f"{what}, until the framework is imported: {listed(told)}.")
             lines += self._beside_host(phase)
-        for env in [HOST] if COLD not in phases else []:
-            reason = prices.why_not(self.table, self.stack, env, f"{COLD}_start_s")
-            lines += [f"Cold starts are unavailable: {reason}."] if reason else []
+        reason = prices.why_not(self.table, self.stack, HOST, f"{COLD}_start_s")
+        if reason and COLD not in phases:
+            lines.append(f"{'Cold starts' if phases else 'Starts'} are unavailable: {reason}.")
         return lines + self._cold_beside_warm()
 
     def _starters(self, phase: str) -> list[str]:

@@ -86,6 +86,7 @@ def test_two_stacks_stand_in_one_table(tmp_path):
     table = prices.build("nyu2022", forms, price_builders.starts_record(NAMES, {}))
     assert prices.stacks_of(table) == [STACK, "older"]
     assert prices.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
+    assert f"starts each of {STACK}." in figures.image_prices(table).figure.get_supxlabel().replace("\n", " ")
     assert prices.price(table, STACK, "docker", "warm_start_s") > 0
     assert prices.price(table, "older", "docker", "warm_start_s") is None
 
