@@ -217,7 +217,9 @@ def write_campaigns(
                 plan |= {"unavailable": dict.fromkeys(everyone, no_stack), "discarded": 0, "optional": True}
                 rows = []
             else:
-                plan, rows = make(study, workload, environments, unavailable, units[kind], generator, factors, arm)
+                # another stack has noise of its own: the rest is the same with and without it
+                own = random.Random(f"{workload}/{text}") if arm and arm.other_stack else generator
+                plan, rows = make(study, workload, environments, unavailable, units[kind], own, factors, arm)
             write_campaign(folder, plan, rows, None if arm else ended)
             sealed.append(folder / "sealed.json")
     causes = base / campaign_name("causes", everyone)

@@ -195,7 +195,7 @@ def base_plan(
 ) -> dict[str, Any]:
     """The part of a plan that every campaign has; the budget of a chosen number of units pays for `units`."""
     sampling: dict[str, Any] = {"units": units, "confidence": CONFIDENCE}
-    if kind in METRIC:
+    if kind in METRIC and not (arm and arm.other_stack):  # whose number of units the study fixes
         budget_s = (units + 1.5) * (ROUND_S if kind == "rounds" else BLOCK_S)
         sampling = {
             **{"metric": METRIC[kind], "confidence": CONFIDENCE, "budget_s": budget_s},

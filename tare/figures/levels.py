@@ -17,6 +17,8 @@ from tare.labels import arm_title, env_order, env_title, metric_title, sentence_
 from tare.study import CONTROL, HOST
 
 ROW_IN = 0.195
+LEVEL_BARS = ("at the arm's level", "in the headline")
+STACK_BARS = ("with this stack", "with the study's own")
 BESIDE = 0.34  # rows below its own bar: what the environment costs in the headline
 
 
@@ -52,12 +54,13 @@ def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, 
         grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
         for axes, (name, rows) in zip(grid.flat, panels.items(), strict=True):
             own = headline[headline["metric"] == METRIC_OF[kind_of(name)]].set_index("env")
-            _draw(axes, rows, own)
+            _draw(axes, rows, own, stacks=stacks)
             axes.set_title(_panel_title(name), fontsize=10)
         every = pd.concat(panels.values())
+        thick, thin = STACK_BARS if stacks else LEVEL_BARS
         style.footnote(
             figure,
-            f"n = {counts(every)}. Thick: at the arm's level; thin: the same environment in the headline. "
+            f"n = {counts(every)}. Thick: {thick}; thin: the same environment {thin}. "
             f"Bars: {confidence(every.iloc[0]):.0f}% intervals, of levels and of environments each together. "
             "Shaded: the margin.",
         )
@@ -81,11 +84,12 @@ def _split(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows[level].sort_values(**order), rows[~level].sort_values(**order)
 
 
-def _draw(axes: Axes, rows: pd.DataFrame, headline: pd.DataFrame) -> None:
+def _draw(axes: Axes, rows: pd.DataFrame, headline: pd.DataFrame, *, stacks: bool) -> None:
     levels, environments = _split(rows)
+    what = "The stack itself, against the study's" if stacks else "The level itself, against the headline's"
     first = rows.iloc[0]
     place, ticks = 0.0, []
-    for text, part in (("The level itself, against the headline's", levels), ("Against the host", environments)):
+    for text, part in ((what, levels), ("Against the host", environments)):
         if part.empty:
             continue
         group_title(axes, text, place)

@@ -95,7 +95,7 @@ def _frame(axes: Axes, rows: list[Row], title: str) -> dict[Row, float]:
 
 def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Stacked bars of the stages, the sum at their end."""
-    places = _frame(axes, rows, "From locked packages to a startable image (s)")
+    places = _frame(axes, rows, "Until something can start (s)")
     longest = max((prices.price(table, *row, "ready_s") or 0 for row in rows), default=0)
     for row, place in places.items():
         left = 0.0
@@ -117,7 +117,7 @@ def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
 
 def _draw_bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Bars: on the disk; a hollow diamond: what is carried to another machine."""
-    places = _frame(axes, rows, "Bytes on the disk, and bytes to carry (MiB)")
+    places = _frame(axes, rows, "On the disk, and to carry (MiB)")
     sizes = {row: [prices.price(table, *row, item) for item in ("disk_bytes", "archive_bytes")] for row in rows}
     largest = max((size or 0 for pair in sizes.values() for size in pair), default=0) / MEBI
     for (stack, env), place in places.items():
@@ -129,13 +129,13 @@ def _draw_bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
                       markeredgecolor=style.INK, markeredgewidth=1.2, clip_on=False)  # fmt: skip
         end = max(disk or 0, carried or 0) / MEBI
         text = "not counted" if disk is None else size_bytes(disk)
-        axes.text(end + 0.035 * largest, place, text, va="center", fontsize=9, color=style.INK)
-    axes.set_xlim(0, largest * 1.24 or 1)
+        axes.text(end + 0.05 * largest, place, text, va="center", fontsize=9, color=style.INK)
+    axes.set_xlim(0, largest * 1.3 or 1)
 
 
 def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """One point per start, the median as a line: cold above, warm below."""
-    places = _frame(axes, rows, "First start, until the framework is imported (s)")
+    places = _frame(axes, rows, "First start, imports included (s)")
     longest = 0.0
     for (stack, env), place in places.items():
         for phase, offset in PHASE_OFFSETS.items():

@@ -17,7 +17,15 @@ from tare.report.designs import design_sentence, verdicts_of
 from tare.report.evidence import Campaign, Evidence
 from tare.report.layout import Row, Table
 from tare.report.number_tables import interval_text, ratio_text
-from tare.report.wording import control_sentence, margin_text, missing, percent, signed, verdict_sentence
+from tare.report.wording import (
+    TIMES_FROM,
+    control_sentence,
+    margin_text,
+    missing,
+    percent,
+    signed,
+    verdict_sentence,
+)
 from tare.study import HOST
 
 Verdict = Mapping[str, Any]
@@ -165,8 +173,14 @@ def _together(rows: Sequence[Verdict]) -> str:
 
 
 def _percent(size: float, *, up: bool) -> str:
-    """A size as per cent: rounded up where it is the most, down where it is the least."""
-    return percent(math.expm1(size), up=up, down=not up)
+    """A size as per cent, from twice on as a factor: rounded up where it is the most, down where it is the least.
+
+    A factor says it of both directions; "124%" would be read as longer where it is shorter.
+    """
+    if math.exp(size) < TIMES_FROM:
+        return percent(math.expm1(size), up=up, down=not up)
+    scaled = 10 * math.exp(size)
+    return f"a factor of {(math.ceil(scaled - 1e-6) if up else math.floor(scaled + 1e-6)) / 10:.1f}"
 
 
 def _range(least: float, most: float) -> str:

@@ -143,6 +143,9 @@ def loss_sentence(evidence: Evidence, workload: str) -> str | None:
         stack, base = campaign.arm.other_stack, campaign.plan["stack"]
         if {stack, base} <= set(losses.index):
             apart = abs(losses[stack] - losses[base]) / abs(losses[base])
+            if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":
+                both = f"with both {stack} and {base}"
+                return f"{workload_title(workload)}: the epoch's last loss is {losses[base]:.6f} {both}."
             return (
                 f"{workload_title(workload)}: the epoch's last loss is {losses[stack]:.6f} with {stack} "
                 f"and {losses[base]:.6f} with {base}, {apart:.1e} of it apart. Other versions may compute in "

@@ -173,6 +173,14 @@ def test_intervals_that_overlap_leave_it_open():
     assert "by 1.0% to 2.0%" in text
 
 
+def test_a_setting_that_halves_is_told_as_a_factor():
+    text = settings.weighing([level(0.35, 0.45)], [env_at("docker", 1.05, 1.08)], "stack old", "stack")
+    assert "the stack matters more than the environment: stack old moves the training step by at least a" in text
+    assert "a factor of 2.2, no environment by more than 8.0% (Docker)" in text
+    wide = settings.weighing([level(0.9, 30.0)], [env_at("docker", 1.05, 1.08)], "default allocator")
+    assert "at most a factor of 30.0" in wide
+
+
 def test_without_intervals_nothing_is_weighed():
     assert "can't be said" in settings.weighing([level(None, None)], [env_at("docker", 1.0, 1.1)], "x")
     assert "can't be said" in settings.weighing([level(1.0, 1.1)], [], "x")
