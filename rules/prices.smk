@@ -7,6 +7,7 @@ rule measure_starts:
         code=[*INSIDE, "tare/inside/start.py", "tare/inside/train.py", "tare/starts.py"],
         workload=f"workloads/{WORKLOADS[0]}.py",
         adapters=collect("envs/{env}.py", env=ENVIRONMENTS),
+        host=f"results/images/{STACK}/host.json",
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
     output:
         record="<results>/starts.json",
@@ -18,7 +19,7 @@ rule measure_starts:
         study=study_json("starts"),
         workload=WORKLOADS[0],
         environments=ENVIRONMENTS,
-        images=f"results/images/{STACK}",
+        images=subpath(input.host, parent=True),
     message:
         "start every environment, from an empty page cache and from a full one"
     shell:
@@ -36,6 +37,7 @@ rule price_images:
             stack=PRICED_STACKS,
             record=["tree", "oci"],
         ),
+        oci=f"results/images/{STACK}/oci.json",
         starts="<results>/starts.json",
         code=["tare/prices.py", "tare/tables.py"],
     output:
@@ -44,7 +46,7 @@ rule price_images:
         "<results>/logs/prices.log",
     params:
         study=study_json("prices"),
-        images="results/images",
+        images=subpath(input.oci, ancestor=2),
     message:
         "price the images: seconds, bytes, first starts"
     shell:
