@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 
 from tare import study as study_module
 from tare.errors import TareError
+from tare.registry import module_names
 
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join(
@@ -22,6 +23,7 @@ STUDY = config["study"]
 STACK = config["stack"]
 ENVIRONMENTS = config["environments"]
 WORKLOADS = list(config["workloads"])
+PROBED = module_names("envs")  # also those that are no part of this study
 RESULTS = study_module.results_folder(STUDY)
 
 # What runs inside a launch, and what starts it: an edit here, and nowhere else, makes a measurement old.
@@ -154,6 +156,7 @@ def stack_seen(wildcards):
     """The interpreter of a stack: where one appears, a stack that could not be had is tried again.
 
     One that has its interpreter and could not be had for another reason, such as the network, is tried each time.
+    The record keeps what was seen when it was built, so that nothing is built again for having been built.
     """
     from tare.files import read_json
     from tare.interpreter import seen
@@ -162,9 +165,9 @@ def stack_seen(wildcards):
     path = Path("results/images") / wildcards.stack / "tree.json"
     record = read_json(path) if path.exists() else {}
     if record.get("status") == "ok":
-        return record["interpreter"]
+        return record.get("seen") or record["interpreter"]
     found = seen(load_stack(wildcards.stack, config["device"]).python)
-    return f"{found}, again" if found and record else found
+    return f"{found}, after {path.stat().st_mtime_ns}" if found and record else found
 
 
 def programs_seen(wildcards):

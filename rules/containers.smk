@@ -18,7 +18,7 @@ rule build_tree:
         "build the tree of interpreter and packages of {wildcards.stack}"
     shell:
         "python -m tare build-tree --stack {wildcards.stack:q} --variant {params.variant:q}"
-        " {params.optional} --out {output.record:q} 2> {log:q}"
+        " {params.optional} --seen {params.seen:q} --out {output.record:q} 2> {log:q}"
 
 
 rule build_image:

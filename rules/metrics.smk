@@ -69,7 +69,7 @@ rule judge_published:
         devices="config/devices.yaml",
         tables=rules.extract_tables.output,
         machine="<results>/machine.json",
-        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        probes=collect("results/probe/{env}.json", env=PROBED),
         code=AUDIT,
     output:
         published="<results>/tables/published.csv",

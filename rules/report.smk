@@ -1,7 +1,7 @@
 # The one page: everything that was found, self-contained.
 import json
 
-from tare.registry import describe_workload, module_names
+from tare.registry import describe_workload
 
 REPORT_CODE = [
     *FIGURE_CODE,
@@ -13,7 +13,6 @@ REPORT_CODE = [
     "tare/suspects.py",
     *sorted(str(path) for path in Path("tare/templates").rglob("*.*")),
 ]
-PROBED = module_names("envs")  # also those that are no part of this study
 DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
 
 

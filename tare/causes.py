@@ -285,7 +285,7 @@ def _account(env: str, imports: Interval, files: Interval, after: Interval) -> F
     if imports.low is None or files.low is None:
         reason = "there is no interval yet: two complete units of each campaign are the least"
     elif imports.low <= 0:
-        reason = "imports do not take longer beyond doubt, so that there is nothing to account for"
+        reason = "at the level that two intervals together need, imports may take no longer: no share is told"
     else:
         ends = [top / bottom for top in (files.low, files.high) for bottom in (imports.low, imports.high)]
         ratio, low, high = files.mean / imports.mean, min(ends), max(ends)

@@ -132,7 +132,8 @@ def _answer(claim: Claim, workload: str, here: Here) -> Answer:
     found = [ratio for metric in claim.metrics for ratio in ratios(here, workload, metric)]
     deciding = [one for one in found if one.env in PAPERS and one.low is not None]
     evidence = _sentence([str(one) for one in found]) or _modelled(claim, workload, here)
-    missing = [env for env in PAPERS if env not in {one.env for one in deciding}]
+    told = {(one.env, one.metric) for one in deciding}
+    missing = [env for env in PAPERS if any((env, metric) not in told for metric in claim.metrics)]
     answer = _equal(deciding) if claim.relation == "equal" else _extreme(claim, deciding)
     if answer == CONTRADICTED or (answer == SUPPORTED and not missing):
         return Answer(here=answer, evidence=evidence)
@@ -328,12 +329,17 @@ def _kernels(workload: str, here: Here) -> Answer:
         return _untestable("Nothing was measured.", "no campaign of causes counted kernels on two hosts")
     control = compared.pop(HOST)
     evidence = _sentence([_told(control, what), *(_told(one, what) for one in compared.values())])
+    if not control.pairs or CONTROL not in set(own["env"]):
+        return _untestable(evidence, "host was not compared with host: one of the two left no kernels")
     if control.equal < control.pairs:
         return _untestable(evidence, "two launches on the host do not always run the same")
     deciding = [one for env, one in compared.items() if env in PAPERS]
     files = unequal_files(here, workload)
     if files is None:
         return _untestable(evidence, "no profiled launch recorded which files it mapped")
+    unknown = [one.env for one in deciding if one.env not in files]
+    if unknown:
+        return _untestable(evidence, f"no profiled launch of {listed(unknown)} recorded which files it mapped")
     same = all(not files.get(one.env, ["unknown"]) for one in deciding)
     if any(one.differs for one in deciding):
         return Answer(here=SUPPORTED, evidence=evidence) if same else _other_files(evidence)

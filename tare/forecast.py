@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tare import machine, rounds, turns
+from tare import arms, machine, rounds, turns
 from tare.campaign import SEALED, compared, counted, read_sealed
 from tare.errors import IntegrityError, UserError
 from tare.files import project_root, read_json
@@ -73,7 +73,7 @@ def forecasts(
     """
     for workload in study["workloads"]:
         for name in campaign_names(study, workload):
-            kind, environments, *arm = name.split(".")
+            kind, environments, *arm = name.split(".", 2)
             settings = study[kind]
             wanted = half_width or settings["half_width"]
             budget = budget_s or settings["arm_budget_s" if arm else "budget_s"]
@@ -86,7 +86,8 @@ def forecasts(
                     note=note,
                 )  # fmt: skip
                 continue
-            fixed = (arm and settings.get("arm_units")) or settings.get("units")
+            own = settings.get("stack_units" if arms.parse(arm[0]).other_stack else "arm_units") if arm else None
+            fixed = own or settings.get("units")
             alpha = (1 - study["confidence"]) / count
             units, seconds = needed(found, wanted, settings["pilot"], alpha, count, fixed)
             yield Forecast(
@@ -111,10 +112,10 @@ def needed(
 
 def experience(folders: Sequence[Path], workload: str, name: str) -> Experience | None:
     """The first that is of use: a sealed campaign of this name, one of its kind and arm, the reference."""
-    kind, _, *arm = name.split(".")
+    kind, _, *arm = name.split(".", 2)
     for folder in folders:
         own = sorted((folder / workload).glob(f"{kind}.*/{SEALED}"))
-        own = [path for path in own if path.parent.name.split(".")[2:] == arm]
+        own = [path for path in own if path.parent.name.split(".", 2)[2:] == arm]
         own.sort(key=lambda path: path.parent.name != name)
         for path in own:
             try:

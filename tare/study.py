@@ -235,6 +235,9 @@ def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) ->
         if kind != "sweep":
             settings.pop("sweep_batches")
         part["workloads"] = {workload: settings}
+    # What a job does not depend on must not come back from the default study: it may not fit this one's stack.
+    part.setdefault("stacks", [])
+    part.setdefault("arms", {"rounds": [], "turns": []})
     return json.dumps(part, sort_keys=True)
 
 

@@ -148,4 +148,8 @@ def _of_model(profile: pd.DataFrame, metric: str) -> Value:
     assert flops is not None and moved is not None and step_s is not None
     if metric == "log2_intensity":
         return Value(value=math.log2(flops / moved), kind="modelled", note="operator FLOPs by operator bytes")
-    return Value(value=math.log2(flops / step_s / 1e9), kind="modelled", note="operator FLOPs by measured step")
+    return Value(
+        value=math.log2(flops / step_s / 1e9),
+        kind="modelled",
+        note="operator FLOPs by the unprofiled steps of one profiled launch",
+    )

@@ -13,6 +13,7 @@ def add(subparsers: Any) -> None:
     tree = subparsers.add_parser("build-tree", help="build a stack's tree of interpreter and packages")
     _common(tree)
     _optional(tree)
+    tree.add_argument("--seen", help="what the caller saw of the interpreter: kept in the record")
     tree.set_defaults(run=run_build_tree)
     image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
     _common(image)
@@ -50,7 +51,8 @@ def run_build_tree(arguments: argparse.Namespace) -> int:
     from tare.files import write_json
     from tare.images import build_stack_tree
 
-    write_json(arguments.out, _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record))
+    record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record)
+    write_json(arguments.out, {**record, "seen": arguments.seen})
     return 0
 
 

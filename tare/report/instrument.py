@@ -71,8 +71,9 @@ def agreement_text(found: Mapping[str, Any]) -> str:
 def agreement_note(found: Mapping[str, Any]) -> str:
     """Whether they agree within the tolerance, and whether these bursts could tell."""
     within = f"within {percent(found['tolerance'])}"
-    said = f"agrees {within}" if found["agrees"] else f"does not agree {within}"
-    return said if found.get("resolved", True) else f"{said}, as far as {found['bursts']} bursts can tell"
+    if not found.get("resolved", True):
+        return f"whether it agrees {within}, {found['bursts']} bursts can't tell"
+    return f"agrees {within}" if found["agrees"] else f"does not agree {within}"
 
 
 def components_table(evidence: Evidence) -> Table | None:

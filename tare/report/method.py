@@ -143,6 +143,6 @@ def limit_sentences(evidence: Evidence) -> list[str]:
         "an upper bound, never DRAM traffic.",
         "Each environment was profiled once: its operator times and utilisation show what runs, not small "
         "differences.",
-        "One machine, one stack, one day. Another may differ.",
+        "One machine, one day. Another may differ.",
     ]
     return lines

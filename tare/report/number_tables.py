@@ -218,7 +218,9 @@ def batch_sentence(evidence: Evidence, workload: str) -> str:
         f"{order.index[-1]} ({seconds(worst['median_s'])})."
     )
     if best["longest_s"] >= second["shortest_s"]:
-        text += f" Its runs overlap those of batch {order.index[1]}: the two can't be told apart here."
+        text += (
+            f" The runs of batches {order.index[0]} and {order.index[1]} overlap: the two can't be told apart here."
+        )
     return text
 
 

@@ -179,8 +179,8 @@ def _percent(size: float, *, up: bool) -> str:
     """
     if math.exp(size) < TIMES_FROM:
         return percent(math.expm1(size), up=up, down=not up)
-    scaled = 10 * math.exp(size)
-    return f"a factor of {(math.ceil(scaled - 1e-6) if up else math.floor(scaled + 1e-6)) / 10:.1f}"
+    scaled = 100 * math.exp(size)
+    return f"a factor of {(math.ceil(scaled - 1e-6) if up else math.floor(scaled + 1e-6)) / 100:.2f}"
 
 
 def _range(least: float, most: float) -> str:

@@ -141,7 +141,7 @@ def phase_body(costs: Sequence[PhaseCost]) -> str:
     longer = [cost for cost in costs if cost.phase != "real_s" and told(cost.extra)]
     longer.sort(key=lambda cost: -abs(cost.extra.mean))
     parts = [f"{metric_title(cost.phase).lower()} {listed_span_s(cost.extra, cost.share)}" for cost in longer]
-    phases = f"beyond doubt in {listed(parts)}" if parts else "no phase alone is told apart from none"
+    phases = f"told apart from none in {listed(parts)}" if parts else "no phase alone is told apart from none"
     if told(whole):
         return f"a whole run takes {span_s(whole)}; {phases}"
     why = "holds zero" if whole.low is not None else "is missing"
@@ -166,12 +166,19 @@ def says_much(account: FileAccount) -> bool:
 
 
 def runtime_body(costs: Sequence[PhaseCost]) -> str | None:
-    """What the runtime itself takes, before our first line and after our last; None where it is not told apart."""
+    """What the launch takes before our first line and after our last; None where it is not told apart.
+
+    The start is the runtime's and the interpreter's; the end holds the end of our own process, which nothing here
+    parts from that of the runtime.
+    """
     own = [cost for cost in costs if cost.phase in ("runtime_start_s", "exit_s") and told(cost.extra)]
     if not own:
         return None
-    parts = [f"{metric_title(cost.phase).lower()} {span_s(cost.extra)}" for cost in own]
-    return f"the runtime itself, outside our program: {listed(parts)}"
+    said = {
+        "runtime_start_s": "before our program's first line, where the runtime starts, {}",
+        "exit_s": "after its last line, where our process and the runtime end, {}",
+    }
+    return "; ".join(said[cost.phase].format(span_s(cost.extra)) for cost in own)
 
 
 def verdicts_body(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -208,7 +215,7 @@ def unexplained_body(
     parts = [_suspicion(suspicion, account, slow_files) for suspicion in suspicions]
     if cleared:
         names = some([f"{file.name.rsplit('/', 1)[-1]} ({file.service.what})" for file in cleared])
-        parts.append(f"on the other hand {names} differs without anything that it serves being told apart")
+        parts.append(f"{names} has other bytes, but nothing that it serves is told apart")
     return "; ".join(parts) or "nothing that is told apart stays without a cause"
 
 

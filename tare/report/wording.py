@@ -55,6 +55,8 @@ def words(metric: str) -> tuple[str, str, str]:
 def between(metric: str, low: float, high: float) -> str:
     """An interval of ratios: "between 1.8% and 4.1% longer", "between 3.0% shorter and 6.0% longer"."""
     less, more, as_much = words(metric)
+    if high < 1 / FARTHEST or low > FARTHEST:
+        return f"{_times(low)} times {as_much}"
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
         return f"between {_times(low)} and {_times(high)} times {as_much}"
     if low >= 1:

@@ -118,7 +118,7 @@ def test_a_slow_file_system_accounts_for_the_imports_it_slows():
     assert there.low < 0.33 / 0.38 < there.high
     assert there.low > 0.5
     assert accounts["docker"].ratio is None
-    assert "nothing to account for" in accounts["docker"].reason
+    assert "no share is told" in accounts["docker"].reason
 
 
 def test_files_that_cost_nothing_more_account_for_nothing():

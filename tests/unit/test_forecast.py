@@ -15,7 +15,7 @@ from tare.study import load_checked
 
 ENVIRONMENTS = "apptainer+charliecloud+docker+host"
 NAMES = ["host", "docker", "apptainer", "charliecloud"]
-STUDY = {"workloads": {"sentiment_rnn": None}, "arms": {"rounds": [], "turns": []}}
+STUDY = {"workloads": {"sentiment_rnn": None}, "arms": {"rounds": [], "turns": []}, "stacks": []}
 
 
 @pytest.fixture

@@ -52,12 +52,12 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
 def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(results, tmp_path):
     notebooks.execute("environments", results, list(builders.WORKLOADS), tmp_path / "environments.ipynb")
     for workload in builders.WORKLOADS:
-        for name in ("split", "intervals", "units", "utilisation", "operators"):
+        for name in ("split", "intervals", "units", "utilisation", "operators", "stacks"):
             assert (results / f"figures/{name}_{workload}.svg").exists(), name
     assert (results / "figures/arms_mnist_cnn.svg").exists()
     assert not (results / "figures/arms_sentiment_rnn.svg").exists()
     page = (tmp_path / "environments.html").read_text()
-    assert page.count("<svg") == 5 * len(builders.WORKLOADS) + 1
+    assert page.count("<svg") == 6 * len(builders.WORKLOADS) + 1
 
 
 def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results, tmp_path):

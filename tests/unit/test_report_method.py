@@ -176,9 +176,9 @@ def test_intervals_that_overlap_leave_it_open():
 def test_a_setting_that_halves_is_told_as_a_factor():
     text = settings.weighing([level(0.35, 0.45)], [env_at("docker", 1.05, 1.08)], "stack old", "stack")
     assert "the stack matters more than the environment: stack old moves the training step by at least a" in text
-    assert "a factor of 2.2, no environment by more than 8.0% (Docker)" in text
+    assert "a factor of 2.22, no environment by more than 8.0% (Docker)" in text
     wide = settings.weighing([level(0.9, 30.0)], [env_at("docker", 1.05, 1.08)], "default allocator")
-    assert "at most a factor of 30.0" in wide
+    assert "at most a factor of 30.00" in wide
 
 
 def test_without_intervals_nothing_is_weighed():
@@ -238,7 +238,7 @@ def test_what_the_first_block_settled(evidence):
     assert own[2].below == "agrees within 0.20%"
     assert "CNN on MNIST, training steps, default allocator" in rows
     noisy = settled["agreement"] | {"agrees": False, "resolved": False}
-    assert instrument.agreement_note(noisy) == "does not agree within 0.20%, as far as 20 bursts can tell"
+    assert instrument.agreement_note(noisy) == "whether it agrees within 0.20%, 20 bursts can't tell"
 
 
 def test_components_stand_beside_what_was_planned(evidence):

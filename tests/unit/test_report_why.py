@@ -76,7 +76,7 @@ def test_files_account_for_the_imports_that_they_slow(steps):
     assert "The stack's files lie on ext4 (Host, Docker and Charliecloud) and squashfs (Apptainer)" in told
     assert "Apptainer: reading and mapping the imports' files for the first time takes +3" in told
     assert "Apptainer: told apart from the host's: first reading of files between" in told
-    assert "Docker: the runtime itself, outside our program: runtime start +3" in told
+    assert "Docker: before our program's first line, where the runtime starts, +3" in told
     assert "Native installs, varied alone on the host: whole run" in told
 
 

@@ -144,3 +144,15 @@ def test_a_warm_cache_needs_a_discarded_round(config):
 def test_a_workload_that_the_study_does_not_name(config):
     with pytest.raises(UserError, match="did you mean 'mnist_cnn'"):
         study.settings_of(config, "mnist_cn")
+
+
+def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
+    """What it does not depend on must not come back from the default study, and not fit."""
+    base = study.load_checked(json.dumps({"stack": "paper-2022", "stacks": ["torch-2.13"]}))
+    turned = study.load_checked(
+        json.dumps({"turns": {"allocator": "default"}, "arms": {"turns": ["allocator=steady"]}})
+    )
+    for whole in (base, turned):
+        for kind in ("rounds", "turns", "causes", "sweep", "profile", "ceilings", "starts"):
+            found = study.load_checked(study.subset(whole, kind, "mnist_cnn"))
+            assert found["stack"] == whole["stack"] and found["stacks"] == [], kind

@@ -60,8 +60,9 @@ TINY = {
     "study": "tiny",
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
     "conditions": {"page_cache": "as_found"},
-    "rounds": {"units": 2, "discarded": 0},
-    "turns": {"units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
+    "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
+    "turns": {"units": 2, "stack_units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
+    "causes": {"units": 2, "steps": 1},
     "arms": {"workloads": ["softmax_mnist"], "rounds": [], "turns": ["allocator=default"]},
     "profile": {"warmup_steps": 1, "steps": 2},
     "starts": {"repetitions": 1},
@@ -150,7 +151,8 @@ def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
 
 def test_a_broken_environment_never_stops_the_others(extended):
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
-    real = verdicts[verdicts["metric"] == "real_s"].set_index("env")
+    own = verdicts["arm"].str.contains("stack=same")
+    real = verdicts[own & (verdicts["metric"] == "real_s")].set_index("env")
     assert real.loc["namespaces", "n_units"] == 2
     assert real.loc["broken", "n_units"] == 0
     assert real.loc["broken", "verdict"] == "inconclusive"
@@ -182,6 +184,22 @@ def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headli
     pairs = set(zip(arm["env"], arm["reference"], strict=True))
     assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
     assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
+
+
+def test_another_stack_is_compared_or_says_what_would_provide_it(extended):
+    verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
+    rows = verdicts[verdicts["stack"] == "paper-2022"]
+    tree = json.loads((extended / "results/images/paper-2022/tree.json").read_text())
+    page = (extended / "results/tiny/report/index.html").read_text()
+    if tree["status"] == "ok":
+        for metric in ("real_s", "turn_step_s"):
+            own = rows[rows["metric"] == metric].set_index(["env", "reference"])
+            assert own.loc[("host", "host.headline"), "n_units"] == 2
+            assert own.loc[("namespaces", "host"), "n_units"] == 2
+        assert "paper-2022 instead of torch-2.13, on the host" in page
+    else:
+        assert rows.empty
+        assert tree["reason"] in page
 
 
 def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
@@ -275,7 +293,8 @@ def test_every_environment_has_its_price_and_was_started(smoke):
 
 def test_a_broken_environment_is_started_once_and_stops_no_other(extended):
     table = pd.read_csv(extended / "results/tiny/tables/prices.csv")
-    started = table[table["item"] == "warm_start_s"].set_index("env")
+    own = table["stack"] == "torch-2.13"  # starts are measured for the study's own stack
+    started = table[own & (table["item"] == "warm_start_s")].set_index("env")
     reason = started.loc["broken", "reason"]
     assert "not tried again" in reason and "broken on purpose" in reason
     assert started.loc["namespaces", "value"] > 0 and started.loc["host.control", "value"] > 0
