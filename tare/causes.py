@@ -194,9 +194,15 @@ def operator_times(kernels: pd.DataFrame, alpha: float) -> list[OperatorTime]:
 
 
 def _fit(operator: str, values: pd.DataFrame, share: float, alpha: float) -> list[OperatorTime]:
-    """The model of this module's head for one operator: shape of `values` [units, hosts and environments]."""
-    present = [name for name in values.columns if values[name].notna().any()]
-    complete = values[present].dropna()
+    """The model of this module's head for one operator: shape of `values` [units, hosts and environments].
+
+    An environment that lacks a unit of the hosts' is left out: it must not take the unit away from the others.
+    """
+    if not set(HOSTS) <= set(values.columns):
+        return []
+    values = values.dropna(subset=list(HOSTS))
+    present = [name for name in values.columns if len(values) and values[name].notna().all()]
+    complete = values[present]
     logs = np.log(complete[complete.gt(0).all(axis=1)])
     others = [name for name in present if name not in HOSTS]
     units = len(logs)

@@ -185,3 +185,13 @@ def test_a_failed_launch_has_its_reason_and_no_kernels():
     failed = {"status": "failed", "reason": "no image", "inside": None}
     assert [row["reason"] for row in cause_metrics(failed)] == ["failed: no image"]
     assert kernel_rows(failed) == []
+
+
+def test_an_environment_that_failed_once_takes_no_unit_from_the_others():
+    values = pd.DataFrame(
+        {"host": [1.0, 1.1, 0.9], "host.control": [1.0, 1.1, 0.9], "docker": [1.0, 1.1, 0.9],
+         "apptainer": [2.0, None, 2.0]}
+    )  # fmt: skip
+    (row,) = causes._fit("aten::mm", values, 0.5, 0.05)
+    assert row.env == "docker" and row.ratio == pytest.approx(1)
+    assert causes._fit("aten::mm", values[["docker", "apptainer"]], 0.5, 0.05) == []
