@@ -135,7 +135,7 @@ def prime(torch, workload, batches, spec):
 
     Tiny, so that draws inherit a small heap: steps in pages that are copied from a parent, one by one, differ by
     several per cent from process to process. A CUDA device can't be shared with forked processes, so that nothing
-    of it may be touched here. A framework whose children refuse to train once their parent has (torch before 2.0
+    of it may be touched here. A framework whose children refuse to train once their parent has (torch 1.11
     says so of its autograd threads) is not primed either: each draw does those things for itself, in its warm-up.
 
     Returns:
@@ -168,10 +168,8 @@ def children_can_follow(step):
             status = 1
             try:
                 status = 0 if function() else 1
-            except Exception:
-                status = 1
             finally:
-                os._exit(status)
+                os._exit(status)  # also where the step was refused: that is the answer
         return os.waitpid(child, 0)[1] == 0
 
     def once():
