@@ -25,8 +25,9 @@ from tare.stacks import Requirement, Stack
 
 DOWNLOAD_TIMEOUT_S = 1800
 INDEX_TIMEOUT_S = 15
+# PEP 600: a wheel names any glibc that it needs; pip compares names, so that every one up to ours has to be listed.
 PLATFORMS = (
-    "manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64",
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)),
     "manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64",  # as old wheels name their platforms
 )  # fmt: skip
 _MISMATCH = re.compile(r"Expected sha256 (?:or )?([0-9a-f]{64})[\s\S]*?Got\s+([0-9a-f]{64})")
