@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from tare.cuda import activity
 from tare.errors import IntegrityError
 from tare.inside.families import caller_family, family
 
@@ -23,7 +24,13 @@ OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
 FAMILY_COLUMNS = ["family", "step", "calls", "self_s"]
 STEP_NAME = "ProfilerStep#"
 DEVICE_COLUMNS = ["kind", "name", "calls", "total_s", "bytes"]
-COPY_DIRECTION = re.compile(r"Memcpy (HtoD|DtoH|DtoD|HtoH|PtoP)")
+COPY_SIDES = re.compile(r"\((\w[\w ]*?)\s*->\s*(\w[\w ]*?)\)")  # "Memcpy HtoD (Pinned -> Device)"
+# torch up to 1.10 wrote the second spelling of each.
+DEVICE_CATEGORIES = {
+    "kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "memset",
+    "Memset": "memset",
+}  # fmt: skip
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -38,7 +45,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             content = json.load(handle)
         events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
         for event in events:
-            _ = event["name"], float(event["ts"]), float(event["dur"])
+            _ = event["name"]
+            event["ts"], event["dur"] = float(event["ts"]), float(event["dur"])
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise IntegrityError(f"{path} is no whole torch.profiler trace ({error}); run the profile again") from error
     if not events:
@@ -124,33 +132,95 @@ def _own_by_family(thread: list[dict[str, Any]]) -> list[tuple[str, float, float
     return [(name, start, own_s) for name, start, own_s in found]
 
 
-def device_activity(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Calls, seconds and bytes of kernels, copies (by direction) and memsets on a CUDA device.
+def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """What ran on a CUDA device, as an ACTIVITY table (tare/cuda/activity.py); empty where the trace is of a CPU.
 
-    `kind` is kernel, htod, dtoh, dtod, htoh, ptop or memset; empty where the trace is of a CPU.
+    `start_s` counts from the trace's first event. Annotations that the profiler repeats on the device's timeline
+    are no activity.
     """
-    rows: dict[tuple[str, str], list[float]] = {}
+    events = list(events)
+    origin = _origin(events)
+    rows = []
     for event in events:
         kind = _device_kind(event)
         if kind is not None:
-            row = rows.setdefault((kind, event["name"]), [0, 0.0, 0])
-            row[0] += 1
-            row[1] += float(event["dur"]) / 1e6
-            row[2] += int((event.get("args") or {}).get("bytes", 0))
-    table = pd.DataFrame([[*key, *values] for key, values in rows.items()], columns=DEVICE_COLUMNS)
-    return table.astype({"calls": int, "bytes": int}).sort_values("total_s", ascending=False, ignore_index=True)
+            rows.append(_device_row(event, kind, origin))
+    return activity.make(rows, "the trace")
+
+
+def _origin(events: list[dict[str, Any]]) -> float:
+    """Microseconds of the first event; times are taken from it, as seconds since 1970 would lose digits."""
+    return min((float(event["ts"]) for event in events), default=0.0)
 
 
 def _device_kind(event: dict[str, Any]) -> str | None:
-    category = event.get("cat")
-    if category == "kernel":
-        return "kernel"
-    if category == "gpu_memset":
-        return "memset"
-    if category == "gpu_memcpy":
-        found = COPY_DIRECTION.match(event["name"])
-        return found.group(1).lower() if found else "copy"
-    return None
+    category = DEVICE_CATEGORIES.get(event.get("cat", ""))
+    return activity.operation_kind(event["name"]) if category == "copy" else category
+
+
+def _device_row(event: dict[str, Any], kind: str, origin: float) -> dict[str, Any]:
+    args = event.get("args") or {}
+    sides = COPY_SIDES.search(event["name"])
+    stream = args.get("stream")
+    return {
+        "kind": kind,
+        "name": event["name"],
+        "start_s": (float(event["ts"]) - origin) / 1e6,
+        "duration_s": float(event["dur"]) / 1e6,
+        "bytes": args.get("bytes") if kind != "kernel" else None,
+        "host_memory": activity.host_side(kind, *sides.groups()) if sides else None,
+        "stream": int(stream) if str(stream).isdecimal() else None,
+    }
+
+
+def step_windows(events: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Begin and end of each profiled step in seconds, on the clock of `device_events`, in order."""
+    events = list(events)
+    origin = _origin(events)
+    begins = [((float(e["ts"]) - origin) / 1e6, float(e["dur"]) / 1e6) for e in events if _is_step(e)]
+    return sorted((begin, begin + duration) for begin, duration in begins)
+
+
+def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tuple[float, float]]:
+    """What the profiled steps made the device do, and the window in which it did it.
+
+    A piece of activity belongs to the steps if the call that launched it (the same correlation id) began inside
+    one; where the trace has no such call, if it began itself inside one. The window runs from the begin of the
+    first step to the end of the last, or of its last activity, as a device may finish after the host.
+
+    Raises:
+        IntegrityError: the trace has no profiled step.
+    """
+    events = list(events)
+    windows = step_windows(events)
+    if not windows:
+        raise IntegrityError("the trace holds no profiled step; run the profile again")
+    origin = _origin(events)
+    launched = {
+        (event.get("args") or {}).get("correlation"): float(event["ts"])
+        for event in events
+        if event.get("cat") in LAUNCH_CATEGORIES
+    }
+    launched.pop(None, None)
+    kept = []
+    for event in events:
+        if _device_kind(event) is None:
+            continue
+        at = launched.get((event.get("args") or {}).get("correlation"), float(event["ts"]))
+        if any(begin <= (at - origin) / 1e6 < end for begin, end in windows):
+            kept.append(_device_row(event, str(_device_kind(event)), origin))
+    table = activity.make(kept, "the trace")
+    last = float((table["start_s"] + table["duration_s"]).max()) if len(table) else windows[-1][1]
+    return table, (windows[0][0], max(windows[-1][1], last))
+
+
+def device_activity(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls, seconds and bytes (0 where there are none) of what ran on a CUDA device, by kind and name.
+
+    `kind` is one of tare.cuda.activity.KINDS; empty where the trace is of a CPU.
+    """
+    table = activity.summary(device_events(events))[DEVICE_COLUMNS]
+    return table.assign(bytes=table["bytes"].fillna(0).astype(int))
 
 
 def step_count(events: Iterable[dict[str, Any]]) -> int:
