@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.adapters import Bind, Launch
+from tare.cuda.driver import driver_here
 from tare.errors import UnavailableError
 
 SECCOMP = {"seccomp": ("default", "unconfined")}  # the factor that Docker and Podman have in common
+# How the NVIDIA devices come in: by the runtime's own way, or as device files and a folder of libraries.
+GPU = {"gpu": ("toolkit", "plain")}
+GPU_PLAIN = {"gpu": ("plain",)}
 
 
 def cpu_list(launch: Launch) -> str:
@@ -65,6 +69,32 @@ def mount_option(bind: Bind, *, target: str = "target", read_only: str = "readon
 def seccomp_flags(launch: Launch) -> list[str]:
     """Docker's and Podman's option that leaves their seccomp profile away, where the launch asks for it."""
     return ["--security-opt", "seccomp=unconfined"] if launch.options.get("seccomp") == "unconfined" else []
+
+
+def gpu_mode(launch: Launch) -> str | None:
+    """How a launch gets the NVIDIA devices: as its arm asks, or else as was found to work; None for not at all."""
+    return launch.options.get("gpu") or launch.gpu
+
+
+def device_flags(launch: Launch) -> list[str]:
+    """Docker's and Podman's options that pass device files through, and that let a program read their counters.
+
+    Nothing else is left open: of its devices a container sees those that are named, and keeps its other limits.
+    """
+    plain = launch.devices if gpu_mode(launch) == "plain" else ()
+    devices = [part for device in plain for part in ("--device", f"{device.source}:{device.target}")]
+    return [*devices, *(["--cap-add", "SYS_ADMIN"] if launch.counters else [])]
+
+
+def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
+    """See that a launch which asks for a way to the GPU is on a machine that has one.
+
+    Raises:
+        UnavailableError: there is no driver.
+    """
+    if "gpu" in options:
+        driver_here()
+    return {}
 
 
 def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:

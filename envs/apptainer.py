@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from envs import _orphans
-from envs._conditions import image_of, mount_option, prefix
+from envs._conditions import GPU, confirm_gpu, gpu_mode, image_of, mount_option, prefix
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import UnavailableError
 from tare.files import cache_dir, project_root
@@ -69,7 +69,7 @@ class Apptainer(Environment):
 
     title = "Apptainer"
     description = "A single-file squashfs image (.sif), mounted for each launch; host user, no daemon."
-    factors = SIF
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SIF, **GPU}  # /dev is the host's: plain needs no option
 
     def __init__(self, program: str | None = None, userns: bool | None = None) -> None:
         self._program = program
@@ -178,7 +178,7 @@ class Apptainer(Environment):
             raise UnavailableError(
                 f"sif={level} was asked for, but the trial launch had {mode or 'no mount that can be told'}"
             )
-        return {"mount_mode": mode}
+        return {"mount_mode": mode} | confirm_gpu(options)
 
     def command(self, launch: Launch) -> list[str]:
         """`apptainer exec` behind the common prefix; the limits are inherited."""
@@ -194,7 +194,7 @@ class Apptainer(Environment):
             *("--cleanenv", "--no-home", "--no-mount", HIDDEN, "--scratch", "/tmp"),
             *binds,
             *("--pwd", str(launch.workdir)),
-            *(["--nv"] if launch.gpus else []),
+            *(["--nv"] if gpu_mode(launch) == "toolkit" else []),
             *(image_of(launch), *launch.argv),
         ]
 
@@ -228,6 +228,8 @@ class Apptainer(Environment):
             fresh.replace(link)
         variables = self.environment_variables()
         temporary = {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
+        if "PYTHONPATH" in os.environ:  # spython may have been brought along (tare.reference_input)
+            temporary["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
 
 

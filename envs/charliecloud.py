@@ -12,9 +12,11 @@ import shutil
 import tarfile
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from envs._conditions import image_of, prefix, user_name
+from envs._conditions import GPU_PLAIN, confirm_gpu, image_of, prefix, user_name
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.errors import UnavailableError
 from tare.manifest import allocated_bytes
@@ -64,6 +66,8 @@ class Charliecloud(Environment):
 
     title = "Charliecloud"
     description = "An unpacked folder entered through a user namespace; no daemon, no set-uid program."
+    # /dev is the host's, and ch-fromhost would write the driver into the image: a bound folder leaves it as it is.
+    factors = GPU_PLAIN
 
     def probe(self) -> Probe:
         """Unpack the trial image and launch it."""
@@ -119,6 +123,12 @@ class Charliecloud(Environment):
             *binds,
             *(f"--cd={launch.workdir}", image, "--", *launch.argv),
         ]
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """A way to the GPU needs a driver."""
+        return confirm_gpu(options)
 
     def environment_variables(self) -> dict[str, str]:
         """ch-run refuses to start without $USER."""

@@ -7,9 +7,20 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from envs._conditions import SECCOMP, confirm_seccomp, cpu_list, image_of, mount_option, seccomp_flags
+from envs._conditions import (
+    GPU,
+    SECCOMP,
+    confirm_gpu,
+    confirm_seccomp,
+    cpu_list,
+    device_flags,
+    gpu_mode,
+    image_of,
+    mount_option,
+    seccomp_flags,
+)
 from envs._layers import layer_folders
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
 from tare.daemon import docker_endpoint, endpoint_variables
@@ -29,7 +40,7 @@ class Docker(Environment):
 
     title = "Docker"
     description = "A container started by the Docker daemon, with its default seccomp profile."
-    factors = SECCOMP
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
 
     def probe(self) -> Probe:
         """Load and launch the trial image; starts a private daemon where none answers and we may."""
@@ -91,15 +102,16 @@ class Docker(Environment):
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),
             *binds,
-            *(["--gpus", "all"] if launch.gpus else []),
+            *(["--gpus", "all"] if gpu_mode(launch) == "toolkit" else []),
+            *device_flags(launch),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
     ) -> dict[str, Any]:
-        """The filter is seen to be off where it was to be off."""
-        return confirm_seccomp(options, facts)
+        """The filter is seen to be off where it was to be off; a way to the GPU needs a driver."""
+        return confirm_seccomp(options, facts) | confirm_gpu(options)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The daemon keeps a container whose client was killed."""

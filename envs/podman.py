@@ -15,9 +15,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from envs._conditions import SECCOMP, confirm_seccomp, cpu_list, image_of, mount_option, seccomp_flags
+from envs._conditions import (
+    GPU,
+    SECCOMP,
+    confirm_gpu,
+    confirm_seccomp,
+    cpu_list,
+    device_flags,
+    gpu_mode,
+    image_of,
+    mount_option,
+    seccomp_flags,
+)
 from envs._layers import layer_folders
 from tare import machine
 from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
@@ -83,7 +94,7 @@ class Podman(Environment):
 
     title = "Podman"
     description = "A container without a daemon: each launch is a child of its own monitor process."
-    factors = SECCOMP
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -140,15 +151,16 @@ class Podman(Environment):
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),
             *binds,
-            *(["--device", "nvidia.com/gpu=all"] if launch.gpus else []),
+            *(["--device", "nvidia.com/gpu=all"] if gpu_mode(launch) == "toolkit" else []),
+            *device_flags(launch),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
     ) -> dict[str, Any]:
-        """The filter is seen to be off where it was to be off."""
-        return confirm_seccomp(options, facts)
+        """The filter is seen to be off where it was to be off; a way to the GPU needs a driver."""
+        return confirm_seccomp(options, facts) | confirm_gpu(options)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The monitor keeps a container whose client was killed."""

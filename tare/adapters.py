@@ -25,6 +25,31 @@ class Bind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device file of this machine, and where a container shows it."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuAccess:
+    """A way to the NVIDIA devices, as a trial launch showed it to work.
+
+    Attributes:
+        mode: `toolkit` (the runtime's own way), `plain` (device files and a folder of libraries), or `host`.
+        devices: what a plain launch passes through.
+        folders: what a launch has to see, read-only, at the same path: the driver's libraries.
+        variables: of the program; the same in every environment, whatever its mode.
+    """
+
+    mode: str
+    devices: tuple[Device, ...] = ()
+    folders: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OciImage:
     """The one image of a stack, from which every runtime's own form derives.
 
@@ -77,7 +102,9 @@ class Launch:
         nofile: limit of open files.
         uid, gid: user and group inside.
         isolate_network: no network while measuring.
-        gpus: pass the NVIDIA devices through.
+        gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
+        devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
+        counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
         options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
     """
 
@@ -92,7 +119,9 @@ class Launch:
     uid: int
     gid: int
     isolate_network: bool = True
-    gpus: bool = False
+    gpu: str | None = None
+    devices: tuple[Device, ...] = ()
+    counters: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -9,13 +9,19 @@ its time, with its reason; the seal.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
+import os
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tare import machine
+from tare.cuda import health
 from tare.errors import IntegrityError, UnavailableError
 from tare.files import Journal, canonical_json, read_json, sha256_file, sha256_text, write_json
 from tare.intervals import log_ratios_of
@@ -25,7 +31,10 @@ from tare.registry import BASELINE, CONTROL, HOST
 
 SCHEMA = 2
 PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
+PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
+DEADLINE = "TARE_DEADLINE"
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
+AT_START_KEY = "gpu_at_start"  # of a plan: how much others used the GPU before the first unit
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
 
 Row = dict[str, Any]
@@ -54,7 +63,12 @@ class Campaign:
 
 def run_campaign(campaign: Campaign) -> Row:
     """Run what is left of a plan and seal it; returns the sealed summary."""
-    plan = {"schema": SCHEMA, **campaign.plan, "machine": machine.identity()}
+    on_gpu = uses_gpu(campaign.plan)
+    plan = {"schema": SCHEMA, **campaign.plan, "machine": identity(on_gpu)}
+    if on_gpu:
+        plan[AT_START_KEY] = health.at_rest()
+        for flag in plan[AT_START_KEY]["flags"]:
+            say(f"{campaign.what}: {flag}")
     if HOST not in plan["environments"]:  # nothing can be compared: the record says why
         plan |= {"sampling": {**plan["sampling"], "units": 0}, "discarded": 0}
     journal = open_journal(campaign.folder, plan)
@@ -72,7 +86,7 @@ def run_campaign(campaign: Campaign) -> Row:
             counter.total = plan["discarded"] + decision["units"]
         if finished(done) >= plan["discarded"] + wanted_units(plan, decision):
             break
-        ended = machine_change(plan["machine"])
+        ended = machine_change(plan["machine"]) or time_is_up(done)
         if ended:
             journal.append({ENDED_KEY: ended})
             say(f"{campaign.what}: the campaign ends here: {ended}")
@@ -92,16 +106,43 @@ def run_campaign(campaign: Campaign) -> Row:
     return seal(campaign.folder, journal, plan, done, decision, ended)
 
 
+def time_is_up(done: Sequence[Row]) -> str | None:
+    """Why another unit does not fit before the deadline that our caller set, or None.
+
+    The deadline is an instant of CLOCK_MONOTONIC, in seconds, in the variable TARE_DEADLINE.
+    """
+    deadline = os.environ.get(DEADLINE)
+    if deadline is None:
+        return None
+    left_s = float(deadline) - time.monotonic()
+    unit_s = max((unit["cost_s"] for unit in done), default=0.0)
+    if left_s > unit_s:
+        return None
+    return f"no time left: a unit takes up to {unit_s:.0f} s, and {max(0.0, left_s):.0f} s were left"
+
+
 def _run_unit(campaign: Campaign, plan: Mapping[str, Any], number: int, done: Sequence[Row]) -> Row:
     started = time.monotonic()
-    found = campaign.run_unit(number, done)
+    with health.watched(uses_gpu(plan)) as gpu:
+        found = campaign.run_unit(number, done)
     return {
         "unit": number,
         "discarded": finished(done) < plan["discarded"],
         "voided": None,
         **found,
+        **({"gpu": gpu} if gpu else {}),
         "cost_s": round(time.monotonic() - started, 3),
     }
+
+
+def identity(on_gpu: bool) -> Row:
+    """What of the machine must stay equal while a campaign runs."""
+    return {**machine.identity(), **({"gpus": machine.gpu_identity()} if on_gpu else {})}
+
+
+def uses_gpu(plan: Mapping[str, Any]) -> bool:
+    """Whether a campaign's launches compute on an NVIDIA device, whose state then stands in every unit."""
+    return (plan.get("spec") or {}).get("device") == "cuda"
 
 
 def units_of(rows: Sequence[Row]) -> list[Row]:
@@ -167,7 +208,7 @@ def _progress(counter: Counter, plan: Mapping[str, Any], unit: Row, decision: Ro
 
 def machine_change(before: Mapping[str, Any]) -> str | None:
     """What of the machine is not as it was when the campaign was planned, or None."""
-    now = machine.identity()
+    now = identity("gpus" in before)
     changed = [f"{key} was {before[key]!r}, is {now[key]!r}" for key in before if now.get(key) != before[key]]
     return f"the machine changed: {'; '.join(changed)}" if changed else None
 
@@ -179,7 +220,7 @@ def open_journal(folder: Path, plan: Mapping[str, Any]) -> Journal:
     if plan_path.exists():
         old = read_json(plan_path)
         done = any(SEAL_KEY in row or ENDED_KEY in row for row in journal.read())
-        if done or canonical_json(old) != canonical_json(plan):
+        if done or canonical_json(_design(old)) != canonical_json(_design(plan)):
             why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
             say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder)}")
             journal = Journal(folder / UNITS)
@@ -188,8 +229,19 @@ def open_journal(folder: Path, plan: Mapping[str, Any]) -> Journal:
     return journal
 
 
+def _design(plan: Mapping[str, Any]) -> Row:
+    """A plan without what is said of its start alone: who used the GPU, and how a way to it was refused."""
+    design = {key: value for key, value in plan.items() if key != AT_START_KEY}
+    provenance = design.get("provenance") or {}
+    if "gpu" in provenance:
+        ways = {name: {**way, "refused": None} for name, way in provenance["gpu"].items()}
+        design["provenance"] = {**provenance, "gpu": ways}
+    return design
+
+
 def plan_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Names of the parts in which two plans differ."""
+    old, new = _design(old), _design(new)
     keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     return ", ".join(keys)
 
@@ -283,10 +335,23 @@ def read_sealed(sealed: Path) -> tuple[Row, list[Row]]:
         raise IntegrityError(
             f"{sealed} has schema {summary.get('schema')}, this version reads {SCHEMA}: run it again"
         )
+    packed = folder / PACKED_UNITS
+    journal = _unpacked(packed) if packed.exists() else None
     for name, key in ((PLAN, "plan_sha256"), (UNITS, "units_sha256")):
-        found = sha256_file(folder / name) if (folder / name).exists() else "missing"
+        if name == UNITS and journal is not None:
+            found = hashlib.sha256(journal).hexdigest()
+        else:
+            found = sha256_file(folder / name) if (folder / name).exists() else "missing"
         if found != summary[key]:
             raise IntegrityError(f"{folder / name} is not what was sealed: sha256 {found}, sealed {summary[key]}")
     plan = read_json(folder / PLAN)
-    units = units_of(Journal(folder / UNITS).read())
+    rows = Journal(folder / UNITS).read() if journal is None else map(json.loads, journal.splitlines())
+    units = units_of(list(rows))
     return {**plan, "decision": summary["decision"], "ended": summary["reason"]}, units
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise IntegrityError(f"{path} is cut short or no gzip file: {error}") from error

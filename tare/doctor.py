@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tare import devices
+from tare.cuda.checks import gpu_checks
 from tare.devices import Check, lacking
 from tare.errors import TareError
 
@@ -21,6 +22,7 @@ SECTIONS = {
     "environments": "Environments (each by a real launch)",
     "profilers": "Profilers and counters",
     "devices": "Devices",
+    "gpu": "GPU: ways in, settings, tests",
     "data": "Data sources",
     "stacks": "Software stacks",
 }
@@ -98,6 +100,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("profilers", "energy meter", _one(devices.cpu_energy)),
         ("devices", "GPUs", devices.gpu_devices),
         ("devices", "device memory", _one(devices.device_memory_counters)),
+        ("gpu", "GPU", gpu_checks),
         ("stacks", "stacks", stack_checks),
     ]
 
@@ -175,7 +178,8 @@ def render(report: dict[str, Any], width: int = WIDTH) -> str:
         f"{'':14}{facts['distribution']}, Linux {facts['kernel']}, virtualisation: {facts['virtualisation']}",
     ]
     for key, title in SECTIONS.items():
-        lines += ["", title, *_lines(report[key], width)]
+        if report.get(key):
+            lines += ["", title, *_lines(report[key], width)]
     working = [check["name"] for check in report["environments"] if check["available"]]
     lines += ["", f"It can measure: {', '.join(working) or 'nothing'}  (examined in {report['seconds']:.0f} s)"]
     return "\n".join(lines)

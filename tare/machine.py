@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tare.cuda import nvml
 from tare.errors import UnavailableError
 from tare.files import cache_dir
 from tare.process import run
@@ -151,6 +152,15 @@ def identity() -> dict[str, Any]:
     }
 
 
+def gpu_identity() -> list[dict[str, str | None]] | None:
+    """What of the NVIDIA devices must stay, too: which they are, driver, settings; None where no driver answers."""
+    names = ("uuid", "name", "driver", "mig_mode", "ecc_mode", "compute_mode", "power_limit_w", "max_sm_clock_mhz")
+    try:
+        return [{name: row.get(name) for name in names} for row in read_gpus()]
+    except UnavailableError:
+        return None
+
+
 def _distribution() -> str:
     release = platform.freedesktop_os_release()
     return release.get("PRETTY_NAME") or release["NAME"]
@@ -233,11 +243,47 @@ def _load() -> float:
 
 @cache
 def gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices as nvidia-smi lists them; its values are kept as it writes them.
+    """NVIDIA devices, asked for once: as `read_gpus`.
 
     Raises:
         UnavailableError: no driver answers.
     """
+    return read_gpus()
+
+
+def read_gpus() -> tuple[dict[str, str], ...]:
+    """NVIDIA devices as the driver tells them through NVML, or else nvidia-smi; values as nvidia-smi writes them.
+
+    Raises:
+        UnavailableError: no driver answers.
+    """
+    try:
+        return tuple(_as_written(device) for device in nvml.devices())
+    except UnavailableError:
+        return _listed_by_smi()
+
+
+def _as_written(device: dict[str, Any]) -> dict[str, str]:
+    """A device of NVML in nvidia-smi's names and units; what NVML does not tell is `[N/A]`, as there.
+
+    A capability that is not told is left out, as where an older nvidia-smi does not know the field.
+    """
+    words = {**device, "memory_mib": _scaled(device["memory_bytes"], 1 << 20)}
+    words |= {"max_sm_clock_mhz": _scaled(device["max_sm_clock_hz"], 1e6)}
+    power = device["power_limit_w"]
+    words["power_limit_w"] = None if power is None else f"{power:.2f}"
+    names = (*GPU_FIELDS.values(), "ecc_mode", "compute_mode", "persistence_mode", "cuda_driver_version", "vbios")
+    if words["compute_capability"] is None:
+        names = tuple(name for name in names if name != "compute_capability")
+    return {name: "[N/A]" if words[name] is None else str(words[name]) for name in names}
+
+
+def _scaled(value: float | None, unit: float) -> int | None:
+    return None if value is None else int(value / unit)
+
+
+def _listed_by_smi() -> tuple[dict[str, str], ...]:
+    """NVIDIA devices as nvidia-smi lists them."""
     if shutil.which("nvidia-smi") is None:
         raise UnavailableError("nvidia-smi is not installed: no NVIDIA driver")
     fields = dict(GPU_FIELDS)

@@ -12,7 +12,7 @@ from envs.charliecloud import MAKE_MOUNT_POINTS, Charliecloud, remove_whited_out
 from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
-from tare.adapters import Bind, Launch, Prepared
+from tare.adapters import Bind, Device, Launch, Prepared
 from tare.errors import UnavailableError
 from tare.registry import environments
 
@@ -71,7 +71,7 @@ def test_docker():
 
 
 def test_docker_with_devices_and_network():
-    argv = Docker().command(replace(LAUNCH, gpus=True, isolate_network=False))
+    argv = Docker().command(replace(LAUNCH, gpu="toolkit", isolate_network=False))
     assert argv[argv.index("--gpus") + 1] == "all"
     assert "--network" not in argv
 
@@ -91,7 +91,7 @@ def test_apptainer():
 
 
 def test_apptainer_with_devices_as_an_ordinary_user():
-    argv = Apptainer(program="singularity", userns=False).command(replace(LAUNCH, gpus=True, uid=5, gid=5))
+    argv = Apptainer(program="singularity", userns=False).command(replace(LAUNCH, gpu="toolkit", uid=5, gid=5))
     assert "--userns" not in argv
     assert argv[argv.index("--nv") + 1] == "/cache/image"
 
@@ -261,3 +261,67 @@ def test_whiteouts_never_reach_outside_the_image(tmp_path):
 def test_a_vanished_form_is_not_intact(tmp_path):
     assert Charliecloud().is_intact(Prepared(reference=str(tmp_path), bytes=1))
     assert not Charliecloud().is_intact(Prepared(reference=str(tmp_path / "no"), bytes=1))
+
+
+DEVICES = (
+    Device(source=Path("/dev/nvidia0"), target=Path("/dev/nvidia0")),
+    Device(source=Path("/stub/nvidiactl"), target=Path("/dev/nvidiactl")),
+)
+
+
+def added(adapter, **fields):
+    """What a launch with these fields has beside the plain one, which must be all there in its order."""
+    plain, more = adapter.command(LAUNCH), adapter.command(replace(LAUNCH, **fields))
+    rest = iter(more)
+    assert all(part in rest for part in plain)
+    at = next((number for number, part in enumerate(more) if part != plain[number]), len(more))
+    return more[at : at + len(more) - len(plain)]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "mode", "words"),
+    [
+        (Docker(), "toolkit", ["--gpus", "all"]),
+        (Podman(SETUP), "toolkit", ["--device", "nvidia.com/gpu=all"]),
+        (Apptainer(program="a", userns=False), "toolkit", ["--nv"]),
+        (Host(), "host", []),
+        (Apptainer(program="a", userns=False), "plain", []),
+        (Charliecloud(), "plain", []),
+        *(
+            (
+                adapter,
+                "plain",
+                ["--device", "/dev/nvidia0:/dev/nvidia0", "--device", "/stub/nvidiactl:/dev/nvidiactl"],
+            )
+            for adapter in (Docker(), Podman(SETUP))
+        ),
+    ],
+)
+def test_the_ways_to_a_gpu_word_by_word(adapter, mode, words):
+    assert added(adapter, gpu=mode, devices=DEVICES) == words
+    if adapter.contained:
+        assert added(adapter, options={"gpu": mode}, devices=DEVICES) == words
+        assert mode in adapter.factors["gpu"]
+
+
+def test_the_driver_is_an_ordinary_read_only_bind():
+    driver = Bind(source=Path("/cache/driver/580-1"), target=Path("/cache/driver/580-1"))
+    launch = replace(LAUNCH, gpu="plain", binds=(*LAUNCH.binds, driver))
+    assert "type=bind,source=/cache/driver/580-1,target=/cache/driver/580-1,readonly" in Docker().command(launch)
+    assert "--bind=/cache/driver/580-1:/cache/driver/580-1" in Charliecloud().command(launch)
+
+
+@pytest.mark.parametrize("adapter", [Docker(), Podman(SETUP)], ids=["docker", "podman"])
+def test_counters_are_one_capability_more(adapter):
+    assert added(adapter, counters=True) == ["--cap-add", "SYS_ADMIN"]
+
+
+def test_a_way_to_the_gpu_needs_a_driver(monkeypatch):
+    def none():
+        raise UnavailableError("no NVIDIA driver")
+
+    monkeypatch.setattr("envs._conditions.driver_here", none)
+    for adapter in (Docker(), Podman(SETUP), Charliecloud()):
+        with pytest.raises(UnavailableError, match="no NVIDIA driver"):
+            adapter.confirm({"gpu": "plain"}, {"seccomp": "2"}, {})
+        assert adapter.confirm({}, {"seccomp": "2"}, {}) == {}

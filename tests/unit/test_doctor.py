@@ -10,11 +10,16 @@ from processes import finished
 
 from tare import devices, doctor, machine
 from tare.adapters import Environment, Probe
+from tare.cuda import checks
 from tare.errors import UnavailableError
 
 
 @pytest.fixture(autouse=True)
-def forget():
+def forget(monkeypatch):
+    def none():
+        raise UnavailableError("NVML: NVML Shared Library Not Found")
+
+    monkeypatch.setattr(machine.nvml, "devices", none)
     machine.gpus.cache_clear()
     yield
     machine.gpus.cache_clear()
@@ -152,6 +157,112 @@ def test_counters_reserved_by_the_driver_come_with_the_command_that_frees_them(m
 def test_a_pascal_gpu_is_too_old_for_nsight_compute(monkeypatch):
     monkeypatch.setattr(devices, "gpus", lambda: ({"name": "GTX 1080", "compute_capability": "6.1"},))
     assert "older than Volta" in devices.ncu().reason
+
+
+GPU_FACTS = {
+    "index": 0,
+    "mig_mode": "off",
+    "persistence_mode": "on",
+    "mps": None,
+    "compute_mode": "default",
+}
+QUIET = {"reason": None, "flags": []}
+
+
+@pytest.fixture
+def with_gpu(monkeypatch):
+    """A machine with one device; gives a function that says what the doctor then finds, by name."""
+    places = checks.Driver(
+        version="535.104.05", root=Path("/dev"), devices=DEVICE_FILES, libraries=("libcuda.so.1",)
+    )
+
+    def examine(facts=GPU_FACTS, driver=places, rest=QUIET, dcgm=()):
+        monkeypatch.setattr(checks, "no_gpu", lambda: None)
+        monkeypatch.setattr(checks, "find_driver", lambda: driver)
+        monkeypatch.setattr(checks.nvml, "devices", lambda: (facts,))
+        monkeypatch.setattr(checks.health, "at_rest", lambda seconds: rest)
+        monkeypatch.setattr(checks, "running", lambda name: list(dcgm))
+        monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+        monkeypatch.setattr(checks, "cdi_specifications", lambda: [])
+        return {check.name: check for check in checks.gpu_checks()}
+
+    return examine
+
+
+DEVICE_FILES = tuple(Path("/dev") / name for name in ("nvidia0", "nvidiactl", "nvidia-uvm"))
+
+
+def test_a_driver_is_compared_with_every_stacks_lock(with_gpu):
+    found = with_gpu()
+    assert found["driver for paper-2022"].version == "driver 535.104.05, CUDA 10.2"
+    new = found["driver for torch-2.13"]
+    assert not new.available and "535.104.05 is too old for CUDA 13.0" in new.reason
+    assert new.remedy == "install the driver 580.65.06 or newer"
+
+
+def test_the_way_into_each_runtime_or_what_it_lacks(with_gpu, monkeypatch, tmp_path):
+    found = with_gpu()
+    assert found["GPU in docker"].version == "plain: device files and the driver's folder"
+    bare = checks.Driver(version="580.65.06", root=Path("/dev"), devices=DEVICE_FILES[:1], libraries=())
+    lacks = with_gpu(driver=bare)["GPU in docker"]
+    assert lacks.reason == "no toolkit, and the plain way lacks no device file /dev/nvidiactl or /dev/nvidia-uvm"
+    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    (tmp_path / "other.yaml").write_text("kind: vendor.com/net\n")
+    monkeypatch.undo()
+    assert checks.cdi_specifications((tmp_path, tmp_path / "none")) == [str(tmp_path / "nvidia.yaml")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "words", "remedy"),
+    [
+        ({"mig_mode": "on"}, "GPU 0 whole", "launches compute on a slice", "-mig 0"),
+        ({"persistence_mode": "off"}, "GPU 0 persistence", "set", "nvidia-smi -i 0 -pm 1"),
+        ({"mps": "/tmp/nvidia-mps"}, "GPU 0 unshared", "(/tmp/nvidia-mps)", "nvidia-cuda-mps-control"),
+        ({"compute_mode": "prohibited"}, "GPU 0 compute mode", "prohibits contexts", "-c DEFAULT"),
+        ({"compute_mode": "exclusive process"}, "GPU 0 for turns", "one process at a time", "-c DEFAULT"),
+    ],
+)
+def test_settings_that_change_a_measurement_come_with_a_command(with_gpu, changes, name, words, remedy):
+    fine = with_gpu()
+    assert all(check.available for check in fine.values() if check.name.startswith("GPU 0"))
+    assert "GPU 0 for turns" not in fine
+    check = with_gpu({**GPU_FACTS, **changes})[name]
+    assert not check.available and words in check.reason and remedy in check.remedy
+
+
+def test_others_and_dcgm_are_named(with_gpu):
+    busy = {"reason": None, "flags": ["another process was on the GPU: python (process 7)"]}
+    found = with_gpu(rest=busy, dcgm=[31])
+    assert found["GPU to ourselves"].reason == "another process was on the GPU: python (process 7)"
+    assert "nv-hostengine, process 31" in found["GPU counters free"].reason
+    assert "dcgmi profile --pause" in found["GPU counters free"].remedy
+    assert all(with_gpu()[name].available for name in ("GPU to ourselves", "GPU counters free"))
+
+
+def test_processes_are_found_by_their_name(tmp_path):
+    for number, name in ((3, "nv-hostengine"), (12, "bash")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "comm").write_text(f"{name}\n")
+    assert checks.running("nv-hostengine", tmp_path) == [3]
+
+
+def test_tests_that_wait_for_a_gpu_are_counted_without_running_them(tmp_path):
+    whole = (
+        "import pytest\npytestmark = pytest.mark.gpu\ndef test_a(): pass\ndef test_b(): pass\ndef helper(): pass\n"
+    )
+    (tmp_path / "test_whole.py").write_text(whole)
+    some = "import pytest\n@pytest.mark.gpu\ndef test_a(): pass\n@pytest.mark.runtime\ndef test_b(): pass\n"
+    (tmp_path / "test_some.py").write_text(some)
+    check = checks.waiting_tests("there is no driver", tmp_path)
+    assert check.reason == "3 tests are marked gpu and wait for one: there is no driver"
+    assert checks.waiting_tests(None, tmp_path).version == "3 tests: pytest -m gpu"
+    assert checks.waiting_tests("none").details["tests"] > 5
+
+
+def test_without_a_gpu_only_what_waits_for_one_is_said(monkeypatch):
+    monkeypatch.setattr(checks, "no_gpu", lambda: "no driver")
+    (check,) = checks.gpu_checks()
+    assert check.name == "GPU tests" and check.reason.endswith("no driver")
 
 
 def test_the_machine_says_why_a_fact_is_missing(monkeypatch):

@@ -1,0 +1,108 @@
+"""Whether a launch reaches an NVIDIA device: the driver's library, its start, its devices. No framework is needed.
+
+Nothing is raised: each step that fails is in the answer, and the harness says what it means. The device is only
+looked at: no context is made, no kernel runs.
+"""
+
+import ctypes
+import os
+
+LIBRARY = "libcuda.so.1"
+NAME_BYTES = 256
+
+
+def look(spec, marks):
+    """Answer of a launch of mode `device`: (no framework, what was found).
+
+    `spec` may name another folder than /dev as `devices`, where a test has files of its own.
+    """
+    found = {"files": device_files(spec.get("devices") or "/dev"), "library": None, "error": None}
+    found.update({"init": None, "failed": None, "driver_version": None, "count": None, "names": [], "uuids": []})
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        found["error"] = str(error)
+        marks.add("done")
+        return None, found
+    found["library"] = mapped(LIBRARY.split(".")[0])
+    try:
+        ask(library, found)
+    except AttributeError as error:  # a library of that name without the driver's functions
+        found["error"] = str(error)
+    marks.add("done")
+    return None, found
+
+
+def ask(library, found):
+    """Start the driver and list its devices; `failed` names the call that did not return 0, `init` its status."""
+    version, count = ctypes.c_int(0), ctypes.c_int(0)
+    for name, arguments in (
+        ("cuInit", (0,)),
+        ("cuDriverGetVersion", (ctypes.byref(version),)),
+        ("cuDeviceGetCount", (ctypes.byref(count),)),
+    ):
+        status = getattr(library, name)(*arguments)
+        if name == "cuInit":
+            found["init"] = status
+        if status != 0:
+            found["failed"], found["init"] = name, status
+            return
+    found["driver_version"], found["count"] = version.value, count.value
+    for number in range(count.value):
+        device = ctypes.c_int(0)
+        if library.cuDeviceGet(ctypes.byref(device), number) != 0:
+            found["failed"] = "cuDeviceGet"
+            return
+        found["names"].append(name_of(library, device))
+        found["uuids"].append(uuid_of(library, device))
+
+
+def name_of(library, device):
+    """Name of a device, or None where the driver gives none."""
+    text = ctypes.create_string_buffer(NAME_BYTES)
+    if library.cuDeviceGetName(text, NAME_BYTES, device) != 0:
+        return None
+    return text.value.decode(errors="replace")
+
+
+def uuid_of(library, device):
+    """UUID of a device as NVML and nvidia-smi write it, or None where the driver gives none."""
+    raw = (ctypes.c_ubyte * 16)()
+    function = getattr(library, "cuDeviceGetUuid", None)
+    if function is None or function(ctypes.byref(raw), device) != 0:
+        return None
+    digits = "".join("{:02x}".format(byte) for byte in raw)
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return "GPU-" + "-".join(parts)
+
+
+def device_files(folder):
+    """Names of NVIDIA's device files in a folder, and of those in a folder of theirs."""
+    found = []
+    for name in sorted(entries(folder)):
+        if not name.startswith("nvidia") and name != "dxg":
+            continue
+        path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            found.extend(name + "/" + inner for inner in sorted(entries(path)))
+        else:
+            found.append(name)
+    return found
+
+
+def entries(folder):
+    """What a folder holds; nothing where it can't be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def mapped(prefix):
+    """Path of the first mapped file whose name begins with `prefix`, as this process sees it; None for none."""
+    with open("/proc/self/maps") as handle:
+        for line in handle:
+            path = line.rstrip("\n").partition("/")
+            if path[1] and os.path.basename(path[2]).startswith(prefix + "."):
+                return "/" + path[2]
+    return None

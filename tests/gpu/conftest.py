@@ -1,0 +1,81 @@
+"""Tests that need an NVIDIA GPU: without one they are skipped, with the doctor's own reason."""
+
+import functools
+
+import pytest
+
+from tare import arms, data, images, rounds
+from tare.cuda import access
+from tare.cuda.checks import no_gpu
+from tare.launch import launch, site_of
+from tare.measure import device_facts
+from tare.registry import describe_workload, environment, module_names
+from tare.study import load_checked
+
+STACK = "torch-2.13"
+REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
+
+
+def pytest_collection_modifyitems(items):
+    reason = no_gpu()
+    if reason is None:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=f"no GPU here: {reason}"))
+
+
+def pytest_generate_tests(metafunc):
+    if "env_name" in metafunc.fixturenames:
+        metafunc.parametrize("env_name", module_names("envs"))
+
+
+@pytest.fixture(scope="session")
+def study():
+    return {**load_checked("config/smoke.yaml"), "device": "cuda"}
+
+
+@pytest.fixture(scope="session")
+def image():
+    return images.build(STACK, "cuda")
+
+
+@pytest.fixture(scope="session")
+def sites(study, image):
+    """A site that reaches the GPU, and the record of its way; what is not required and lacks one is skipped."""
+
+    @functools.cache
+    def find(name, workload=None):
+        adapter = environment(name)
+        probe = adapter.probe()
+        if not probe.available:
+            assert name not in REQUIRED, f"{name} must work on a test machine: {probe.reason}"
+            pytest.skip(f"{name} is unavailable here: {probe.reason}")
+        form = images.derive(image, name)
+        assert form["status"] == "ok", form["reason"]
+        folder = data.ensure(data.prepare(describe_workload(workload)["dataset"])) if workload else None
+        with adapter.session():
+            return access.with_gpu(name, site_of(name, adapter, form, folder), form, study["conditions"])
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def run(study, sites):
+    """Record of one launch in an environment that reaches the GPU."""
+
+    def execute(name, spec, workload=None, keep=None):
+        site, _ = sites(name, workload)
+        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        with site.environment.session():
+            record = launch(site, {"device": "cuda", **spec}, conditions, pad_bytes=64, keep=keep)
+        assert record["status"] == "ok", record["reason"]
+        return record
+
+    return execute
+
+
+@pytest.fixture(scope="session")
+def sheet(study):
+    """What the datasheet says of this machine's device; None where config/devices.yaml does not have it."""
+    return device_facts(study)["datasheet"]
