@@ -14,11 +14,12 @@ pathvars:
 
 wildcard_constraints:
     batch=r"\d+",
-    arm=r"(?:\.[a-z]+-[a-z0-9][a-z0-9.-]*)?",
+    arm=r"(?:\.[a-z][a-z0-9]*-[a-z0-9][a-z0-9.-]*)?",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_+-]+",
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*",
     notebook=r"[a-z_]+",
+    reference=r"[a-z0-9][a-z0-9._-]*",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
     workload=r"[a-z][a-z0-9_-]*",
@@ -29,6 +30,7 @@ include: "rules/containers.smk"
 include: "rules/runs.smk"
 include: "rules/prices.smk"
 include: "rules/metrics.smk"
+include: "rules/reference.smk"
 include: "rules/notebooks.smk"
 include: "rules/report.smk"
 

@@ -14,11 +14,26 @@ from typing import Any
 
 from tare.errors import UserError
 from tare.registry import BASELINE, CONTROL, HOST, environment, environments, nearest
-from tare.stacks import stack_names
+from tare.stacks import known_stacks
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
-# of containers/stacks/ are levels of `stack` too: `stack=paper-2022`.
+# of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
 COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady")}
+# Settings of the framework itself (tare/inside/settings.py applies them); the first level is the headline's.
+SETTINGS = {
+    "tf32": ("default", "off", "on"),
+    "amp": ("off", "bf16", "fp16"),
+    "layout": ("contiguous", "channels-last"),
+    "compile": ("off", "inductor"),
+    "graph": ("off", "capture"),
+    "cudnn": ("default", "benchmark"),
+}
+NEEDS_CUDA = {
+    "tf32": "TF32 is a mode of tensor cores",
+    "graph": "graphs are captured from the streams of a CUDA device",
+    "cudnn": "cuDNN runs on a CUDA device",
+    "gpu": "it is a way in which a container reaches one",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +54,19 @@ class Arm:
         return f"{self.factor}-{self.level}"
 
     @property
+    def is_setting(self) -> bool:
+        """Whether it is a setting of the framework, which no environment has a part in."""
+        return self.factor in SETTINGS
+
+    @property
     def needs_image(self) -> bool:
         """Whether launches of this arm take another image record than the headline's."""
-        return self.factor != "allocator"
+        return self.factor != "allocator" and not self.is_setting
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a study goes on without it: another stack or a setting that this machine can't have."""
+        return self.other_stack is not None or self.is_setting
 
     @property
     def other_stack(self) -> str | None:
@@ -56,8 +81,8 @@ def parse(text: str) -> Arm:
         UserError: no such factor or level.
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
-    known = {name: set(levels) for name, levels in COMMON.items()}
-    known["stack"].update(stack_names())
+    known = {name: set(levels) for name, levels in {**COMMON, **SETTINGS}.items()}
+    known["stack"].update(known_stacks())
     for adapter in environments().values():
         for name, levels in adapter.factors.items():
             known.setdefault(name, set()).update(levels)
@@ -70,9 +95,16 @@ def parse(text: str) -> Arm:
 
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
-    if arm.factor in COMMON:
+    if arm.factor in COMMON or arm.is_setting:
         return True
     return arm.level in environment(env).factors.get(arm.factor, ())
+
+
+def impossible(arm: Arm | None, device: str) -> str | None:
+    """Why a setting can't be had on a device (`cpu` or `cuda`); None where it can be tried."""
+    if arm is None or device == "cuda" or arm.factor not in NEEDS_CUDA:
+        return None
+    return f"{arm.name} needs a CUDA device: {NEEDS_CUDA[arm.factor]}"
 
 
 def members(arm: Arm | None, names: Iterable[str]) -> list[str]:
@@ -126,4 +158,5 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
 
 def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
     """The study's conditions at a campaign's levels."""
-    return {**conditions, "allocator": levels["allocator"]}
+    settings = {factor: level for factor, level in levels.items() if factor in SETTINGS}
+    return {**conditions, "allocator": levels["allocator"], **({"settings": settings} if settings else {})}

@@ -20,7 +20,8 @@ from tare.conversation import Conversation, ConversationError
 from tare.launch import Ready, Site, clean_up, launcher_environment, ready, record_of
 
 PROTOCOL = "tare-turns/1"  # as in tare/inside/turns.py
-ANSWER_S = 60.0  # for one burst or the building of a model; hangs are ended after it
+ANSWER_S = 60.0  # for one burst; hangs are ended after it
+DRAW_S = 180.0  # for the building of a model and its first steps, which may compile it or try out algorithms
 LARGEST_SHIFT_BYTES = 1 << 20  # of the heap between draws
 TURN_LISTS = ("discarded_s", "step_s")
 TURN_NUMBERS = ("started_ns", "ended_ns", "cpu_s", "system_s", "faults", "preemptions", "loss_last")
@@ -68,7 +69,7 @@ class Worker:
     def hear(self, expected: str) -> dict[str, Any]:
         """One answer; a failure is kept with the worker."""
         with self._keeping_failure():
-            return self.talk.hear(expected, timeout_s=ANSWER_S)
+            return self.talk.hear(expected, timeout_s=DRAW_S if expected == "drawn" else ANSWER_S)
 
     @contextlib.contextmanager
     def _keeping_failure(self) -> Iterator[None]:
@@ -134,7 +135,10 @@ class Block:
     def drop(self) -> None:
         """End the processes of the last draw."""
         for worker in self.workers:
-            worker.draws[-1]["peak_rss_bytes"] = worker.ask("drop", "dropped").get("peak_rss_bytes")
+            answer = worker.ask("drop", "dropped")
+            worker.draws[-1]["peak_rss_bytes"] = answer.get("peak_rss_bytes")
+            if answer.get("device_memory"):
+                worker.draws[-1]["device_memory"] = answer["device_memory"]
 
     def _begin(self, worker: Worker, shift: int) -> None:
         answer = worker.hear("drawn")

@@ -19,7 +19,16 @@ import pandas as pd
 
 Record = Mapping[str, Any]
 MEMORY = "DRAM"
-SHEET_PRECISION = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16_tensor", "float16": "fp16_tensor"}
+# What a product in each precision runs on where a datasheet lists it, first choice first: libraries take the tensor
+# cores for fp64 too where there are such.
+SHEET_PRECISION = {
+    "float64": ("fp64_tensor", "fp64"),
+    "float32": ("fp32",),
+    "tf32": ("tf32_tensor",),
+    "bfloat16": ("bf16_tensor",),
+    "float16": ("fp16_tensor",),
+    "float8_e4m3fn": ("fp8_tensor",),
+}
 BETWEEN = "between"
 UNKNOWN = "unknown"
 PRIVATE = ("L1d", "L2")
@@ -57,12 +66,12 @@ def level_of(size_bytes: float, caches: Mapping[str, int] | None, threads: int =
 def bandwidths(record: Record) -> pd.DataFrame:
     """One row per kernel and working set, smallest first: best, median and spread (best by worst, less 1)."""
     found = results(record)
-    # The caches are the processor's: they say nothing about working sets on another device.
-    caches = (record.get("machine") or {}).get("cpu_caches_bytes") if record.get("device", "cpu") == "cpu" else None
+    on_cpu = record.get("device", "cpu") == "cpu"
+    caches, threads = caches_of(record), found.get("threads", 1) if on_cpu else 1
     rows = []
     for row in sorted(found["bandwidth"], key=lambda row: row["working_set_bytes"]):
         rates = row["all_bytes_per_s"]
-        level = level_of(row["working_set_bytes"], caches, found.get("threads", 1))
+        level = level_of(row["working_set_bytes"], caches, threads)
         rows.append(
             {
                 "level": level,
@@ -72,10 +81,18 @@ def bandwidths(record: Record) -> pd.DataFrame:
                 "median_bytes_per_s": statistics.median(rates),
                 "spread": max(rates) / min(rates) - 1,
                 "repetitions": len(rates),
-                "traffic_bytes_per_s": _traffic(level, row),
+                "traffic_bytes_per_s": _traffic(level, row) if on_cpu else None,
             }
         )
     return pd.DataFrame(rows, columns=LEVEL_COLUMNS)
+
+
+def caches_of(record: Record) -> Mapping[str, int] | None:
+    """Caches of the device that was measured, in bytes by level; of a CUDA device the second level is known."""
+    if record.get("device", "cpu") == "cpu":
+        return (record.get("machine") or {}).get("cpu_caches_bytes")
+    seen = (record["inside"].get("facts", {}).get("torch") or {}).get("device") or {}
+    return {"L2": seen["l2_bytes"]} if seen.get("l2_bytes") else None
 
 
 def _traffic(level: str, row: Record) -> float | None:
@@ -107,7 +124,8 @@ def claimed(record: Record) -> dict[str, float]:
     sheet = record.get("datasheet")
     if sheet:
         peaks = sheet["peak_flop_per_s"]
-        return {name: peaks[key] for name, key in SHEET_PRECISION.items() if key in peaks}
+        chosen = {name: next((key for key in keys if key in peaks), None) for name, keys in SHEET_PRECISION.items()}
+        return {name: peaks[key] for name, key in chosen.items() if key is not None}
     return dict((record.get("modelled") or {}).get("peak_flop_per_s") or {})
 
 
@@ -162,8 +180,15 @@ def peaks(record: Record) -> dict[str, pd.Series]:
 
 
 def skipped(record: Record) -> list[str]:
-    """Products that were left out, each with its reason."""
+    """Products and passes over memory that were left out, each with its reason."""
+    found = results(record)
     return [
-        f"{row['precision']} ({row['kernel']}, n = {row['size']}): {row['reason']}"
-        for row in results(record).get("skipped", [])
+        *(
+            f"{row['precision']} ({row['kernel']}, n = {row['size']}): {row['reason']}"
+            for row in found.get("skipped", [])
+        ),
+        *(
+            f"{row['kernel']} of {row['working_set_bytes'] >> 10} KiB: {row['reason']}"
+            for row in found.get("skipped_bandwidth", [])
+        ),
     ]

@@ -12,14 +12,14 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tare.adapters import Bind, Environment, Launch
+from tare.adapters import Bind, Environment, GpuAccess, Launch
 from tare.errors import UnavailableError, UserError
 from tare.files import cache_dir, project_root, read_json, sha256_file, sha256_text, write_json
 from tare.process import Finished, run
@@ -31,6 +31,8 @@ STEADY_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "MALLOC_TOP_PAD_": "67108864",
 }
+NO_VARIABLES: Mapping[str, str] = {}
+FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
 LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's worker makes one in here
 
 
@@ -39,7 +41,8 @@ class Site:
     """Where launches of one environment find what they need, taken from its image record and the data record.
 
     `isolates_network` is what its trial launch showed: some machines let nobody make an empty network. `options`
-    are levels of factors that the adapter itself varies.
+    are levels of factors that the adapter itself varies; `folders` are shown inside read-only, at their own paths.
+    `gpu` is the way to the NVIDIA devices that a trial launch has shown to work (tare.cuda.access).
     """
 
     environment: Environment
@@ -48,10 +51,16 @@ class Site:
     data: Path | None
     isolates_network: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()
+    scratch: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    gpu: GpuAccess | None = None
 
 
-def program_environment(conditions: Mapping[str, Any], folder: Path, pad_bytes: int) -> dict[str, str]:
-    """The complete environment of the program inside; pure.
+def program_environment(
+    conditions: Mapping[str, Any], folder: Path, pad_bytes: int, more: Mapping[str, str] = NO_VARIABLES
+) -> dict[str, str]:
+    """The complete environment of the program inside, with what a way to the GPU needs (`more`); pure.
 
     Snakemake and its kin export thread counts of their own: none of them gets through.
     """
@@ -71,6 +80,7 @@ def program_environment(conditions: Mapping[str, Any], folder: Path, pad_bytes: 
     }
     if conditions["allocator"] == "steady":
         variables |= STEADY_ALLOCATOR
+    variables |= more
     variables["TARE_PAD"] = "x" * pad_bytes
     return variables
 
@@ -129,8 +139,9 @@ def stage_code() -> tuple[Path, str]:
 
 def code_sha256(workload: str) -> str:
     """Hash of what a whole run of one workload executes inside: the harness's part and the workload's file."""
-    names = [f"tare/inside/{name}.py" for name in ("facts", "frameworks", "main", "marks", "train", "turns")]
-    return _hash_of(project_root(), [*names, f"workloads/{workload}.py"])
+    parts = ("facts", "frameworks", "main", "marks", "settings", "train", "turns")
+    names = [*(f"tare/inside/{part}.py" for part in parts), f"workloads/{workload}.py"]
+    return _hash_of(project_root(), names)
 
 
 def _hash_of(root: Path, names: list[str]) -> str:
@@ -182,21 +193,27 @@ def ready(
     *,
     pad_bytes: int,
     keep: Mapping[str, Path] | None = None,
+    wrapper: Sequence[str] = (),
 ) -> Iterator[Ready]:
     """Make all that a launch needs, and clean up after it. Arguments as for `launch`."""
     name, folder = make_folder()
+    gpu = site.gpu if spec.get("device") == "cuda" else None
     try:
         code, code_sha256 = stage_code()
-        inner = {"threads": conditions["threads"], **spec, "record": str(folder / "record.json")}
+        inner = {"threads": conditions["threads"], "settings": conditions.get("settings", {}), **spec}
+        inner["record"] = str(folder / "record.json")
         inner |= {key: str(folder / path.name) for key, path in (keep or {}).items()}
         if site.data is not None:
             inner["data"] = str(site.data)
         write_json(folder / "spec.json", inner)
+        more = {**site.variables, **(gpu.variables if gpu else {})}
+        variables = program_environment(conditions, folder, pad_bytes, more)
+        wrapped = [word.replace(FOLDER, str(folder)) for word in wrapper]
         planned = Launch(
             name=name,
-            argv=_program(site.python, code, folder, conditions, pad_bytes),
+            argv=_program([*wrapped, site.python], code, folder, variables),
             reference=site.reference,
-            binds=_binds(code, folder, site.data),
+            binds=_binds(code, folder, site, gpu.folders if gpu else ()),
             workdir=folder,
             cpus=choose_cpus(conditions["cpus"]),
             shm_bytes=shared_memory_bytes(),
@@ -204,7 +221,9 @@ def ready(
             uid=os.getuid(),
             gid=os.getgid(),
             isolate_network=site.isolates_network,
-            gpus=spec.get("device") == "cuda",
+            gpu=gpu.mode if gpu else None,
+            devices=gpu.devices if gpu else (),
+            counters=bool(gpu and spec.get("counters")),
             options=site.options,
         )
         yield Ready(planned=planned, folder=folder, code_sha256=code_sha256, pad_bytes=pad_bytes)
@@ -219,6 +238,8 @@ def launch(
     *,
     pad_bytes: int = 0,
     keep: Mapping[str, Path] | None = None,
+    keep_always: bool = False,
+    wrapper: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run one launch to its end and give its record; a failure is a record too, with its reason.
 
@@ -228,16 +249,19 @@ def launch(
         conditions: the study's equal conditions.
         pad_bytes: length of the padding variable.
         keep: files that the launch writes, by their key in `spec`, and where they are moved to on success.
+        keep_always: move those that are there also when the launch failed.
+        wrapper: a program, with its options, that starts the interpreter, such as a profiler.
     """
-    with ready(site, spec, conditions, pad_bytes=pad_bytes, keep=keep) as prepared:
+    with ready(site, spec, conditions, pad_bytes=pad_bytes, keep=keep, wrapper=wrapper) as prepared:
         if conditions["page_cache"] == "cold":
             drop_page_cache()
         finished = _execute(site.environment, prepared.planned, conditions["launch_timeout_s"])
         record = record_of(finished, prepared, conditions)
-        if record["status"] == "ok":
-            for path in (keep or {}).values():
+        for path in (keep or {}).values() if record["status"] == "ok" or keep_always else ():
+            written = prepared.folder / path.name
+            if written.exists() or not keep_always:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(prepared.folder / path.name, path)
+                shutil.move(written, path)
         return record
 
 
@@ -250,26 +274,18 @@ def drop_page_cache() -> None:
         raise UserError(f"config: conditions: page_cache: cold needs root ({error.strerror}); use warm") from error
 
 
-def _program(
-    python: str, code: Path, folder: Path, conditions: Mapping[str, Any], pad_bytes: int
-) -> tuple[str, ...]:
-    variables = program_environment(conditions, folder, pad_bytes)
+def _program(start: Sequence[str], code: Path, folder: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
     assignments = [f"{key}={value}" for key, value in variables.items()]
-    return (
-        "/usr/bin/env",
-        "-i",
-        *assignments,
-        python,
-        "-s",
-        str(code / "tare/inside/main.py"),
-        str(folder / "spec.json"),
-    )
+    program = ("-s", str(code / "tare/inside/main.py"), str(folder / "spec.json"))
+    return ("/usr/bin/env", "-i", *assignments, *start, *program)
 
 
-def _binds(code: Path, folder: Path, data: Path | None) -> tuple[Bind, ...]:
-    binds = [Bind(source=code, target=code), Bind(source=folder, target=folder, writable=True)]
-    if data is not None:
-        binds.append(Bind(source=data, target=data))
+def _binds(code: Path, folder: Path, site: Site, more: tuple[Path, ...]) -> tuple[Bind, ...]:
+    binds = [Bind(source=path, target=path) for path in (*site.folders, *more)]
+    binds += [Bind(source=path, target=path, writable=True) for path in site.scratch]
+    binds += [Bind(source=code, target=code), Bind(source=folder, target=folder, writable=True)]
+    if site.data is not None:
+        binds.append(Bind(source=site.data, target=site.data))
     return tuple(binds)
 
 
@@ -353,7 +369,7 @@ def own_namespaces(inside: Mapping[str, str | None]) -> list[str]:
 def deviations(facts: Mapping[str, Any], conditions: Mapping[str, Any], planned: Launch) -> list[str]:
     """Where the effective conditions inside differ from those that were asked for."""
     wanted = {
-        "threads": (conditions["threads"], (facts.get("torch") or {}).get("threads")),
+        **({"threads": (conditions["threads"], facts["torch"].get("threads"))} if facts.get("torch") else {}),
         "affinity": (list(planned.cpus), facts["affinity"]),
         "open files": (planned.nofile, facts["open_files"]["soft"]),
         "/dev/shm bytes": (planned.shm_bytes, facts["shm_bytes"]),
@@ -379,4 +395,5 @@ def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path
         data=data,
         isolates_network=image.get("isolates_network", True),
         options=image.get("options", {}),
+        folders=tuple(map(Path, image.get("binds", ()))),
     )

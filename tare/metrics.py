@@ -13,10 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare import traces, turns
+from tare import device_rows, traces, turns
 from tare.arms import stack_of
 from tare.campaign import counted
 from tare.cause_rows import FIRST, cause_metrics, kernel_rows
+from tare.cuda import timeline
 from tare.errors import IntegrityError
 from tare.files import sha256_file
 from tare.launch_rows import measured, modelled, unavailable, whole_run_metrics
@@ -25,7 +26,6 @@ from tare.study import BASELINE, HOST
 SCENARIO = "single"  # one training job alone on the machine
 NO_DEVICE = "the device is a CPU: it has no memory of its own that data would be copied to"
 NO_COUNTERS = "needs hardware counters of the memory controller, which this device or machine does not give"
-CUDA_ONLY = ("memset", "htod", "dtoh")
 COUNTER_METRICS = {
     "dram_read_bytes": "B",
     "dram_write_bytes": "B",
@@ -132,6 +132,7 @@ class ProfileRows:
 
     def __init__(self, record: Mapping[str, Any], folder: Path) -> None:
         self.record = record
+        self.folder = folder
         self.identity = identify(record, "profile", record["env"], record["batch"])
         self.ok = record["status"] == "ok"
         self.results = record["inside"]["results"] if self.ok else {}
@@ -163,7 +164,7 @@ class ProfileRows:
             reason = f"{self.record['status']}: {self.record['reason']}"
             rows = [unavailable("flops_per_step", "1", "operator count", reason)]
         else:
-            rows = [*self._counted(), *self._timed(), *self._device(), *self._usage()]
+            rows = [*self._counted(), *self._timed(), *self._device(), *self._counters(), *self._usage()]
         return [{**self.identity, "rep": None, **row} for row in rows]
 
     def _counted(self) -> list[dict[str, Any]]:
@@ -209,28 +210,27 @@ class ProfileRows:
         return rows
 
     def _device(self) -> list[dict[str, Any]]:
-        on_cuda = self.record["inside"]["facts"]["torch"]["cuda_available"]
-        rows = []
-        if not on_cuda or self.events is None:
-            reason = NO_DEVICE if not on_cuda else "no trace was recorded"
-            for kind in CUDA_ONLY:
-                rows += [
-                    unavailable(f"{kind}_s", "s", "torch.profiler", reason),
-                    unavailable(f"{kind}_calls", "1", "torch.profiler", reason),
-                ]
-            rows += [
-                unavailable("kernel_s", "s", "torch.profiler", reason),
-                unavailable("kernel_calls", "1", "torch.profiler", reason),
-            ]
-        else:
-            activity = traces.device_activity(self.events)
-            for kind in (*CUDA_ONLY, "kernel"):
-                part = activity[activity["kind"] == kind]
-                rows += [
-                    measured(f"{kind}_s", part["total_s"].sum() / self.steps, "s", "torch.profiler"),
-                    measured(f"{kind}_calls", part["calls"].sum() / self.steps, "1", "torch.profiler"),
-                ]
-        return rows + [unavailable(name, unit, "counters", NO_COUNTERS) for name, unit in COUNTER_METRICS.items()]
+        """What the device did in the recorded steps: fills, copies by direction, kernels, idleness."""
+        if not self._on_cuda():
+            return timeline.missing_rows("torch.profiler", NO_DEVICE)
+        if self.events is None:
+            return timeline.missing_rows("torch.profiler", "no trace was recorded")
+        activity, window = traces.steps_activity(self.events)
+        return timeline.rows(activity, window, self.steps, "torch.profiler")
+
+    def _counters(self) -> list[dict[str, Any]]:
+        if not self._on_cuda():
+            return [unavailable(name, unit, "counters", NO_COUNTERS) for name, unit in COUNTER_METRICS.items()]
+        return device_rows.rows(self.record, self.folder, self._device())
+
+    def _on_cuda(self) -> bool:
+        """Whether it trained on a CUDA device; one that is there may have been left alone (`device: cpu`)."""
+        there = bool(self.record["inside"]["facts"]["torch"]["cuda_available"])
+        return there and self.record.get("device", "cuda") == "cuda"
+
+    def device_sample_rows(self) -> list[dict[str, Any]]:
+        """Sensors of the device over time; none on a CPU."""
+        return [{**self.identity, **row} for row in device_rows.samples(self.record)] if self.ok else []
 
     def _usage(self) -> list[dict[str, Any]]:
         samples = self.sample_rows()
@@ -292,7 +292,7 @@ class ProfileRows:
             return []
         counted = self.results["counts"].get("families") or {}
         timed: dict[str, list[Mapping[str, Any]]] = {}
-        if self.events is not None and not self.record["inside"]["facts"]["torch"]["cuda_available"]:
+        if self.events is not None and not self._on_cuda():
             for row in traces.families(self.events).to_dict("records"):
                 timed.setdefault(row["family"], []).append(row)
         return [

@@ -94,7 +94,7 @@ def run_rounds(
         "stack": study["stack"],
         "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
-        "optional": bool(arm and arm.other_stack),
+        "optional": arm is not None and arm.is_optional,
     }
 
     def run_unit(number: int, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,9 +12,12 @@ import fastjsonschema
 import yaml
 
 from tare import arms
-from tare.errors import UserError
+from tare.cuda.runtime import stack_cuda_versions
+from tare.errors import UnavailableError, UserError
 from tare.files import project_root
+from tare.machine import gpus
 from tare.registry import BASELINE, CONTROL, HOST, describe_workload, module_names, nearest
+from tare.stacks import BOUND, known_stacks
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
 DEFAULT_STUDY = "nyu2022"
@@ -31,6 +34,29 @@ DEPENDS_ON = {
     "prices": ("study", "stack", "stacks", "environments"),
     "tables": ("margins",),
 }
+
+
+OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts
+# Release notes of CUDA: what each major version still has kernels for.
+OLDEST_FOR_CUDA = {"13": 7.5, "12": 5.0, "11": 3.5, "10": 3.0}
+
+
+def fitting_device(stack: str) -> tuple[str, str]:
+    """The device that `device: auto` means for a stack on this machine, `cuda` or `cpu`, and why in a few words."""
+    try:
+        found = gpus()
+    except UnavailableError as error:
+        return "cpu", f"no NVIDIA GPU: {error.reason}"
+    if not found:
+        return "cpu", "no NVIDIA GPU: the driver lists none"
+    name, capability = found[0]["name"], float(found[0].get("compute_capability") or 0)
+    if capability < OLDEST_GPU:
+        return "cpu", f"{name} has compute capability {capability}, and {OLDEST_GPU} (Volta) is the least"
+    cuda = None if stack == BOUND else stack_cuda_versions([stack]).get(stack)
+    least = OLDEST_FOR_CUDA.get((cuda or "").partition(".")[0], 0.0)
+    if capability < least:
+        return "cpu", f"{name} has compute capability {capability}, and CUDA {cuda} of {stack} needs {least}"
+    return "cuda", name
 
 
 @cache
@@ -114,7 +140,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise UserError(f"config: workloads: no module workloads/{name}.py: {nearest(name, known)}")
         _check_batches(name, settings)
-    stacks = [path.parent.name for path in (project_root() / "containers/stacks").glob("*/stack.yaml")]
+    stacks = known_stacks()
     if config["stack"] not in stacks:
         raise UserError(
             f"config: stack: no folder containers/stacks/{config['stack']}: {nearest(config['stack'], stacks)}"
@@ -137,6 +163,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         )
     if config["conditions"]["threads"] > config["conditions"]["cpus"]:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
+    if config["device"] == "auto":
+        config = {**config, "device": fitting_device(config["stack"])[0]}
     return config
 
 
@@ -146,8 +174,12 @@ def _check_arm(config: Mapping[str, Any], kind: str, text: str) -> None:
         raise UserError(f"config: arms: {kind}: {text} is what {kind} already run at; name another level")
     if arm.other_stack:
         raise UserError(f"config: arms: {kind}: {text} is another stack; name it in `stacks` instead")
-    if (arm.factor, arm.level) == ("stack", "same"):
+    if (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.SETTINGS.get(arm.factor, (None,))[0]:
         raise UserError(f"config: arms: {kind}: {text} is the headline; name another level")
+    if (arm.factor, arm.level, config["stack"]) == ("stack", "native", BOUND):
+        raise UserError(
+            f"config: arms: {kind}: {text} needs packages that are locked, and {BOUND} has none; drop it"
+        )
     if len(arms.members(arm, config["environments"])) == 1 and not arms.moves(arm, HOST):
         raise UserError(f"config: arms: {kind}: {text} changes none of the study's environments; drop it")
 
@@ -215,16 +247,21 @@ def sampling_of(
     settings: Mapping[str, Any], confidence: float, metric: str, arm: arms.Arm | None
 ) -> dict[str, Any]:
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
-    sampling = {
-        "metric": metric,
-        "confidence": confidence,
-        "budget_s": settings["arm_budget_s" if arm else "budget_s"],
-    }
-    own = settings.get("stack_units" if arm and arm.other_stack else "arm_units") if arm else None
+    budget_s = settings["arm_budget_s" if arm else "budget_s"]
+    if arm and arm.is_setting:
+        budget_s = settings.get("setting_budget_s", budget_s)
+    sampling = {"metric": metric, "confidence": confidence, "budget_s": budget_s}
+    own = settings.get(_units_key(arm)) if arm else None
     units = own or settings.get("units")
     if units:
         return {**sampling, "units": units}
     return {**sampling, "pilot": settings["pilot"], "half_width": settings["half_width"]}
+
+
+def _units_key(arm: arms.Arm) -> str:
+    if arm.other_stack:
+        return "stack_units"
+    return "setting_units" if arm.is_setting else "arm_units"
 
 
 def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) -> str:
@@ -263,7 +300,9 @@ def campaign_names(config: Mapping[str, Any], workload: str) -> list[str]:
     if workload in config["arms"]["workloads"]:
         for kind in ("rounds", "turns"):
             for text in config["arms"][kind]:
-                members = arms.members(arms.parse(text), config["environments"])
+                arm = arms.parse(text)
+                # A setting is weighed on the host: beside it stands what environments cost in the headline.
+                members = [HOST] if arm.is_setting else arms.members(arm, config["environments"])
                 names.append(campaign_name(kind, members, text))
     for name in config["stacks"]:
         names += [campaign_name(kind, config["environments"], f"stack={name}") for kind in ("rounds", "turns")]

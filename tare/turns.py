@@ -37,6 +37,7 @@ MEDIAN_TO_MEAN = 1.2533  # standard error of a median by that of the mean, where
 LEAVE_S = 1.0  # what ending a block takes, about
 MOST_DISCARDED = 8
 LEAST_DISCARDED_S = 0.04  # what caches take to fill again, whatever few noisy bursts say
+CONTEXT_BYTES = 600 << 20  # what a process takes of a CUDA device before its first tensor, about
 MEMORY_SHARE = 0.8  # of what is free, that a block's launches may take together
 AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
 
@@ -98,7 +99,7 @@ def run_turns(
         "stack": study["stack"],
         "code_sha256": code_sha256(workload),
         "provenance": dict(provenance),
-        "optional": bool(arm and arm.other_stack),
+        "optional": arm is not None and arm.is_optional,
     }
     runner = _Runner(plan, sites)
     campaign = Campaign(
@@ -169,11 +170,14 @@ def group_of(names: Sequence[str], number: int) -> list[str]:
 
 
 def fitting(unit: Mapping[str, Any], count: int) -> int:
-    """How many of a unit's launches fit in memory together, three at least."""
-    peaks = [draw["peak_rss_bytes"] for launch in unit["launches"].values() for draw in launch.get("draws", ())]
-    if not peaks or count * max(peaks) <= MEMORY_SHARE * available_memory_bytes():
-        return count
-    return min(3, count)
+    """How many of a unit's launches fit in memory together, the device's too, three at least."""
+    draws = [draw for launch in unit["launches"].values() for draw in launch.get("draws", ())]
+    peaks = [draw["peak_rss_bytes"] for draw in draws]
+    crowded = bool(peaks) and count * max(peaks) > MEMORY_SHARE * available_memory_bytes()
+    for device in (draw["device_memory"] for draw in draws if draw.get("device_memory")):
+        taken = count * (device["peak_bytes"] + CONTEXT_BYTES)
+        crowded = crowded or taken > MEMORY_SHARE * device["total_bytes"]
+    return min(3, count) if crowded else count
 
 
 def stretch_of(calibration: Mapping[str, Any]) -> Stretch:

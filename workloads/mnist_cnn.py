@@ -39,12 +39,16 @@ class Training:
         train = datasets.MNIST(folder, train=True, download=False, transform=transform)
         return Subset(train, range(DESCRIPTION["samples"]))
 
-    def step(self, batch):
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
+    def loss(self, batch):
+        """Loss of one batch, as a tensor that can be differentiated."""
         images, labels = batch
         images, labels = images.to(self.device), labels.to(self.device)
+        return self.torch.nn.functional.nll_loss(self.model(images), labels)
+
+    def step(self, batch):
+        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
         self.optimizer.zero_grad()
-        loss = self.torch.nn.functional.nll_loss(self.model(images), labels)
+        loss = self.loss(batch)
         loss.backward()
         self.optimizer.step()
         return loss.detach()

@@ -48,13 +48,17 @@ class Training:
         ids = torch.tensor(encode(texts), dtype=torch.long)
         return torch.utils.data.TensorDataset(ids, torch.tensor(labels, dtype=torch.float32))
 
-    def step(self, batch):
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
+    def loss(self, batch):
+        """Loss of one batch, as a tensor that can be differentiated."""
         ids, labels = batch
         ids, labels = ids.to(self.device), labels.to(self.device)
-        self.optimizer.zero_grad()
         logits = self.model(ids.t()).squeeze(1)
-        loss = self.torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        return self.torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+
+    def step(self, batch):
+        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
+        self.optimizer.zero_grad()
+        loss = self.loss(batch)
         loss.backward()
         self.optimizer.step()
         return loss.detach()

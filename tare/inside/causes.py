@@ -66,6 +66,8 @@ def rows_of(averages):
         if average.key.startswith("ProfilerStep"):
             continue
         on_device = str(getattr(average, "device_type", "")).endswith("CUDA")
+        if on_device and getattr(average, "is_user_annotation", False):
+            continue  # the device's whole time inside an optimizer's step, whose kernels have rows of their own
         library = "cuda" if on_device else "operator"
         name = kernels.without_hash(average.key) if on_device else average.key
         own = _device_us(average) if on_device else average.self_cpu_time_total

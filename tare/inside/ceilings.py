@@ -6,11 +6,18 @@ line (write-allocate) is not counted. FLOPs of a product of n x n matrices: 2 n^
 Each repetition takes fresh arrays, and repetitions are spread over the whole run: an unlucky layout of pages or a
 neighbour's burst spoils one of them, not all. The best counts; all are kept.
 
+On a CUDA device a product of fp32 tensors is done without and with TensorFloat-32 (`tf32`), and one of fp8 tensors
+(e4m3, both scaled by 1, accumulated fast) where the framework offers it. A working set of a few megabytes lies in
+the second-level cache, and a pass over it is shorter than a launch: there a kernel of our own passes many times
+within one launch, its loads and stores going past the first level (`.cg`). The framework's NVRTC compiles it.
+
 A call of the framework costs about a microsecond, as long as a pass over a small array takes. So a small working
 set is passed over many times in one call: an overlapping view repeats its row, one cache line further each time a
 bit of the row's number is set. A row of a working set in the first level is still too short for that: its rate is
 what the framework's kernels reach there, less than the hardware does.
 """
+
+import os
 
 from tare.inside.frameworks import import_torch, synchronize
 from tare.inside.marks import now_ns
@@ -22,7 +29,36 @@ LINE = 16  # floats of a cache line
 MOST_DOUBLINGS = 10
 ARRAYS = {"copy": 2, "triad": 3}
 CPU_PRECISIONS = ("float32", "float64", "bfloat16", "float16")
-CUDA_PRECISIONS = ("float32", "float64", "float16", "bfloat16")
+CUDA_PRECISIONS = ("float32", "tf32", "float64", "float16", "bfloat16", "float8_e4m3fn")
+SMALL_CUDA_BYTES = 256 * 1024 * 1024  # below it a pass over the arrays is too short to be timed by launches
+CUDA_PASSES_BYTES = 8 * 1024**3  # moved by one launch that passes many times
+TOOLKIT = "/usr/local/cuda"  # where the framework looks by itself; it need not be there
+CUDA_BLOCKS, CUDA_THREADS = 8, 256  # blocks for each multiprocessor, threads of each
+CUDA_PASSES = r"""
+__device__ __forceinline__ float4 load(const float4* p) {
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+    return v;
+}
+__device__ __forceinline__ void store(float4* p, float4 v) {
+    asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+extern "C" __global__ void copy_passes(float4* out, const float4* left, int elements, int passes) {
+    for (int pass = 0; pass < passes; ++pass)
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < elements; i += gridDim.x * blockDim.x)
+            store(out + i, load(left + i));
+}
+extern "C" __global__ void triad_passes(float4* out, const float4* left, const float4* right, int elements,
+                                        int passes) {
+    for (int pass = 0; pass < passes; ++pass)
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < elements; i += gridDim.x * blockDim.x) {
+            float4 a = load(left + i), b = load(right + i);
+            store(out + i, make_float4(a.x + 3.0f * b.x, a.y + 3.0f * b.y, a.z + 3.0f * b.z, a.w + 3.0f * b.w));
+        }
+}
+"""
 
 
 class Case(object):
@@ -102,15 +138,65 @@ def bandwidth_case(torch, device, threads, kernel, working_set_bytes):
     return Case(row, moved << doubled, make)
 
 
+def compiled(torch, name):
+    """A kernel of CUDA_PASSES as a function.
+
+    The framework loads it into the context that is there, and makes none for that. It also wants to know where a
+    toolkit has its headers, whether a kernel includes any or not, and raises where no toolkit is installed.
+    """
+    torch.ones(1, device="cuda")
+    told = "CUDA_HOME" in os.environ
+    os.environ.setdefault("CUDA_HOME", TOOLKIT)
+    try:
+        return torch.cuda._compile_kernel(CUDA_PASSES, name)
+    finally:
+        if not told:
+            del os.environ["CUDA_HOME"]
+
+
+def compiled_case(torch, kernel, working_set_bytes):
+    """As `bandwidth_case` on a CUDA device, for a working set that its second-level cache may hold.
+
+    Raises:
+        RuntimeError, AttributeError, ImportError: this framework can't compile the kernel.
+    """
+    arrays = ARRAYS[kernel]
+    elements = working_set_bytes // arrays // 16  # of four floats
+    passes = max(1, CUDA_PASSES_BYTES // (arrays * elements * 16))
+    program = compiled(torch, kernel + "_passes")
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count * CUDA_BLOCKS
+
+    def make():
+        views = [torch.ones(elements * 4, dtype=torch.float32, device="cuda") for _ in range(arrays)]
+        arguments = views + [elements, passes]
+        return lambda: program((blocks, 1, 1), (CUDA_THREADS, 1, 1), arguments)
+
+    row = {"kernel": kernel, "working_set_bytes": arrays * elements * 16, "passes_per_call": passes}
+    return Case(row, arrays * elements * 16 * passes, make)
+
+
 def bandwidth_rows(torch, spec):
-    """One row per kernel and working set (all arrays together), in bytes per second."""
-    cases = [
-        bandwidth_case(torch, spec["device"], spec["threads"], kernel, kib * 1024)
-        for kib in spec["working_sets_kib"]
-        for kernel in ("copy", "triad")
-    ]
+    """One row per kernel and working set (all arrays together), in bytes per second; and what was skipped."""
+    cases, skipped = [], []
+    for kib in spec["working_sets_kib"]:
+        for kernel in ("copy", "triad"):
+            if spec["device"] == "cuda" and kib * 1024 < SMALL_CUDA_BYTES:
+                try:
+                    case = compiled_case(torch, kernel, kib * 1024)
+                except (RuntimeError, AttributeError, ImportError, OSError, ValueError, TypeError) as error:
+                    reason = "torch {}: {}".format(torch.__version__, first_line(error))
+                    skipped.append({"kernel": kernel, "working_set_bytes": kib * 1024, "reason": reason})
+                    continue
+            else:
+                case = bandwidth_case(torch, spec["device"], spec["threads"], kernel, kib * 1024)
+            cases.append(case)
     repeat_interleaved(torch, spec["device"], cases, spec["repetitions"])
-    return [dict(case.row, bytes_per_s=max(case.rates), all_bytes_per_s=case.rates) for case in cases]
+    return [dict(case.row, bytes_per_s=max(case.rates), all_bytes_per_s=case.rates) for case in cases], skipped
+
+
+def first_line(error):
+    """What an error says first."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def product_case(torch, device, precision, size, kernel):
@@ -121,16 +207,35 @@ def product_case(torch, device, precision, size, kernel):
     """
 
     def make():
-        dtype = getattr(torch, precision)
+        dtype = getattr(torch, "float32" if precision == "tf32" else precision)
         left = torch.randn(size, size, device=device).to(dtype)
         right = torch.randn(size, size, device=device).to(dtype)
         if kernel == "onednn":
             left, right = left.to_mkldnn(), right.to_mkldnn()
             return lambda: torch._C._nn.mkldnn_linear(left, right)
+        if precision.startswith("float8"):
+            return scaled_product(torch, left, right)
         out = torch.empty_like(left)
-        return lambda: torch.mm(left, right, out=out)
+        if device != "cuda":
+            return lambda: torch.mm(left, right, out=out)
+        return lambda: product_on_device(torch, left, right, out, precision == "tf32")
 
     return Case({"precision": precision, "size": size, "kernel": kernel}, 2 * size**3, make)
+
+
+def product_on_device(torch, left, right, out, tf32):
+    """One product with TensorFloat-32 on or off: the switch is the process's, so each call sets it."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.mm(left, right, out=out)
+
+
+def scaled_product(torch, left, right):
+    """A call that multiplies fp8 matrices; the second is read by columns, as the tensor cores want it."""
+    one = torch.ones((), device=left.device)
+    turned = right.t()
+    return lambda: torch._scaled_mm(
+        left, turned, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
 
 
 def product_kernels(torch, device, precision):
@@ -172,8 +277,8 @@ def try_out(torch, device, case):
         operation()
         synchronize(torch, device)
         return case.amount / max(timed(torch, device, operation, 1), 1e-9), None
-    except (RuntimeError, AttributeError) as error:
-        return None, "torch {}: {}".format(torch.__version__, str(error).splitlines()[0][:200])
+    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+        return None, "torch {}: {}".format(torch.__version__, first_line(error))
 
 
 def measure(spec, marks):
@@ -182,6 +287,12 @@ def measure(spec, marks):
     marks.add("imports")
     torch.manual_seed(spec["seed"])
     with torch.no_grad():
-        bandwidth = bandwidth_rows(torch, spec)
+        bandwidth, unread = bandwidth_rows(torch, spec)
         gemm, skipped = gemm_rows(torch, spec)
-    return torch, {"bandwidth": bandwidth, "gemm": gemm, "skipped": skipped, "threads": spec["threads"]}
+    return torch, {
+        "bandwidth": bandwidth,
+        "skipped_bandwidth": unread,
+        "gemm": gemm,
+        "skipped": skipped,
+        "threads": spec["threads"],
+    }

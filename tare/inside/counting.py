@@ -81,12 +81,37 @@ def count_step(torch, training, batch):
             counts.follow(name, args)
             return result
 
-    flop_counter = FlopCounterMode(display=False)
+    flop_counter = FlopCounterMode(display=False, custom_mapping=recurrent_formulas(torch))
     with flop_counter, ByteCounter(), dropout_watch(torch, counts):
         training.step(batch)
     for operator, flops in flop_counter.get_flop_counts().get("Global", {}).items():
         counts.add_flops("aten::" + str(operator).split(".")[-1], int(flops))
     return {"operators": counts.operators, "families": counts.families, "reason": None}
+
+
+def recurrent_formulas(torch):
+    """What the framework's counter does not know: a recurrent network that cuDNN runs as one operator.
+
+    FLOPs of one layer and direction: two for each weight of its matrices, sample and time step; backwards twice
+    that, for the gradients of inputs and of weights. Shapes stand in for tensors; the inputs' is
+    [time, sample, feature] or, where they are packed, [all steps of all samples, feature].
+    """
+
+    def forward(inputs, weights, *others, **named):
+        matrices = [shape for shape in weights if len(shape) == 2]
+        rows = 1
+        for size in inputs[:-1]:
+            rows *= size
+        return 2 * rows * sum(shape[0] * shape[1] for shape in matrices)
+
+    def backward(*arguments, **named):
+        return 2 * forward(*arguments)
+
+    found = {}
+    for name, formula in (("_cudnn_rnn", forward), ("_cudnn_rnn_backward", backward)):
+        if hasattr(torch.ops.aten, name):
+            found[getattr(torch.ops.aten, name)] = formula
+    return found
 
 
 def dropout_watch(torch, counts):

@@ -16,7 +16,8 @@ ALLOCATES = "empty"  # what only asks for memory computes nothing, whatever it r
 
 OPTIMIZER_CALL = "Optimizer.step"
 DROPOUT_CALLS = ("aten::dropout", "aten::native_dropout", "aten::feature_dropout", "aten::alpha_dropout")
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear", "mkldnn_linear")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear", "mkldnn_linear",
+            "_cudnn_rnn")  # fmt: skip
 ELEMENTS = (
     "add sub rsub mul div neg abs sign pow sqrt rsqrt reciprocal exp log log1p sin cos tanh sigmoid relu "
     "clamp clamp_min clamp_max threshold addcmul addcdiv lerp maximum minimum where gelu silu elu leaky_relu "
@@ -54,7 +55,7 @@ def family(operator, inside=None):
         return OTHER
     name = base_name(operator)
     own = caller_family(operator)
-    if own is not None or name == "bernoulli":
+    if own is not None or name in ("bernoulli", "native_dropout"):  # the second is its backward pass on a device
         return own or DROPOUT
     if "conv" in name and "resolve" not in name:
         return CONVOLUTION

@@ -29,8 +29,12 @@ def run_mode(mode, spec, marks):
         from tare.inside.ceilings import measure as function
     elif mode == "causes":
         from tare.inside.causes import causes_run as function
+    elif mode == "counters":
+        from tare.inside.counters import counters_run as function
     elif mode == "start":
         from tare.inside.start import start as function
+    elif mode == "device":
+        from tare.inside.device import look as function
     else:
         raise ValueError("unknown mode {!r}".format(mode))
     return function(spec, marks)
@@ -57,13 +61,17 @@ def main(spec_path):
     torch = None
     try:
         torch, record["results"] = run_mode(spec["mode"], spec, marks)
-    except MemoryError:
-        record.update(status="failed", reason="out of memory at batch {}".format(spec.get("batch")))
     except Exception as error:  # whatever a framework raises becomes a record with its reason
         import traceback
 
+        from tare.inside import memory
+
         traceback.print_exc()
-        reason = "{}: {}".format(type(error).__name__, str(error).strip().split("\n")[0][:300])
+        if memory.is_out_of_memory(error):
+            error.__traceback__ = None  # its frames hold the tensors that there was no room for
+            reason, record["largest_batch"] = memory.explain(error, spec)
+        else:
+            reason = "{}: {}".format(type(error).__name__, (str(error).strip().split("\n") or [""])[0][:300])
         record.update(status="failed", reason=reason)
     record["facts"] = facts.collect(torch)
     record["memory"] = peak_memory()

@@ -12,7 +12,7 @@ from tare.inside import elf, facts
 from tare.inside.counting import count_step
 from tare.inside.frameworks import synchronize
 from tare.inside.marks import now_ns
-from tare.inside.train import batches_in_memory, build, import_workload, steady_steps
+from tare.inside.train import batches_as_loaded, build, import_workload, steady_steps
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -76,30 +76,47 @@ def record_trace(torch, training, batches, spec):
     return durations[spec["warmup_steps"] :], None
 
 
+def train_for(torch, training, batches, spec):
+    """On a CUDA device, train spec["steady_s"] seconds unwatched: its sensors answer rarely. Steps made."""
+    if spec["device"] != "cuda":
+        return 0
+    made, until = 0, time.perf_counter() + spec.get("steady_s", 0)
+    while time.perf_counter() < until:
+        for _ in range(len(batches)):
+            training.step(batches[made % len(batches)])
+            made += 1
+        synchronize(torch, spec["device"])
+    return made
+
+
 def profiled_run(spec, marks):
     """The whole profiled launch; returns what the record holds."""
     sampler = Sampler(spec["sample_interval_s"]).start()
     torch, workload = import_workload(spec["workload"], marks, spec["threads"])
     dataset, training = build(torch, workload, spec, marks)
-    batches = batches_in_memory(torch, dataset, spec)
+    batches = batches_as_loaded(torch, dataset, spec)
     training.step(batches[0])
     synchronize(torch, spec["device"])
     marks.add("first_step")
     warmup = spec["warmup_steps"]
     plain = steady_steps(torch, training, batches, warmup + spec["steps"], spec["device"])[warmup:]
     marks.add("plain_steps")
+    steady = train_for(torch, training, batches, spec)
+    marks.add("steady")
     profiled, reason = record_trace(torch, training, batches, spec)
     marks.add("profiled_steps")
+    peak = torch.cuda.max_memory_allocated() if spec["device"] == "cuda" else None
     counts = count_step(torch, training, batches[0])
     samples = sampler.stop()
     mapped = [elf.fingerprint(path) for path in elf.mapped_paths()]
     return torch, {
         "plain_step_s": plain,
+        "steady_steps": steady,
         "profiled_step_s": profiled,
         "profiler_reason": reason,
         "profiled_steps": len(profiled),
         "counts": counts,
         "samples": samples,
         "mapped": mapped,
-        "memory_allocated_peak_bytes": torch.cuda.max_memory_allocated() if spec["device"] == "cuda" else None,
+        "memory_allocated_peak_bytes": peak,
     }

@@ -2,6 +2,7 @@
 
 import math
 
+from tare.inside import settings
 from tare.inside.frameworks import import_torch, synchronize
 from tare.inside.marks import now_ns
 
@@ -43,13 +44,16 @@ def build(torch, workload, spec, marks):
 
 
 def build_model(torch, workload, spec):
-    """The training job on its device. Asserts the model's size: another model is another study."""
+    """The training job on its device, at the launch's settings. Asserts the size of the model."""
+    wanted = spec.get("settings") or {}
+    settings.prepare(torch, wanted)
     training = workload.Training(torch, spec["device"])
     synchronize(torch, spec["device"])
     parameters = sum(p.numel() for p in training.model.parameters() if p.requires_grad)
     expected = workload.DESCRIPTION["parameters"]
     if parameters != expected:
         raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
+    settings.apply(torch, training, wanted, spec["device"])
     return training
 
 
@@ -109,9 +113,12 @@ def in_memory(batches, device):
     return [[part.to(device) for part in batch] for batch in batches]
 
 
-def batches_in_memory(torch, dataset, spec):
-    """Every full batch of the dataset, in order, collated and on the device."""
-    return in_memory(collated(torch, dataset, spec["batch"]), spec["device"])
+def batches_as_loaded(torch, dataset, spec):
+    """Every full batch of the dataset, in order, in the host's memory as `loader_of` leaves it: steps move it."""
+    batches = collated(torch, dataset, spec["batch"])
+    if spec["device"] != "cuda":
+        return batches
+    return [[part.pin_memory() for part in batch] for batch in batches]
 
 
 def steady_steps(torch, training, batches, count, device):

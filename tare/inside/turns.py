@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 
-from tare.inside.frameworks import synchronize
+from tare.inside import memory, settings
 from tare.inside.marks import now_ns
 from tare.inside.train import build_model, import_workload, in_memory, load_data
 
@@ -57,23 +57,17 @@ def take_turn(torch, training, batches, device, position, discard, steps):
     """Train `discard` + `steps` steps on batches in memory; returns what the turn's line holds.
 
     `position` is the number of steps that this draw has made before: batches follow on from there. Times are
-    seconds of each step, synchronised step by step; losses are read after the last one.
+    seconds of each step: on a CPU by the clock; on a CUDA device between events, so that steps are submitted
+    without waiting, as people run them, and the device is idle again before the turn ends. Losses are read last.
     """
-    durations, losses = [], []
     before = resource.getrusage(resource.RUSAGE_SELF)
-    started = now_ns()
-    last = started
-    for index in range(position, position + discard + steps):
-        loss = training.step(batches[index % len(batches)])
-        synchronize(torch, device)
-        now = now_ns()
-        durations.append((now - last) / 1e9)
-        last = now
-        losses.append(loss)
+    chosen = [batches[index % len(batches)] for index in range(position, position + discard + steps)]
+    burst = burst_by_events if device == "cuda" else burst_by_clock
+    started, ended, durations, losses = burst(torch, training, chosen)
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "started_ns": started,
-        "ended_ns": last,
+        "ended_ns": ended,
         "discarded_s": durations[:discard],
         "step_s": durations[discard:],
         "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
@@ -83,6 +77,37 @@ def take_turn(torch, training, batches, device, position, discard, steps):
         "loss_first": float(losses[0]),
         "loss_last": float(losses[-1]),
     }
+
+
+def burst_by_clock(torch, training, batches):
+    """One step per batch, each ending before the next begins: (start and end in ns, seconds of each, losses)."""
+    durations, losses = [], []
+    started = last = now_ns()
+    for batch in batches:
+        losses.append(training.step(batch))
+        now = now_ns()
+        durations.append((now - last) / 1e9)
+        last = now
+    return started, last, durations, losses
+
+
+def burst_by_events(torch, training, batches):
+    """As `burst_by_clock` on a CUDA device: an event before the first step and after each, read when all are done.
+
+    A step that includes a capture or a compilation is as long as that takes: such steps belong into the warm-up.
+    """
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(batches) + 1)]
+    losses = []
+    torch.cuda.synchronize()
+    started = now_ns()
+    events[0].record()
+    for event, batch in zip(events[1:], batches):
+        losses.append(training.step(batch))
+        event.record()
+    torch.cuda.synchronize()
+    ended = now_ns()
+    durations = [events[index].elapsed_time(events[index + 1]) / 1e3 for index in range(len(batches))]
+    return started, ended, durations, losses
 
 
 def serve_draw(line, torch, workload, batches, spec, order):
@@ -103,8 +128,15 @@ def serve_draw(line, torch, workload, batches, spec, order):
         position += order["discard"] + order["steps"]
         line.say("turned", id=order["id"], **turn)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    line.say("dropped", steps=position, peak_rss_bytes=peak)
+    line.say("dropped", steps=position, peak_rss_bytes=peak, device_memory=device_memory(torch, spec["device"]))
     return 0
+
+
+def device_memory(torch, device):
+    """What a draw took of a CUDA device at most, its context apart, and the device's whole memory, in bytes."""
+    if device != "cuda":
+        return None
+    return {"peak_bytes": torch.cuda.max_memory_reserved(), "total_bytes": torch.cuda.mem_get_info()[1]}
 
 
 def fork_draw(line, torch, workload, batches, spec, order):
@@ -120,7 +152,11 @@ def fork_draw(line, torch, workload, batches, spec, order):
         try:
             status = serve_draw(line, torch, workload, batches, spec, order)
         except BaseException as error:
-            line.say("failed", reason="{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300]))
+            reason = "{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300])
+            if memory.is_out_of_memory(error):
+                error.__traceback__ = None  # its frames hold the tensors that there was no room for
+                reason, _ = memory.explain(error, spec)
+            line.say("failed", reason=reason)
         finally:
             os._exit(status)  # no clean-up twice: what the parent opened, the parent closes
     _, status = os.waitpid(child, 0)
@@ -142,8 +178,8 @@ def prime(torch, workload, batches, spec):
         Whether a step was trained here.
     """
 
-    def tiny_step():
-        training = build_model(torch, workload, spec)
+    def tiny_step():  # without settings: what is compiled for a tiny batch would be another program
+        training = build_model(torch, workload, dict(spec, settings=None))
         training.step([part[:PRIMING_SAMPLES] for part in batches[0]])
 
     def smallest_step():
@@ -206,5 +242,6 @@ def serve(spec, marks):
             raise ValueError("the word {!r} makes no sense here".format(word))
         fork_draw(line, torch, workload, batches, spec, order)
         draws += 1
-    torch.set_num_threads(spec["threads"])  # for the facts: the draws' number
+    torch.set_num_threads(spec["threads"])  # for the facts: the draws' number, and their switches
+    settings.prepare(torch, spec.get("settings") or {})
     return torch, {"draws": draws, "batches": len(batches), "primed": primed}

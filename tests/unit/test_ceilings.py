@@ -1,5 +1,7 @@
 """The ceilings: how they are taken, what their record says, how likwid-bench's output is read."""
 
+import os
+
 import builders
 import likwid
 import pandas as pd
@@ -112,7 +114,7 @@ def test_a_large_pass_is_a_call_of_its_own_and_a_device_never_overlaps(torch):
 
 def test_every_case_keeps_all_its_repetitions(torch, monkeypatch):
     monkeypatch.setattr(inside, "MIN_TIMED_S", 1e-4)
-    bandwidth = inside.bandwidth_rows(torch, SPEC)
+    bandwidth, _ = inside.bandwidth_rows(torch, SPEC)
     assert [row["kernel"] for row in bandwidth] == ["copy", "triad"]
     products, _ = inside.gemm_rows(torch, {**SPEC, "gemm_sizes": [32]})
     assert {row["precision"] for row in products} >= {"float32", "float64"}
@@ -150,3 +152,138 @@ def test_two_comparisons_keep_the_best_of_both_programs():
 def test_sizes_to_compare_lie_in_their_levels():
     for level, size in likwid.sizes(CACHES).items():
         assert ceilings.level_of(size, CACHES) == level
+
+
+# --- on a CUDA device
+
+
+def cuda_record(**changes):
+    """As `tare ceilings` writes it on an H100 with 50 MiB of second-level cache; rates written for the purpose."""
+    mib = 1 << 20
+
+    def row(kernel, size, rate):
+        return {
+            "kernel": kernel,
+            "working_set_bytes": size,
+            "bytes_per_s": rate,
+            "all_bytes_per_s": [rate * 0.99, rate],
+        }
+
+    def product(precision, rate):
+        names = {"precision": precision, "size": 8192, "kernel": "mm"}
+        return {**names, "flop_per_s": rate, "all_flop_per_s": [rate * 0.98, rate]}
+
+    results = {
+        "threads": 8,
+        "bandwidth": [row("copy", 12 * mib, 6e12), row("copy", 48 * mib, 5e12), row("copy", 4096 * mib, 3.0e12)],
+        "skipped_bandwidth": [
+            {"kernel": "triad", "working_set_bytes": 12 * mib, "reason": "torch 2.6: no compiler"}
+        ],
+        "gemm": [
+            product("float32", 5e13),
+            product("tf32", 4e14),
+            product("bfloat16", 7.9e14),
+            product("float64", 6e13),
+        ],
+        "skipped": [
+            {"precision": "float8_e4m3fn", "size": 2048, "kernel": "mm", "reason": "torch 2.6: no such call"}
+        ],
+    }
+    device = {"name": "NVIDIA H100 80GB HBM3", "l2_bytes": 50 * mib}
+    sheet = {
+        "document": "a datasheet",
+        "peak_flop_per_s": {"fp32": 6.7e13, "tf32_tensor": 4.94e14, "bf16_tensor": 9.89e14, "fp64": 3.4e13,
+                            "fp64_tensor": 6.7e13},
+        "memory_bytes_per_s": 3.35e12,
+    }  # fmt: skip
+    record = {
+        "device": "cuda",
+        "datasheet": sheet,
+        "machine": {"cpu_caches_bytes": {"L1d": 1 << 15, "L2": 1 << 30}},
+        "inside": {"results": results, "facts": {"torch": {"device": device}}},
+    }
+    return {**record, **changes}
+
+
+def test_the_second_level_cache_of_a_device_is_a_level_of_its_own():
+    """The processor's caches and threads have no part in it: 48 MiB fills more than three quarters of 50 MiB."""
+    table = ceilings.bandwidths(cuda_record())
+    assert table["level"].tolist() == ["L2", "between", "DRAM"]
+    assert table["traffic_bytes_per_s"].isna().all(), "a device writes whole lines without reading them first"
+    assert list(ceilings.levels(cuda_record())) == ["L2", "DRAM"]
+    assert ceilings.memory(cuda_record())["bytes_per_s"] == 3.0e12
+
+
+def test_a_device_whose_cache_nobody_knows_has_no_levels():
+    record = cuda_record()
+    record["inside"]["facts"]["torch"]["device"] = None
+    assert set(ceilings.bandwidths(record)["level"]) == {"unknown"}
+
+
+def test_each_precision_stands_beside_its_own_peak():
+    table = ceilings.products(cuda_record()).set_index("precision")
+    assert table.loc["tf32", "modelled_flop_per_s"] == 4.94e14
+    assert table.loc["float64", "modelled_flop_per_s"] == 6.7e13, "libraries take the tensor cores for fp64 too"
+    assert table.loc["bfloat16", "share"] == pytest.approx(7.9e14 / 9.89e14)
+    assert next(iter(ceilings.peaks(cuda_record()))) == "bfloat16"
+
+
+def test_what_was_left_out_on_a_device_has_its_reason():
+    assert ceilings.skipped(cuda_record()) == [
+        "float8_e4m3fn (mm, n = 2048): torch 2.6: no such call",
+        "triad of 12288 KiB: torch 2.6: no compiler",
+    ]
+
+
+def test_small_working_sets_on_a_device_are_passed_over_inside_one_launch(torch, monkeypatch):
+    calls = []
+
+    class Properties:
+        multi_processor_count = 132
+
+    def compiled(framework, name):
+        assert f"void {name}(" in inside.CUDA_PASSES
+        return lambda grid, block, arguments: calls.append((name, grid, block, arguments[-2:]))
+
+    monkeypatch.setattr(inside, "compiled", compiled)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *size, device=None, **more: ones(*size, **more))
+    case = inside.compiled_case(torch, "triad", 12 << 20)
+    case.make()()
+    elements = (12 << 20) // 3 // 16
+    assert case.row["working_set_bytes"] == 3 * elements * 16
+    assert calls == [("triad_passes", (132 * 8, 1, 1), (256, 1, 1), [elements, case.row["passes_per_call"]])]
+    assert (
+        case.amount
+        == case.row["working_set_bytes"] * case.row["passes_per_call"]
+        >= 0.99 * inside.CUDA_PASSES_BYTES
+    )
+
+
+def test_a_framework_that_cannot_compile_a_kernel_leaves_those_sizes_out_with_the_reason(torch, monkeypatch):
+    def compiled(framework, name):
+        raise RuntimeError("no NVRTC here\nand more")
+
+    monkeypatch.setattr(inside, "compiled", compiled)
+    rows, skipped = inside.bandwidth_rows(torch, {**SPEC, "device": "cuda", "working_sets_kib": [12288]})
+    assert rows == [] and [row["kernel"] for row in skipped] == ["copy", "triad"]
+    assert skipped[0]["reason"] == f"torch {torch.__version__}: no NVRTC here"
+
+
+def test_a_kernel_is_compiled_in_a_context_and_without_a_toolkit(torch, monkeypatch):
+    """The framework makes no context for it, and refuses where no CUDA_HOME is known."""
+    done = []
+
+    def compile_kernel(source, name):
+        done.append(os.environ["CUDA_HOME"])
+        return name
+
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.setattr(torch, "ones", lambda *size, device: done.append(device))
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_kernel)
+    assert inside.compiled(torch, "copy_passes") == "copy_passes"
+    assert done == ["cuda", inside.TOOLKIT] and "CUDA_HOME" not in os.environ
+    monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
+    inside.compiled(torch, "copy_passes")
+    assert done[-1] == os.environ["CUDA_HOME"] == "/opt/cuda"

@@ -288,6 +288,13 @@ def profile_record(cuda):
     }
 
 
+def test_a_device_that_was_left_alone_has_no_part_in_the_metrics(tmp_path):
+    """A framework with CUDA sees the device of a machine also where the study is of the CPU."""
+    write_trace(tmp_path / "t.json.gz")
+    rows = metrics.ProfileRows({**profile_record(cuda=True), "device": "cpu"}, tmp_path).metrics()
+    assert next(row for row in rows if row["metric"] == "kernel_s")["reason"] == metrics.NO_DEVICE
+
+
 def test_a_cuda_trace_fills_the_papers_columns(tmp_path):
     write_trace(tmp_path / "t.json.gz")
     rows = metrics.ProfileRows(profile_record(cuda=True), tmp_path).metrics()
@@ -295,6 +302,12 @@ def test_a_cuda_trace_fills_the_papers_columns(tmp_path):
     assert found["htod_s"] == pytest.approx(4e-6)
     assert (found["htod_calls"], found["memset_calls"], found["kernel_calls"]) == (1, 1, 2)
     assert found["dtoh_s"] == pytest.approx(2e-6)
+    assert (found["htod_bytes"], found["htod_pinned_bytes"], found["dtoh_pinned_bytes"]) == (1024, 0, 4)
+    assert (found["memset_bytes"], found["dtod_calls"]) == (512, 0)
+    # busy 20-24, 26-27.5, 30-50, 55-65, 80-82 of the step of 100 us: 37.5; six gaps, the longest 20 at the begin
+    assert found["device_busy_s"] == pytest.approx(37.5e-6)
+    assert (found["device_gap_s"], found["device_gaps"]) == (pytest.approx(62.5e-6), 6)
+    assert found["device_longest_gap_s"] == pytest.approx(20e-6)
     assert found["profiler_slowdown"] == 2
     assert found["flops_per_step"] == 1000
     assert found["cpu_percent_mean"] == pytest.approx(50)
@@ -310,7 +323,7 @@ def test_on_a_cpu_they_are_unavailable_with_the_reason(tmp_path):
         tmp_path / "t.json.gz", [e for e in CUDA_TRACE if not str(e.get("cat")).startswith(("gpu", "kernel"))]
     )
     rows = {row["metric"]: row for row in metrics.ProfileRows(profile_record(cuda=False), tmp_path).metrics()}
-    for name in ("memset_s", "htod_s", "dtoh_s", "dram_read_bytes", "hbm_transactions"):
+    for name in ("memset_s", "htod_s", "dtoh_s", "htod_bytes", "device_gap_s", "hbm_transactions"):
         assert rows[name]["kind"] == "unavailable" and rows[name]["value"] is None and rows[name]["reason"]
 
 

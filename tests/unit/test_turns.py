@@ -216,3 +216,56 @@ def test_the_prior_is_the_least_that_a_draw_is_taken_for():
 def test_caches_are_given_their_time_whatever_the_bursts_say():
     assert settle(bursts([]), 1, TOLERANCE, fewest=4)["discard"] == 4
     assert settle(bursts([]), 1, TOLERANCE, fewest=50)["discard"] <= turns.MOST_DISCARDED
+
+
+class Clockwork:
+    """Stands for torch.cuda: a device that works through what it is given, 10 ms a step, while nobody waits."""
+
+    now_ms = 0.0
+    waits = 0
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at_ms = Clockwork.now_ms
+
+        def elapsed_time(self, later):
+            return later.at_ms - self.at_ms
+
+    @staticmethod
+    def synchronize():
+        Clockwork.waits += 1
+
+
+def test_on_a_device_steps_lie_between_events_and_nobody_waits_between_them(monkeypatch):
+    import types
+
+    from tare.inside import turns as inside
+
+    class Job:
+        def step(self, batch):
+            Clockwork.now_ms += 10.0 + batch
+            return batch
+
+    torch = types.SimpleNamespace(cuda=Clockwork)
+    monkeypatch.setattr(Clockwork, "waits", 0)
+    turn = inside.take_turn(torch, Job(), [0.0, 1.0, 2.0], "cuda", 4, 1, 3)
+    # From step 4 on, batches 1, 2, 0, 1 follow; the first is discarded.
+    assert turn["discarded_s"] == pytest.approx([0.011])
+    assert turn["step_s"] == pytest.approx([0.012, 0.010, 0.011])
+    assert Clockwork.waits == 2, "before the first step and after the last, no more"
+    assert (turn["loss_first"], turn["loss_last"]) == (1.0, 1.0)
+    assert turn["ended_ns"] >= turn["started_ns"]
+
+
+def test_a_devices_memory_counts_as_well():
+    gib = 1 << 30
+
+    def unit(peak, total):
+        draw = {"peak_rss_bytes": 1 << 20, "device_memory": {"peak_bytes": peak, "total_bytes": total}}
+        return {"launches": {"host": {"draws": [draw]}}}
+
+    assert turns.fitting(unit(2 * gib, 80 * gib), 5) == 5
+    assert turns.fitting(unit(2 * gib, 16 * gib), 5) == 3, "5 x 2.6 GiB is more than 0.8 x 16 GiB"

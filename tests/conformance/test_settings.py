@@ -1,0 +1,78 @@
+"""Settings of the framework: really applied in launches on the host, or refused with the reason."""
+
+import functools
+
+import pytest
+
+from tare import arms, headers, measure, rounds
+from tare.launch import launch, site_of
+from tare.registry import describe_workload, environment
+
+pytestmark = pytest.mark.runtime
+LEVELS = {"stack": "same", "allocator": "default", "page_cache": "as_found"}
+
+
+@pytest.fixture(scope="module")
+def run_at(study, forms, folders):
+    """Record of a whole run of a workload on the host at one setting."""
+
+    @functools.cache
+    def execute(workload, text):
+        description = describe_workload(workload)
+        record = forms("host")
+        site = site_of("host", environment("host"), record, folders(description["dataset"]))
+        arm = arms.parse(text) if text else None
+        if arm and arm.factor == "compile":
+            site = measure._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
+        conditions = arms.conditions_at(study["conditions"], arms.levels_of(LEVELS, arm))
+        spec = rounds.whole_run_spec(workload, description["batch"], study)
+        return launch(site, spec, conditions, pad_bytes=64)
+
+    return execute
+
+
+@pytest.fixture(scope="module")
+def plain(run_at):
+    return run_at("mnist_cnn", None)
+
+
+@pytest.mark.parametrize("text", ["amp=bf16", "layout=channels-last", "compile=inductor"])
+def test_a_setting_trains_the_same_model_to_nearly_the_same_loss(run_at, plain, text):
+    record = run_at("mnist_cnn", text)
+    assert record["status"] == "ok", record["reason"]
+    assert record["deviations"] == plain["deviations"]
+    losses, others = record["inside"]["results"]["losses"], plain["inside"]["results"]["losses"]
+    assert len(losses) == len(others)
+    # The first loss is that of equal weights on equal images, but for other random numbers in the dropouts.
+    assert losses[0] == pytest.approx(others[0], rel=0.1)
+    if text == "amp=bf16":
+        assert losses != others, "rounding to eight bits changes something"
+
+
+def test_the_compiler_really_compiled(run_at):
+    """The first step holds the compilation: many times as long as any plain step."""
+    record = run_at("mnist_cnn", "compile=inductor")
+    marks = {mark["name"]: mark["at_ns"] for mark in record["inside"]["marks"]}
+    first_s = (marks["first_step"] - marks["model"]) / 1e9
+    steps = record["inside"]["results"]["step_ends_ns"]
+    assert first_s > 10 * (steps[2] - steps[1]) / 1e9
+
+
+def test_a_model_without_filters_says_so(run_at):
+    record = run_at("sentiment_rnn", "layout=channels-last")
+    assert record["status"] == "failed" and "no filter of four dimensions" in record["reason"]
+
+
+def test_headers_are_made_again_where_one_was_damaged():
+    folder = headers.headers_of("torch-2.13", "cpu")
+    victim = folder / "python/Python.h"
+    good = victim.read_bytes()
+    victim.write_bytes(b"#error damaged\n")
+    assert headers.headers_of("torch-2.13", "cpu") == folder
+    assert victim.read_bytes() == good
+
+
+def test_a_machine_without_a_compiler_is_said_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = measure._no_compiler({"device": "cpu"})
+    assert "needs a compiler" in reason and "apt-get install" in reason and "\n" not in reason

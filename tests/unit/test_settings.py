@@ -1,0 +1,269 @@
+"""Settings of the framework: as factors of a study, and as changes to a training job."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from tare import arms, study
+from tare.errors import UserError
+from tare.inside import settings, train
+from workloads import mnist_cnn, sentiment_rnn
+
+BATCH = 4
+
+
+def images(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(BATCH, 1, 28, 28, generator=generator), torch.arange(BATCH)]
+
+
+def job(wanted, workload=mnist_cnn):
+    spec = {"device": "cpu", "settings": wanted}
+    training = train.build_model(torch, workload, spec)
+    training.model.eval()  # dropout draws random numbers in another order where memory lies otherwise
+    return training
+
+
+# --- as factors
+
+
+def test_a_setting_is_an_arm_of_every_environment_and_needs_no_image():
+    arm = arms.parse("layout=channels-last")
+    assert arm.is_setting and arm.is_optional and not arm.needs_image and arm.slug == "layout-channels-last"
+    assert arms.parse("layout-channels-last") == arm == arms.parse("layout=channels-last")
+    assert arms.moves(arm, "host") and arms.moves(arm, "docker")
+    assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]
+
+
+def test_unknown_levels_and_factors_are_named():
+    with pytest.raises(UserError, match="amp has no level 'fp8'"):
+        arms.parse("amp=fp8")
+    with pytest.raises(UserError, match="no factor=level"):
+        arms.parse("tf23=on")
+
+
+def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
+    config = study.load_checked("config/config.yaml")
+    names = study.campaign_names(config, "mnist_cnn")
+    assert {"turns.host.amp-bf16", "turns.host.compile-inductor", "turns.host.tf32-on"} <= set(names)
+    levels = arms.levels_of({"stack": "same", "allocator": "steady", "page_cache": "warm"}, arms.parse("amp=bf16"))
+    assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"amp": "bf16"}
+    assert "settings" not in arms.conditions_at({"threads": 1}, {"allocator": "default", "stack": "same"})
+
+
+def test_the_headlines_own_level_is_no_arm():
+    with pytest.raises(UserError, match="amp=off is the headline"):
+        study.load_checked(json.dumps({"study": "x", "arms": {"turns": ["amp=off"]}}))
+
+
+def test_settings_have_units_and_a_budget_of_their_own():
+    found = study.sampling_of(
+        {"budget_s": 9, "arm_budget_s": 8, "setting_budget_s": 7, "setting_units": 3, "arm_units": 5},
+        0.95,
+        "real_s",
+        arms.parse("amp=bf16"),
+    )
+    assert (found["units"], found["budget_s"]) == (3, 7)
+
+
+@pytest.mark.parametrize("name", ["tf32=on", "graph=capture", "cudnn=benchmark"])
+def test_what_needs_a_device_says_so_on_a_cpu(name):
+    assert "needs a CUDA device" in arms.impossible(arms.parse(name), "cpu")
+    assert arms.impossible(arms.parse(name), "cuda") is None
+
+
+def test_device_auto_becomes_what_the_machine_has(monkeypatch):
+    monkeypatch.setattr(study, "fitting_device", lambda stack: ("cuda", "a GPU"))
+    assert study.load_checked('{"study": "x", "device": "auto"}')["device"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("stack", "capability", "device", "why"),
+    [
+        ("torch-2.13", "6.1", "cpu", "Volta"),
+        ("torch-2.13", "7.0", "cpu", "CUDA 13.0 of torch-2.13 needs 7.5"),
+        ("torch-2.13", "9.0", "cuda", "GPU"),
+        ("paper-2022", "7.0", "cuda", "GPU"),
+        ("bound", "7.0", "cuda", "GPU"),
+    ],
+)
+def test_devices_that_the_tools_or_the_stack_do_not_know_are_not_taken(monkeypatch, stack, capability, device, why):
+    monkeypatch.setattr(study, "gpus", lambda: ({"name": "GPU", "compute_capability": capability},))
+    found, reason = study.fitting_device(stack)
+    assert found == device and why in reason
+
+
+# --- as changes to a training job
+
+
+def test_mixed_precision_computes_in_bf16_and_keeps_weights_in_fp32():
+    plain, mixed = job({}), job({"amp": "bf16"})
+    seen = []
+    mixed.model[2].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    first, second = plain.step(images()), mixed.step(images())
+    assert seen == [torch.bfloat16]
+    assert {p.dtype for p in mixed.model.parameters()} == {torch.float32}
+    assert first != second and second == pytest.approx(float(first), rel=0.05)
+
+
+def test_channels_last_changes_where_numbers_lie_and_not_what_they_are():
+    plain, other = job({}), job({"layout": "channels-last"})
+    seen = []
+    other.model[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    losses = [[float(training.step(images(seed))) for seed in range(3)] for training in (plain, other)]
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+    assert other.model[2].weight.is_contiguous(memory_format=torch.channels_last)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_what_a_workload_cannot_have_is_refused_with_the_reason():
+    with pytest.raises(settings.Unable, match="no filter of four dimensions"):
+        job({"layout": "channels-last"}, sentiment_rnn)
+    with pytest.raises(settings.Unable, match="streams of a CUDA device"):
+        job({"graph": "capture"})
+    with pytest.raises(settings.Unable, match="use amp=bf16"):
+        job({"amp": "fp16"})
+
+
+def test_a_workload_without_a_loss_of_its_own_says_what_is_missing():
+    class Bare:
+        model = torch.nn.Conv2d(1, 1, 1)
+        optimizer = None
+
+    with pytest.raises(settings.Unable, match=r"loss\(batch\)"):
+        settings.apply(torch, Bare(), {"amp": "bf16"}, "cpu")
+
+
+def test_the_framework_can_lack_a_compiler():
+    class Old:
+        __version__ = "1.11.0"
+
+    with pytest.raises(settings.Unable, match=r"torch 1\.11\.0 has no torch\.compile"):
+        settings.apply(Old, None, {"compile": "inductor"}, "cpu")
+
+
+@pytest.fixture
+def switches():
+    backends = torch.backends
+    kept = backends.cudnn.benchmark, backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32
+    yield
+    backends.cudnn.benchmark, backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32 = kept
+
+
+def test_facts_say_how_the_switches_stand(switches):
+    settings.prepare(torch, {"tf32": "on", "cudnn": "benchmark"})
+    found = settings.effective(torch)
+    assert found["tf32_products"] and found["tf32_convolutions"] and found["cudnn_benchmark"]
+    settings.prepare(torch, {"tf32": "off"})
+    assert not settings.effective(torch)["tf32_products"]
+
+
+def test_a_whole_run_compiles_in_its_own_folder_and_turns_keep_what_they_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    settings.prepare(torch, {"compile": "inductor"})
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/kept")
+    settings.prepare(torch, {"compile": "inductor"})
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/kept"
+
+
+class Recorded:
+    """Stands for torch.cuda where a graph is captured: the captured step runs again at each replay."""
+
+    class Stream:
+        def wait_stream(self, other):
+            pass
+
+    class CUDAGraph:
+        step = None
+
+        def replay(self):
+            self.step()
+
+    @staticmethod
+    def current_stream():
+        return Recorded.Stream()
+
+    @staticmethod
+    def get_rng_state():
+        return torch.get_rng_state()
+
+    @staticmethod
+    def set_rng_state(state):
+        torch.set_rng_state(state)
+
+
+def recorded_capture(training):
+    captured = settings.Captured(torch, training)
+    assert {group["capturable"] for group in training.optimizer.param_groups} == {True}
+    for group in training.optimizer.param_groups:  # on a CPU the optimizer refuses to step so
+        group["capturable"] = False
+    captured.torch = type("T", (), {"cuda": Recorded, "is_tensor": torch.is_tensor, "no_grad": torch.no_grad})
+    return captured
+
+
+def test_steps_that_warm_a_capture_up_leave_no_trace():
+    """Weights, the optimizer's state and the random numbers are as before: replays train as plain steps do."""
+    training = job({})
+    training.step(images(1))
+    captured = recorded_capture(training)
+    weights = [p.detach().clone() for p in training.model.parameters()]
+    state = [v["square_avg"].clone() for v in training.optimizer.state.values()]
+    before = captured.snapshot()
+    numbers = torch.get_rng_state()
+    for _ in range(settings.GRAPH_WARMUP_STEPS):
+        captured.plain(images(2))
+        torch.rand(1)
+    assert any(not torch.equal(a, b) for a, b in zip(weights, training.model.parameters(), strict=True))
+    captured.restore(before)
+    assert all(torch.equal(a, b) for a, b in zip(weights, training.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b["square_avg"]) for a, b in zip(state, training.optimizer.state.values(), strict=True)
+    )
+    assert torch.equal(numbers, torch.get_rng_state())
+
+
+def test_state_that_only_the_warm_up_made_begins_at_zero():
+    training = job({})
+    captured = recorded_capture(training)
+    before = captured.snapshot()
+    captured.plain(images(3))
+    captured.restore(before)
+    assert all(not v["square_avg"].any() for v in training.optimizer.state.values())
+
+
+def test_a_capture_lets_a_loaders_thread_pin_memory_where_the_framework_can_say_so():
+    class Graph:
+        def __init__(self, cuda_graph, capture_error_mode="global"):
+            pass
+
+    class Old:
+        def __init__(self, cuda_graph):
+            pass
+
+    captured = recorded_capture(job({}))
+    for graph, wanted in ((Graph, {"capture_error_mode": "thread_local"}), (Old, {})):
+        captured.torch.cuda = type("C", (), {"graph": graph})
+        assert captured.strictness() == wanted
+    captured.torch.cuda = torch.cuda
+    assert captured.strictness() == {"capture_error_mode": "thread_local"}
+
+
+def test_frameworks_before_2_3_have_the_scaler_in_another_place():
+    class Plain:
+        def __init__(self, *device):
+            self.device = device
+
+    def framework(**amp):
+        cuda = type("C", (), {"amp": type("A", (), {"GradScaler": Plain})})
+        return type("T", (), {"cuda": cuda, **amp})
+
+    def scaler(torch):
+        return settings.scaled_step(torch, None).__closure__[0].cell_contents
+
+    assert scaler(framework()).device == ()
+    assert scaler(framework(amp=type("A", (), {}))).device == ()
+    assert scaler(framework(amp=type("A", (), {"GradScaler": Plain}))).device == ("cuda",)
