@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help report smoke test setup setup-test doctor lock clean clean-cache
+.PHONY: help report smoke test setup setup-test doctor lock reference reference-input clean clean-cache
 
 CONFIG ?= config/config.yaml
 CORES ?= all
@@ -52,6 +52,15 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 		.venv/uv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
 	done
+
+# Needs no .venv: on a machine without a network it uses the Python that has the framework there.
+REFERENCE_PYTHON ?= python3
+BUDGET_S ?= 540
+reference: ## a reference campaign of this machine in ten minutes (NAME=folder, BUDGET_S=540, MORE=1 carries on)
+	@$(REFERENCE_PYTHON) -m tare reference --budget-s $(BUDGET_S) $(if $(NAME),--out results/reference/$(NAME)) $(if $(MORE),--more)
+
+reference-input: setup ## .reference: what a machine without a network needs for `make reference`
+	@.venv/bin/python -m tare pack-reference-input
 
 clean: ## results and .venv; downloads and images in the cache stay
 	@rm -rf .venv .snakemake *.egg-info

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from tare import arms
 from tare import study as study_module
 from tare.errors import TareError
 from tare.registry import module_names
@@ -32,6 +33,8 @@ INSIDE = [
     "tare/inside/marks.py",
     "tare/inside/facts.py",
     "tare/inside/frameworks.py",
+    "tare/inside/memory.py",
+    "tare/inside/settings.py",
     "tare/launch.py",
     "tare/process.py",
     "envs/_conditions.py",
@@ -58,7 +61,9 @@ INSIDE_PROFILE = [
     "tare/rounds.py",
     "tare/inside/train.py",
     "tare/inside/profiled.py",
+    "tare/inside/counters.py",
     "tare/inside/counting.py",
+    "tare/cuda/watch.py",
     "tare/inside/elf.py",
     "tare/inside/families.py",
 ]

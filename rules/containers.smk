@@ -39,6 +39,26 @@ rule build_image:
         " {params.optional} --out {output.record:q} 2> {log:q}"
 
 
+# What is installed already, as it is: of the stack `bound` there is nothing to fetch and no tree to build.
+ruleorder: bind_stack > build_tree
+ruleorder: bind_stack > build_image
+
+
+rule bind_stack:
+    output:
+        tree="results/images/bound/tree.json",
+        record="results/images/bound/oci.json",
+    log:
+        "results/logs/images/bound/oci.log",
+    params:
+        python=sys.executable,
+        folder=subpath(output.record, parent=True),
+    message:
+        "bind the framework that is installed on this machine"
+    shell:
+        "python -m tare bind-stack --python {params.python:q} --environments --out {params.folder:q} 2> {log:q}"
+
+
 rule derive_image:
     input:
         adapter="envs/{env}.py",

@@ -1,6 +1,8 @@
 # Records to tables: every number with its kind, every comparison with its interval.
 EXTRACTION = [
+    *sorted(str(path) for path in Path("tare/cuda").glob("*.py")),
     "tare/cause_rows.py",
+    "tare/device_rows.py",
     "tare/extract.py",
     "tare/inside/families.py",
     "tare/intervals.py",
@@ -47,6 +49,7 @@ rule extract_tables:
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",
         samples="<results>/tables/samples.csv",
+        device_samples="<results>/tables/device_samples.csv",
         fingerprints="<results>/tables/fingerprints.csv",
         kernels="<results>/tables/kernels.csv",
     log:

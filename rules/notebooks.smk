@@ -29,14 +29,29 @@ PAPER_FIGURES = {
     17: ("mnist_cnn", "real and system time"),
     18: ("sentiment_rnn", "real and system time"),
 }
-# Workloads whose settings are varied; each has one figure of all its arms.
+# Workloads that have an arm in every environment; each has one figure of all its arms.
+ARM_NAMES = [*config["arms"]["rounds"], *config["arms"]["turns"]]
 ARM_WORKLOADS = (
     config["arms"]["workloads"]
-    if config["arms"]["rounds"] or config["arms"]["turns"]
+    if any(not arms.parse(text).is_setting for text in ARM_NAMES)
     else []
 )
 
 STACK_WORKLOADS = WORKLOADS if config["stacks"] else []
+# Workloads of which anything was varied that the host can be weighed by.
+CHOICE_WORKLOADS = [
+    workload
+    for workload in WORKLOADS
+    if workload in STACK_WORKLOADS
+    or ARM_NAMES
+    and workload in config["arms"]["workloads"]
+]
+# What a device of its own did: only where there is one.
+DEVICE_FIGURES = {
+    "device_time": "the device's time in a step",
+    "device_samples": "the device over a launch",
+}
+DEVICE_WORKLOADS = WORKLOADS if config["device"] == "cuda" else []
 
 
 rule draw_batch_size:
@@ -129,6 +144,106 @@ rule draw_environments:
         "draw the environments beside the host"
     shell:
         "python -m tare notebook environments --results {params.results:q} --workloads {params.workloads:q}"
+        " --out {output.notebook:q} 2> {log:q}"
+
+
+rule draw_choices:
+    input:
+        notebook="notebooks/choices.ipynb",
+        metrics="<results>/tables/metrics.csv",
+        verdicts="<results>/tables/verdicts.csv",
+        code=FIGURE_CODE,
+    output:
+        notebook="<results>/notebooks/choices.ipynb",
+        page=report(
+            "<results>/notebooks/choices.html",
+            caption="captions/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "environment or settings"},
+        ),
+        figures=[
+            report(
+                f"<results>/figures/choices_{workload}.svg",
+                caption="captions/choices.rst",
+                category="Environments",
+                subcategory=workload,
+                labels={"workload": workload, "figure": "environment or settings"},
+            )
+            for workload in CHOICE_WORKLOADS
+        ],
+    log:
+        "<results>/logs/notebooks/choices.log",
+    params:
+        results=subpath(output.notebook, ancestor=2),
+        workloads=WORKLOADS,
+    message:
+        "draw environments and settings on one axis"
+    shell:
+        "python -m tare notebook choices --results {params.results:q} --workloads {params.workloads:q}"
+        " --out {output.notebook:q} 2> {log:q}"
+
+
+rule draw_device:
+    input:
+        notebook="notebooks/device.ipynb",
+        metrics="<results>/tables/metrics.csv",
+        samples="<results>/tables/device_samples.csv",
+        code=[*FIGURE_CODE, "tare/cuda/nvml.py"],
+    output:
+        notebook="<results>/notebooks/device.ipynb",
+        page=report(
+            "<results>/notebooks/device.html",
+            caption="captions/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "device"},
+        ),
+        figures=[
+            report(
+                f"<results>/figures/{figure}_{workload}.svg",
+                caption=f"captions/{figure}.rst",
+                category="Device",
+                subcategory=workload,
+                labels={"workload": workload, "figure": title},
+            )
+            for workload in WORKLOADS
+            for figure, title in DEVICE_FIGURES.items()
+        ],
+    log:
+        "<results>/logs/notebooks/device.log",
+    params:
+        results=subpath(output.notebook, ancestor=2),
+        workloads=WORKLOADS,
+    message:
+        "draw what the device did"
+    shell:
+        "python -m tare notebook device --results {params.results:q} --workloads {params.workloads:q}"
+        " --out {output.notebook:q} 2> {log:q}"
+
+
+rule draw_reference:
+    input:
+        notebook="notebooks/reference.ipynb",
+        records=collect("results/reference/{name}/reference.json", name=REFERENCES),
+        tables=collect("results/reference-tables/{name}/metrics.csv", name=REFERENCES),
+        code=[*FIGURE_CODE, "tare/report/references.py"],
+    output:
+        notebook="<results>/notebooks/reference.ipynb",
+        page=report(
+            "<results>/notebooks/reference.html",
+            caption="captions/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "reference machines"},
+        ),
+        figures=directory("<results>/figures/reference"),
+    log:
+        "<results>/logs/notebooks/reference.log",
+    params:
+        results=subpath(output.notebook, ancestor=2),
+        workloads=WORKLOADS,
+    message:
+        "draw the reference machines"
+    shell:
+        "python -m tare notebook reference --results {params.results:q} --workloads {params.workloads:q}"
         " --out {output.notebook:q} 2> {log:q}"
 
 

@@ -28,6 +28,7 @@ rule build_report:
                 "samples",
                 "fingerprints",
                 "kernels",
+                "device_samples",
                 "prices",
                 "published",
                 "claims",
@@ -43,6 +44,9 @@ rule build_report:
                 "why",
                 "nyu2022",
                 "prices",
+                *(["choices"] if CHOICE_WORKLOADS else []),
+                *(["device"] if DEVICE_WORKLOADS else []),
+                *(["reference"] if REFERENCES else []),
             ],
         ),
         roofline="<results>/figures/roofline.svg",
@@ -65,6 +69,18 @@ rule build_report:
         arms=collect("<results>/figures/arms_{workload}.svg", workload=ARM_WORKLOADS),
         stacks=collect(
             "<results>/figures/stacks_{workload}.svg", workload=STACK_WORKLOADS
+        ),
+        choices=collect(
+            "<results>/figures/choices_{workload}.svg", workload=CHOICE_WORKLOADS
+        ),
+        device=collect(
+            "<results>/figures/{figure}_{workload}.svg",
+            figure=list(DEVICE_FIGURES),
+            workload=DEVICE_WORKLOADS,
+        ),
+        references=collect("results/reference/{name}/reference.json", name=REFERENCES),
+        reference_tables=collect(
+            "results/reference-tables/{name}/metrics.csv", name=REFERENCES
         ),
         machine="<results>/machine.json",
         ceilings="<results>/ceilings.json",

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from tare import __version__
 from tare.errors import TareError
 
-GROUPS = ("doctor", "probe", "runtimes", "data", "images", "runs", "prices", "plan", "analysis", "report")
+GROUPS = (
+    "doctor", "probe", "runtimes", "data", "images", "runs", "prices", "plan", "analysis", "read_log",
+    "report", "reference",
+)  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -160,7 +160,8 @@ def _form_stamp(prepared: Prepared) -> list[int] | None:
 def form_record(record: Record, name: str, **fields: Any) -> Record:
     """A record of one environment; what `fields` leave out is None, as for one that is unavailable.
 
-    `options` are the levels that its launches need; `install` says whether the stack is the `tree` or `native`.
+    `options` are the levels that its launches need; `install` says whether the stack is the `tree`, `native` or
+    `bound`; `binds` are folders that launches see besides, at their own paths.
     """
     empty: Mapping[str, Any] = dict.fromkeys(
         ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "base"), None
@@ -172,6 +173,7 @@ def form_record(record: Record, name: str, **fields: Any) -> Record:
         "variant": record["variant"],
         "install": record.get("install", "tree"),
         "options": {},
+        "binds": record.get("binds", []),
         "env": name,
         "status": "ok",
         "tree": record["tree"]["inside"],

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from tare import native
+from tare import bound, native
 from tare.adapters import Prepared
 from tare.base import Base, debian_base, get_base
 from tare.errors import IntegrityError, UnavailableError, UserError
@@ -174,6 +174,8 @@ def derive(record: Record, name: str, options: Mapping[str, str] = NO_OPTIONS) -
         UserError: no such environment.
         IntegrityError: the tree of an environment that is not contained is gone or damaged.
     """
+    if record.get("install") == bound.STACK:
+        return bound.derive(record, name)
     adapter = environment(name)
     return contained_form(record, adapter, options) if adapter.contained else _tree_form(record, name, options)
 
@@ -197,7 +199,9 @@ def ensure(record: Record) -> Record:
         raise UnavailableError(record["reason"])
     if _is_there(record):
         return record
-    if record.get("install") == "native":
+    if record.get("install") == bound.STACK:
+        again = bound.again(record)
+    elif record.get("install") == "native":
         again = native.derive(record["stack"], record["variant"], environment(record["env"]), load_recipe())
     else:
         image = build(record["stack"], record["variant"])
@@ -213,6 +217,10 @@ def ensure(record: Record) -> Record:
 
 def _is_there(record: Record) -> bool:
     adapter = environment(record["env"])
+    if record.get("install") == bound.STACK:
+        bound.check(record)
+        if not adapter.contained:
+            return True
     if adapter.contained:
         return adapter.is_intact(Prepared(reference=record["reference"], bytes=record["bytes"]))
     if record.get("install") == "native":

@@ -137,7 +137,7 @@ def shared_libraries(interpreter: Interpreter, extensions: Sequence[str]) -> tup
     Raises:
         UnavailableError: something that the executable or every wheel needs is missing.
     """
-    cache = _loader_cache()
+    cache = loader_cache()
     libraries: dict[str, Path] = {}
     broken = []
     missing = _collect(interpreter.executable, (), libraries, cache)
@@ -187,7 +187,7 @@ def _expand(folders: Sequence[str], path: Path) -> tuple[Path, ...]:
     return tuple(Path(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)) for folder in folders)
 
 
-def _loader_cache() -> dict[str, Path]:
+def loader_cache() -> dict[str, Path]:
     """soname -> file, as the dynamic loader of this machine would choose."""
     program = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/sbin:/usr/sbin") or "ldconfig"
     found: dict[str, Path] = {}

@@ -64,6 +64,7 @@ def write_layer(
     *,
     inside: Path = Path("/"),
     removed: Sequence[str] = (),
+    empty: Sequence[str] = (),
     made_by: str,
 ) -> Layer:
     """Write a layer of files and links, owned by root and of one time.
@@ -74,16 +75,19 @@ def write_layer(
         target: the tar to write.
         inside: where the files lie in the image.
         removed: names of further, empty entries: whiteouts.
+        empty: further folders, relative to `inside`; one called `tmp` may be written by everybody.
         made_by: in words.
     """
     where = Path(str(inside).strip("/"))
     names = [*(entry["path"] for entry in entries), *removed]
-    folders = {str(parent) for name in names for parent in (where / name).parents} - {"."}
+    folders = {str(parent) for name in (*names, *empty) for parent in (where / name).parents} - {"."}
+    folders |= {str(where / name) for name in empty}
     with atomic_path(target) as temporary, temporary.open("wb") as handle:
         sink = HashingWriter(handle)
         with _open_tar(sink) as archive:
             for folder in sorted(folders):
-                archive.addfile(tar_entry(folder, kind=tarfile.DIRTYPE, mode=0o755))
+                mode = 0o1777 if folder.endswith("tmp") and folder in empty else 0o755
+                archive.addfile(tar_entry(folder, kind=tarfile.DIRTYPE, mode=mode))
             for name in removed:
                 archive.addfile(tar_entry(str(where / name), mode=0o644))
             for entry in entries:

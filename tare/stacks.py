@@ -19,6 +19,7 @@ from tare.registry import nearest
 
 STACK_KEYS = {"name", "python", "packages", "variants", "prune", "keep", "imports"}
 VARIANT_KEYS = {"lock", "index", "prune", "before_imports"}
+BOUND = "bound"  # no folder: what is installed on this machine already (tare.bound)
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?=\s|$)")
 
@@ -90,6 +91,11 @@ class Stack:
 def stack_names() -> list[str]:
     """The stacks of containers/stacks/."""
     return sorted(path.parent.name for path in stacks_dir().glob("*/stack.yaml"))
+
+
+def known_stacks() -> list[str]:
+    """Every stack that a study may name."""
+    return [*stack_names(), BOUND]
 
 
 def lock_files(name: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,16 @@ def add(subparsers: Any) -> None:
     form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
     form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
     form.set_defaults(run=run_derive_image)
+    bound = subparsers.add_parser(
+        "bind-stack", help="the stack `bound`: a framework that is installed here, as it is"
+    )
+    bound.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="interpreter that has the framework"
+    )
+    bound.add_argument("--environments", nargs="*", help="write their records too (default: all there are)")
+    bound.add_argument("--probes", type=Path, help="folder of records of `tare probe`; default: each is tried now")
+    bound.add_argument("--out", type=Path, default=Path("results/images/bound"), help="folder of the records")
+    bound.set_defaults(run=run_bind_stack)
     arm = subparsers.add_parser("derive-arm", help="as derive-image, for one arm: one factor at another level")
     _common(arm)
     arm.add_argument("--env", required=True, help="environment, a module of envs/")
@@ -125,4 +136,24 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
         say(f"{arguments.env} has no image of {arguments.stack} for {arguments.arm}: {record['reason']}")
     link_into(arguments.out.parent, record)
     write_json(arguments.out, record)
+    return 0
+
+
+def run_bind_stack(arguments: argparse.Namespace) -> int:
+    """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
+    from dataclasses import asdict
+
+    from tare import bound
+    from tare.files import read_json
+    from tare.progress import say
+    from tare.registry import environment, module_names
+
+    chosen = arguments.environments
+    names = module_names("envs") if chosen is None else chosen
+    probes = {}
+    for name in names:
+        adapter = environment(name)
+        probes[name] = read_json(arguments.probes / f"{name}.json") if arguments.probes else asdict(adapter.probe())
+    for name, record in bound.bind(arguments.python, arguments.out, probes).items():
+        say(f"{name}: {'ready' if record['status'] == 'ok' else record['reason']}")
     return 0
