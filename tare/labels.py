@@ -56,17 +56,48 @@ METRICS = {
     "host_copy_s": ("Copies on the host", "own time of copy_ in one step"),
     "memset_s": ("Memset time", "on the device, of one step"),
     "memset_calls": ("Memset calls", "on the device, of one step"),
+    "memset_bytes": ("Memset bytes", "set on the device, of one step"),
     "htod_s": ("Host to device, time", "copies to the device, of one step"),
     "htod_calls": ("Host to device, calls", "copies to the device, of one step"),
+    "htod_bytes": ("Host to device, bytes", "copied to the device, of one step"),
+    "htod_pinned_bytes": ("Host to device, pinned", "of these bytes, from page-locked memory"),
     "dtoh_s": ("Device to host, time", "copies from the device, of one step"),
     "dtoh_calls": ("Device to host, calls", "copies from the device, of one step"),
+    "dtoh_bytes": ("Device to host, bytes", "copied from the device, of one step"),
+    "dtoh_pinned_bytes": ("Device to host, pinned", "of these bytes, to page-locked memory"),
+    "dtod_s": ("Device to device, time", "copies within the device, of one step"),
+    "dtod_calls": ("Device to device, calls", "copies within the device, of one step"),
+    "dtod_bytes": ("Device to device, bytes", "copied within the device, of one step"),
     "kernel_s": ("Kernel time", "on the device, of one step"),
     "kernel_calls": ("Kernels called", "on the device, of one step"),
+    "device_busy_s": ("Device busy", "some kernel, copy or memset ran, of one step"),
+    "device_gap_s": ("Device idle", "between activities, of one step"),
+    "device_gaps": ("Gaps of the device", "between activities, of one step"),
+    "device_longest_gap_s": ("Longest gap", "between two activities of the device"),
+    "counted_kernel_calls": ("Kernels counted", "by the tool that reads counters, beside those that were timed"),
     "dram_read_bytes": ("DRAM read", "counted by the memory controller"),
     "dram_write_bytes": ("DRAM written", "counted by the memory controller"),
+    "dram_read_sectors": ("DRAM sectors read", "of 32 B, on the device"),
+    "dram_write_sectors": ("DRAM sectors written", "of 32 B, on the device"),
     "dram_read_bytes_per_s": ("DRAM read throughput", "counted by the memory controller"),
     "dram_write_bytes_per_s": ("DRAM write throughput", "counted by the memory controller"),
     "hbm_transactions": ("HBM transactions", "of 32 B, on the device"),
+    "l2_bytes": ("L2 traffic", "between the multiprocessors and the second-level cache, of one step"),
+    "flops_measured": ("FLOPs, counted", "executed by all units of the device, of one step"),
+    "flops_fp64": ("FLOPs, fp64", "of one step, without tensor cores; two per multiply-add"),
+    "flops_fp32": ("FLOPs, fp32", "of one step, without tensor cores; two per multiply-add"),
+    "flops_fp16": ("FLOPs, fp16", "of one step, without tensor cores; two per multiply-add"),
+    "flops_tensor_fp64": ("FLOPs, fp64, tensor cores", "of one step"),
+    "flops_tensor_tf32": ("FLOPs, TF32, tensor cores", "of one step"),
+    "flops_tensor_bf16": ("FLOPs, bf16, tensor cores", "of one step"),
+    "flops_tensor_fp16": ("FLOPs, fp16, tensor cores", "of one step"),
+    "flops_tensor_fp8": ("FLOPs, fp8, tensor cores", "of one step"),
+    "flops_tensor_int8": ("Operations, int8, tensor cores", "of one step; no floating point"),
+    "gpu_utilization_mean": ("GPU use, mean", "share of samples' periods in which some kernel ran"),
+    "gpu_memory_used_peak_bytes": ("GPU memory, peak", "in use on the device, all processes"),
+    "gpu_power_mean_w": ("GPU power, mean", "of the board"),
+    "gpu_sm_clock_mean_hz": ("SM clock, mean", "of the multiprocessors"),
+    "gpu_throttled_share": ("GPU throttled", "share of samples with a reason to run slower"),
     "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
 }
 HIGHER_IS_BETTER = {"samples_per_s"}
@@ -78,10 +109,21 @@ LEVELS = {
     "allocator=steady": "steady allocator",
     "stack=native": "native installs",
     "stack=same": "one stack for all",
+    "gpu=plain": "GPU by its device files",
+    "gpu=toolkit": "GPU by the runtime's own way",
     "seccomp=unconfined": "no seccomp filter",
     "sif=fuse": ".sif by FUSE",
     "sif=kernel": ".sif by the kernel",
     "sif=unpacked": ".sif unpacked",
+    "tf32=on": "TF32 products",
+    "tf32=off": "no TF32 anywhere",
+    "amp=bf16": "mixed precision, bf16",
+    "amp=fp16": "mixed precision, fp16",
+    "layout=channels-last": "channels-last layout",
+    "compile=inductor": "compilation (torch.compile)",
+    "graph=capture": "CUDA graph of the step",
+    "cudnn=benchmark": "kernels picked by trial (cuDNN)",
+    "stack=bound": "the machine's own packages",
 }
 UNIT_NAMES = {"rounds": "round", "turns": "block", "causes": "unit"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -204,6 +246,8 @@ def with_unit(value: float, unit: str) -> str:
     if unit == "B/s":
         text = decimal_prefix(value)
         return f"{text}B/s" if text[-1].isalpha() else f"{text} B/s"
+    if unit == "Hz":
+        return f"{decimal_prefix(value)}Hz"
     if unit == "1":
         return decimal_prefix(value) if abs(value) >= 1000 else significant(value, 4).rstrip("0").rstrip(".") \
             if "." in significant(value, 4) else significant(value, 4)  # fmt: skip

@@ -106,6 +106,20 @@ SAMPLES = _strict(
     },
 )
 
+DEVICE_SAMPLES = _strict(
+    {
+        "at_s": pa.Column(float),
+        "gpu_utilization_percent": pa.Column(float, nullable=True),
+        "memory_utilization_percent": pa.Column(float, nullable=True),
+        "memory_used_bytes": pa.Column(float, nullable=True),
+        "power_w": pa.Column(float, nullable=True),
+        "sm_clock_hz": pa.Column(float, nullable=True),
+        "memory_clock_hz": pa.Column(float, nullable=True),
+        "temperature_c": pa.Column(float, nullable=True),
+        "throttle_reasons": pa.Column(str, nullable=True),  # names by semicolons; empty where none
+    },
+)
+
 FINGERPRINTS = _strict(
     {
         "path": pa.Column(str),
@@ -147,6 +161,7 @@ SCHEMAS = {
     "operators": OPERATORS,
     "families": FAMILIES,
     "samples": SAMPLES,
+    "device_samples": DEVICE_SAMPLES,
     "fingerprints": FINGERPRINTS,
     "kernels": KERNELS,
 }

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import device_builders
 from campaign_builders import (
     HEADLINE,
     base_plan,
@@ -34,14 +35,18 @@ ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
 OTHER_STACK = "paper-2022"
 NO_PYTHON = "the stack paper-2022: no CPython 3.7 on this machine (mend it: apt-get install python3.7)"
-ARMS = {"rounds": ["stack=native"], "turns": ["allocator=default"]}
+NO_GRAPH = "graph=capture needs a CUDA device: graphs are captured from the streams of a CUDA device"
+SETTINGS = ["amp=bf16", "layout=channels-last", "graph=capture"]
+ARMS = {"rounds": ["stack=native"], "turns": ["allocator=default", *SETTINGS]}
 STUDY = json.dumps(
     {
         "study": "nyu2022",
+        "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
         "arms": {"workloads": ["mnist_cnn"], **ARMS},
     }
 )
+CUDA_STUDY = json.dumps({**json.loads(STUDY), "device": "cuda"})
 CAUSE_UNITS = 4
 WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
 ARM = arms.describe(HEADLINE["rounds"])
@@ -71,7 +76,9 @@ def family_counts(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str
     return found
 
 
-def profile_record(study: str, workload: str, env: str, folder: Path, generator: random.Random) -> dict[str, Any]:
+def profile_record(
+    study: str, workload: str, env: str, folder: Path, generator: random.Random, device: str = "cpu"
+) -> dict[str, Any]:
     """A profiled launch and its trace in `folder`."""
     steps, at, events = 4, 0.0, []
     for step in range(steps):
@@ -82,6 +89,9 @@ def profile_record(study: str, workload: str, env: str, folder: Path, generator:
                 span = own_us / calls * generator.gauss(1, 0.03)
                 events.append({"ph": "X", "cat": "cpu_op", "name": name, "ts": at, "dur": span, "pid": 1, "tid": 1})
                 at += span + 1
+        if device == "cuda":
+            activity, at = device_builders.step_events(at, generator)
+            events += activity
         mark["dur"] = at - mark["ts"]
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / "trace.json.gz", "wt") as handle:
@@ -115,6 +125,8 @@ def profile_record(study: str, workload: str, env: str, folder: Path, generator:
              "sha256": ("b" if env == HOST else "c") * 64},
         ],
     }  # fmt: skip
+    if device == "cuda":
+        record = device_builders.on_device(record, generator)
     identity = {"schema": 1, "study": study, "workload": workload, "env": env, "stack": "torch-2.13", "arm": ARM}
     return {**identity, "batch": 64, "trace": "trace.json.gz", "provenance": {}, **record}
 
@@ -161,7 +173,9 @@ def ceilings_results() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def machine_records(results: Path, shared: Path, names: Sequence[str], unavailable: Mapping[str, str]) -> None:
+def machine_records(
+    results: Path, shared: Path, names: Sequence[str], unavailable: Mapping[str, str], device: str = "cpu"
+) -> None:
     """Machine, ceilings, images and probes."""
     write_json(
         results / "machine.json",
@@ -174,7 +188,8 @@ def machine_records(results: Path, shared: Path, names: Sequence[str], unavailab
             "virtualisation": "vm kvm",
             "distribution": "Debian GNU/Linux 12 (bookworm)",
             "kernel": "6.1.0",
-            "reasons": {"cpu_governor": "no cpufreq in a virtual machine"},
+            "gpus": [device_builders.GPU] if device == "cuda" else None,
+            "reasons": {"cpu_governor": "no cpufreq in a virtual machine", "gpus": "nvidia-smi is not installed"},
         },
     )  # fmt: skip
     write_json(
@@ -190,6 +205,8 @@ def machine_records(results: Path, shared: Path, names: Sequence[str], unavailab
             "inside": {"results": ceilings_results()},
         },
     )  # fmt: skip
+    if device == "cuda":
+        write_json(results / "ceilings.json", device_builders.ceilings())
     image_records(shared / "images", names, unavailable)
     for name in (*names, *unavailable):
         write_json(
@@ -204,6 +221,7 @@ def write_campaigns(
     base: Path, study: str, workload: str, environments: Sequence[str], unavailable: Mapping[str, str],
     units: Mapping[str, int], generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None,
     with_arms: bool, ended: str | None, planted: Mapping[str, Any], no_stack: str | None,
+    no_settings: Mapping[str | None, str],
 ) -> list[Path]:  # fmt: skip
     """All campaigns of one workload, arms and another stack among them; returns their seals."""
     sealed = []
@@ -211,15 +229,19 @@ def write_campaigns(
     for kind, make in CAMPAIGNS.items():
         for text in [None, *(ARMS[kind] if with_arms else ()), f"stack={OTHER_STACK}"]:
             arm = arms.parse(text) if text else None
-            folder = base / campaign_name(kind, everyone, text)
-            if arm and arm.other_stack and no_stack:
+            setting = arm is not None and arm.is_setting
+            members = [HOST] if setting else everyone
+            folder = base / campaign_name(kind, members, text)
+            absent = no_stack if arm and arm.other_stack else no_settings.get(text)
+            if absent:
                 plan = base_plan(study, workload, kind, [], 0, arm) | {"sampling": {"units": 0, "confidence": 0.95}}
-                plan |= {"unavailable": dict.fromkeys(everyone, no_stack), "discarded": 0, "optional": True}
+                plan |= {"unavailable": dict.fromkeys(members, absent), "discarded": 0, "optional": True}
                 rows = []
             else:
-                # another stack has noise of its own: the rest is the same with and without it
-                own = random.Random(f"{workload}/{text}") if arm and arm.other_stack else generator
-                plan, rows = make(study, workload, environments, unavailable, units[kind], own, factors, arm)
+                # another stack and a setting have noise of their own: the rest is the same with and without them
+                own = random.Random(f"{workload}/{text}") if arm and arm.is_optional else generator
+                present, lacking = ([HOST], {}) if setting else (environments, unavailable)
+                plan, rows = make(study, workload, present, lacking, units[kind], own, factors, arm)
             write_campaign(folder, plan, rows, None if arm else ended)
             sealed.append(folder / "sealed.json")
     causes = base / campaign_name("causes", everyone)
@@ -251,6 +273,7 @@ def build_results(
     ended: str | None = None,
     planted: Mapping[str, Any] | None = None,
     no_stack: str | None = None,
+    device: str = "cpu",
 ) -> Path:
     """Everything that the notebooks and the report read; returns the results folder.
 
@@ -266,6 +289,7 @@ def build_results(
         seed: of the noise.
         ended: why the headline's campaigns ended before their time, if they did.
         no_stack: why the other stack can't be had, where it can't.
+        device: `cuda` for profiles, samples, counters, ceilings and a machine with a GPU.
         planted: arguments of `cause_builders.causes_campaign`, for what launches that look for causes find.
     """
     unavailable = UNAVAILABLE if unavailable is None else unavailable
@@ -276,15 +300,17 @@ def build_results(
         base = root / "campaigns" / study / workload
         campaigns += write_campaigns(
             base, study, workload, environments, unavailable, counts, generator, factors,
-            workload == "mnist_cnn", ended, planted or {}, no_stack,
+            workload == "mnist_cnn", ended, planted or {}, no_stack, {"graph=capture": NO_GRAPH},
         )  # fmt: skip
         for env in environments:
             folder = root / "profiles" / study / workload / env
-            write_json(folder / "profile.json", profile_record(study, workload, env, folder, generator))
+            write_json(folder / "profile.json", profile_record(study, workload, env, folder, generator, device))
             profiles.append(folder / "profile.json")
     extract.write(extract.build(campaigns, profiles), root / "tables")
     data_records(root, canonical=canonical_reviews)
-    machine_records(root, root, environments, unavailable)
+    if device == "cuda":
+        device_builders.add_counters(root, study, refused=("apptainer",))
+    machine_records(root, root, environments, unavailable, device)
     price_tables(root, environments, unavailable, study=study)
     audit_tables(root)
     return root

@@ -6,8 +6,10 @@ import re
 
 import builders
 
-from tare import figures
+from tare import figures, tables
+from tare.files import read_json
 from tare.published import load
+from tare.report import references
 
 
 def row(**fields):
@@ -26,13 +28,57 @@ def draw(results):
         for name in ("batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"):
             drawing = figures.style.empty(name, "a stand-in")
             figures.write(drawing, results / f"figures/{name}_{workload}.svg")
-        figures.write(figures.style.empty("stacks", "a stand-in"), results / f"figures/stacks_{workload}.svg")
+        for name in ("stacks", "choices"):
+            figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}_{workload}.svg")
     figures.write(figures.style.empty("arms", "a stand-in"), results / "figures/arms_mnist_cnn.svg")
     for name in ("roofline", "prices"):
         figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
     for number in figures.figure_names(load("nyu2022")):
         name = figures.file_name("nyu2022", number)
         figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
+
+
+def draw_all(results, *, device="cpu"):
+    """Every figure that the notebooks would draw of these results, by the same functions."""
+    folder = results / "tables"
+    metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
+    samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
+    own, headline = figures.joint(metrics), figures.joint(verdicts)
+    families, ceilings = tables.read("families", folder / "families.csv"), read_json(results / "ceilings.json")
+    drawings = {"roofline": figures.roofline(metrics, ceilings)}
+    drawings["prices"] = figures.image_prices(tables.read("prices", folder / "prices.csv"))
+    drawings |= {
+        f"arms_{workload}": figures.arms(verdicts, workload) for workload in figures.arm_workloads(metrics)
+    }
+    for workload in builders.WORKLOADS:
+        drawings |= {
+            f"batch_size_{workload}": figures.batch_size(metrics, workload),
+            f"intervals_{workload}": figures.intervals(headline, workload),
+            f"units_{workload}": figures.units(own, workload),
+            f"split_{workload}": figures.split(own, workload),
+            f"utilisation_{workload}": figures.utilisation(samples, workload),
+            f"operators_{workload}": figures.operator_times(operators, workload),
+            f"roofline_{workload}": figures.families_roofline(families, metrics, ceilings, workload),
+            f"why_{workload}": figures.why(metrics, verdicts, workload),
+            f"stacks_{workload}": figures.stacks(verdicts, workload),
+        }
+    study, published = load("nyu2022"), tables.read("published", folder / "published.csv")
+    drawings |= {
+        figures.file_name(study.paper, number): figures.paper_figure(study, published, metrics, number)
+        for number in figures.figure_names(study)
+        if number != "4"
+    }
+    drawings[figures.file_name(study.paper, "4")] = figures.paper_roofline(study, metrics, ceilings)
+    drawings |= {f"choices_{name}": figures.choices(verdicts, name) for name in figures.choice_workloads(metrics)}
+    if device == "cuda":
+        sensors = tables.read("device_samples", folder / "device_samples.csv")
+        for workload in builders.WORKLOADS:
+            drawings[f"device_time_{workload}"] = figures.device_time(metrics, workload)
+            drawings[f"device_samples_{workload}"] = figures.device_samples(sensors, workload)
+    for name, drawing in drawings.items():
+        figures.write(drawing, results / f"figures/{name}.svg")
+    for one in references.gather(results, results)[0]:
+        references.draw(one, results / "figures/reference" / one.name)
 
 
 def visible(page):

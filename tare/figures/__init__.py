@@ -6,6 +6,8 @@ figure that says so.
 
 from tare.figures.batch import batch_size, batch_table
 from tare.figures.choice import arm_workloads, joint
+from tare.figures.choices import choice_rows, choice_workloads, choices
+from tare.figures.device import device_samples, device_time, device_time_table
 from tare.figures.forest import intervals
 from tare.figures.levels import arms, stacks
 from tare.figures.paper import paper_figure
@@ -25,6 +27,12 @@ __all__ = [
     "arms",
     "batch_size",
     "batch_table",
+    "choice_rows",
+    "choice_workloads",
+    "choices",
+    "device_samples",
+    "device_time",
+    "device_time_table",
     "families_roofline",
     "family_points",
     "figure_names",

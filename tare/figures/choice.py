@@ -34,16 +34,42 @@ def arm_of(campaign: str) -> arms.Arm | None:
     return arms.parse(parts[2]) if len(parts) == 3 and parts[0] in KINDS else None
 
 
+def is_ours(arm: arms.Arm | None, *, stacks: bool) -> bool:
+    """Whether an arm has every environment at its level: of the same packages, or of another stack.
+
+    Settings of the framework run on the host alone: they are weighed apart (`setting_campaigns`).
+    """
+    return arm is not None and not arm.is_setting and bool(arm.other_stack) == stacks
+
+
 def arm_campaigns(table: pd.DataFrame, workload: str, *, stacks: bool = False) -> list[str]:
-    """Names of the arms' campaigns of one workload, rounds first: of settings, or of other stacks."""
+    """Names of the arms' campaigns of one workload, rounds first: of the same packages, or of other stacks."""
+    return [name for name in _varied(table, workload) if is_ours(arm_of(name), stacks=stacks)]
+
+
+def setting_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
+    """Names of the campaigns of the framework's settings of one workload, rounds first."""
+    return [name for name in _varied(table, workload) if arm_of(name).is_setting]
+
+
+def _varied(table: pd.DataFrame, workload: str) -> list[str]:
     names = table.loc[table["workload"] == workload, "campaign"].unique()
-    found = [name for name in names if (arm := arm_of(name)) is not None and bool(arm.other_stack) == stacks]
+    found = [name for name in names if arm_of(name) is not None]
     return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
 
 
 def arm_workloads(table: pd.DataFrame, *, stacks: bool = False) -> list[str]:
-    """Workloads that have a campaign of a setting, or of another stack."""
+    """Workloads that have a campaign of an arm with every environment, or of another stack."""
     return [name for name in sorted(table["workload"].unique()) if arm_campaigns(table, name, stacks=stacks)]
+
+
+def level_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
+    """Names of all campaigns of one workload that hold a level beside the headline's: arms, settings, stacks."""
+    return [
+        *arm_campaigns(table, workload),
+        *setting_campaigns(table, workload),
+        *arm_campaigns(table, workload, stacks=True),
+    ]
 
 
 def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFrame:

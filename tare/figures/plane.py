@@ -18,7 +18,13 @@ from tare.figures.roofs import PRECISION
 from tare.labels import significant
 
 GIGA = 1e9
-PRECISION_TITLES = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16"}
+PRECISION_TITLES = {
+    "float32": "fp32",
+    "float64": "fp64",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8_e4m3fn": "fp8",
+}
 LETTERS = 8.0
 SLOPE_NAME = "name of a slope"  # marks the texts that are turned at last
 NEAR = 1.8  # roofs closer than this factor get their names on their far sides
@@ -93,10 +99,13 @@ def flat(axes: Axes, flop_per_s: float, label: str, *, va: str = "center", line:
     )  # fmt: skip
 
 
-def machine_roofs(axes: Axes, x: np.ndarray, record: Mapping[str, Any]) -> None:
-    """Measured roofs of each level and precision; beside them, dashed, what a datasheet or a model claims."""
+def machine_roofs(axes: Axes, x: np.ndarray, record: Mapping[str, Any], precision: str = PRECISION) -> None:
+    """Measured roofs of each level and precision; beside them, dashed, what a datasheet or a model claims.
+
+    The roof of `precision`, which the points computed in, is the strongest, and slopes end at it.
+    """
     peaks, claims = ceilings.peaks(record), ceilings.claimed(record)
-    top = peaks[PRECISION]["flop_per_s"]
+    top = peaks[precision]["flop_per_s"]
     found = ceilings.levels(record) or {"largest": ceilings.memory(record)}
     caches = {name: row for name, row in found.items() if name != ceilings.MEMORY and len(found) > 1}
     # Slopes of caches lie close together: one name for all of them, from above, along the topmost.
@@ -111,19 +120,19 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: Mapping[str, Any]) -> None:
             slope(axes, x, row["bytes_per_s"], top, label, above=False, color=style.INK, linewidth=1.6)
     sheet, _ = ceilings.claimed_memory(record)
     if sheet is not None:
-        slope(axes, x, sheet, claims.get(PRECISION, top), "memory, datasheet", color=style.MUTED, linestyle="--")
-    claim = claims.get(PRECISION)
-    for precision, row in peaks.items():
-        own = precision == PRECISION
+        slope(axes, x, sheet, claims.get(precision, top), "memory, datasheet", color=style.MUTED, linestyle="--")
+    claim = claims.get(precision)
+    for name, row in peaks.items():
+        own = name == precision
         if not own and not axes.get_ylim()[0] <= row["flop_per_s"] / GIGA <= axes.get_ylim()[1]:
             continue
         look = {"color": style.INK if own else style.MUTED, "linewidth": 1.6 if own else 0.9}
         side = _side(row["flop_per_s"], claim) if own else "center"
-        text = f"{PRECISION_TITLES[precision]}: {significant(row['flop_per_s'] / GIGA)}"
+        text = f"{PRECISION_TITLES.get(name, name)}: {significant(row['flop_per_s'] / GIGA)}"
         flat(axes, row["flop_per_s"], text, va=side, **look)
     if claim is not None:
-        what = "fp32, sheet" if record.get("datasheet") else "fp32, model"
-        text = f"{what}: {significant(claim / GIGA)}"
+        what = "sheet" if record.get("datasheet") else "model"
+        text = f"{PRECISION_TITLES.get(precision, precision)}, {what}: {significant(claim / GIGA)}"
         flat(axes, claim, text, va=_side(claim, top), color=style.MUTED, linestyle="--")
 
 

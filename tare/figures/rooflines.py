@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from tare import ceilings
 from tare.figures import style
 from tare.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, turn_names
-from tare.figures.roofs import PRECISION, TURNS_BASIS, family_points, left_out, points
+from tare.figures.roofs import TURNS_BASIS, family_points, left_out, main_precision, points
 from tare.labels import decimal_prefix, env_order, env_title, seconds, workload_title
 
-INTENSITY = "intensity (FLOP per byte; bytes modelled)"
+INTENSITY = "intensity (FLOP per byte; bytes {})"
 FAMILY_MARKERS = {
     "convolution": ("o", "#0072b2"),
     "matrix product": ("s", "#d55e00"),
@@ -86,14 +86,16 @@ def families_roofline(
 def prepare(axes: Axes, found: pd.DataFrame, record: Mapping[str, Any]) -> None:
     """Limits that hold points and ridges, then the roofs."""
     tops = [row["flop_per_s"] for row in ceilings.peaks(record).values()]
-    peak = ceilings.peaks(record)[PRECISION]["flop_per_s"]
+    precision = main_precision(found, record)
+    peak = ceilings.peaks(record)[precision]["flop_per_s"]
     slopes = ceilings.levels(record).values() or [ceilings.memory(record)]
     ridges = [peak / row["bytes_per_s"] for row in slopes]
     x = limits([*found["intensity"], *ridges], 4, 6)
     lowest = [*found["rate"], *found["low"].dropna()]
     low = min(limits(lowest, 3, 1)[0], 1.5 * x[0] * ceilings.memory(record)["bytes_per_s"])
-    axes_in_powers_of_two(axes, x, (low / GIGA, max(tops) * 1.8 / GIGA), INTENSITY)
-    machine_roofs(axes, np.geomspace(*x, 200), record)
+    kinds = " or ".join(sorted(found["kind"].dropna().unique())) if "kind" in found else "modelled"
+    axes_in_powers_of_two(axes, x, (low / GIGA, max(tops) * 1.8 / GIGA), INTENSITY.format(kinds or "modelled"))
+    machine_roofs(axes, np.geomspace(*x, 200), record, precision)
 
 
 def workload_points(axes: Axes, found: pd.DataFrame, *, named: bool = True) -> None:
@@ -107,10 +109,11 @@ def workload_points(axes: Axes, found: pd.DataFrame, *, named: bool = True) -> N
         )  # fmt: skip
     for workload, rows in found.groupby("workload"):
         x, low = rows["intensity"].mean(), rows["low"].fillna(rows["rate"]).min() / GIGA
-        axes.annotate(
-            "", (x * 1.75, rows["rate"].mean() / GIGA), (x * 1.12, rows["rate"].mean() / GIGA),
-            arrowprops={"arrowstyle": "->", "color": style.MUTED, "linewidth": 1.0},
-        )  # fmt: skip
+        bounds = rows[rows["kind"] == "modelled"]
+        if len(bounds):
+            arrow = {"arrowstyle": "->", "color": style.MUTED, "linewidth": 1.0}
+            at, y = bounds["intensity"].mean(), bounds["rate"].mean() / GIGA
+            axes.annotate("", (at * 1.75, y), (at * 1.12, y), arrowprops=arrow)
         if named:
             axes.annotate(
                 workload_title(str(workload)), (x, low), xytext=(0, -6), textcoords="offset points", ha="center",
@@ -155,7 +158,12 @@ def _points_note(found: pd.DataFrame) -> str:
         counts = sorted(turned["n"].unique())
         n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         bars = f"Bars: 95% Student's t over units of turns, n = {n}."
-    return f"Points: FLOPs and bytes modelled from operators, time measured. {bars} {_arrow_note()}"
+    told = {
+        "modelled": f"FLOPs and bytes modelled from operators, time measured. {_arrow_note()}",
+        "measured": "FLOPs and bytes counted by the device (ncu) in one profiled launch, time measured.",
+    }
+    kinds = [kind for kind in told if (found["kind"] == kind).any()]
+    return f"Points: {' Or: '.join(told[kind] for kind in kinds)} {bars}"
 
 
 def _arrow_note() -> str:

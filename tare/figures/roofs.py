@@ -1,8 +1,9 @@
 """Points of the roofline: whole workloads and families of operators, and the roofs above them.
 
-Intensity is modelled FLOPs by modelled operator bytes, an upper bound of traffic without reuse, so a point's real
-intensity lies at or to the right of it. Rate is modelled FLOPs by measured time. Without counters of cache and
-memory traffic there is one intensity for a point, not one for each level: the roofline is not hierarchical.
+Where a device's counters were read, intensity is counted FLOPs by counted bytes of its memory, both measured.
+Elsewhere it is modelled FLOPs by modelled operator bytes, an upper bound of traffic without reuse, so a point's
+real intensity lies at or to the right of it. Rate is these FLOPs by measured time. Without counters of the traffic
+of each cache there is one intensity for a point, not one for each level: the roofline is not hierarchical.
 Source: Williams, Waterman, Patterson 2009.
 """
 
@@ -21,12 +22,24 @@ from tare.intervals import t_interval, t_quantile
 from tare.study import HOST, is_headline
 
 PROFILE = "profile"
-PRECISION = "float32"  # what the workloads compute in; a roof of another precision would not be theirs
+PRECISION = "float32"  # what the workloads compute in where nothing was counted
+# Counted FLOPs of each precision, and the precision of the ceilings that is their roof.
+COUNTED_IN = {
+    "flops_fp64": "float64",
+    "flops_fp32": "float32",
+    "flops_fp16": "float16",
+    "flops_tensor_fp64": "float64",
+    "flops_tensor_tf32": "tf32",
+    "flops_tensor_bf16": "bfloat16",
+    "flops_tensor_fp16": "float16",
+    "flops_tensor_fp8": "float8_e4m3fn",
+}
+MEASURED_NEEDED = ("flops_measured", "dram_read_bytes", "dram_write_bytes")
 ALPHA = 0.05
 NEEDED = ("flops_per_step", "operator_bytes_per_step", "plain_step_s")
 COUNTED = (CONVOLUTION, PRODUCT)
 LEAST_SHARE = 0.005  # of the operators' time; a family below it is not drawn, as its time is the framework's own
-POINT_COLUMNS = ["workload", "env", "intensity", "rate", "low", "high", "n", "basis"]
+POINT_COLUMNS = ["workload", "env", "intensity", "rate", "low", "high", "n", "basis", "kind", "precision"]
 FAMILY_COLUMNS = ["family", "intensity", "rate", "low", "high", "n", "self_s", "flops", "convention"]
 TURNS_BASIS, PLAIN_BASIS = "steps in turns", "steps before profiling"
 
@@ -34,13 +47,12 @@ TURNS_BASIS, PLAIN_BASIS = "steps in turns", "steps before profiling"
 def points(metrics: pd.DataFrame) -> pd.DataFrame:
     """Intensity (FLOP/B) and rate (FLOP/s) of each workload and environment, with a 95% interval of the rate.
 
-    `basis` says which step: those in turns, a unit each, with Student's t over the logarithms of n units; or the
-    median of the steps before profiling, of one launch, which has no interval.
+    `kind` says whether FLOPs and bytes were counted by the device (measured) or follow from operators (modelled),
+    `precision` in which most FLOPs were counted. `basis` says which step: those in turns, a unit each, with
+    Student's t over the logarithms of n units; or the median of the steps before profiling, of one launch, which
+    has no interval.
     """
-    rows = metrics[(metrics["campaign"] == PROFILE) & metrics["metric"].isin(NEEDED) & metrics["value"].notna()]
-    table = rows.pivot_table(index=["workload", "env"], columns="metric", values="value").reindex(columns=[*NEEDED])
-    table = table.dropna()
-    table = table[(table > 0).all(axis=1)]
+    table = _work(metrics)
     turns = metrics[(metrics["metric"] == "turn_step_s") & (metrics["kind"] == "measured")]
     turns = turns[turns["campaign"].map(lambda name: is_headline(name, "turns")).astype(bool)]
     found = []
@@ -50,11 +62,53 @@ def points(metrics: pd.DataFrame) -> pd.DataFrame:
             {
                 "workload": workload,
                 "env": env,
-                "intensity": row["flops_per_step"] / row["operator_bytes_per_step"],
-                **_rate(row["flops_per_step"], row["plain_step_s"], steps),
+                "intensity": row["flops"] / row["bytes"],
+                **_rate(row["flops"], row["plain_step_s"], steps),
+                "kind": row["kind"],
+                "precision": row["precision"],
             }
         )
     return pd.DataFrame(found, columns=POINT_COLUMNS)
+
+
+def _work(metrics: pd.DataFrame) -> pd.DataFrame:
+    """FLOPs and bytes of one step by workload and environment: counted where the device's counters gave both."""
+    wanted = {*NEEDED, *MEASURED_NEEDED, *COUNTED_IN}
+    rows = metrics[(metrics["campaign"] == PROFILE) & metrics["metric"].isin(wanted) & metrics["value"].notna()]
+    table = rows.pivot_table(index=["workload", "env"], columns="metric", values="value", aggfunc="first")
+    table = table.reindex(columns=sorted(wanted))
+    moved = table["dram_read_bytes"] + table["dram_write_bytes"]
+    counted = (table["flops_measured"] > 0) & (moved > 0)
+    found = pd.DataFrame(
+        {
+            "flops": table["flops_measured"].where(counted, table["flops_per_step"]),
+            "bytes": moved.where(counted, table["operator_bytes_per_step"]),
+            "plain_step_s": table["plain_step_s"],
+        },
+        dtype=float,
+    ).dropna()
+    found = found[(found > 0).all(axis=1)]
+    return found.assign(
+        kind=np.where(counted.loc[found.index], "measured", "modelled"),
+        precision=[_precision(table.loc[place]) for place in found.index],
+    )
+
+
+def _precision(row: pd.Series) -> str:
+    """Precision in which most FLOPs were counted; the workloads' own where none were."""
+    counts = row[list(COUNTED_IN)].astype(float)
+    return COUNTED_IN[str(counts.idxmax())] if counts.max() > 0 else PRECISION
+
+
+def main_precision(found: pd.DataFrame, record: Mapping[str, Any]) -> str:
+    """The precision whose roof is drawn strongest: of most points, if its ceiling was measured."""
+    most = found["precision"].mode() if "precision" in found else pd.Series(dtype=str)
+    return roof_precision(str(most.iloc[0]) if len(most) else PRECISION, record)
+
+
+def roof_precision(precision: str, record: Mapping[str, Any]) -> str:
+    """The precision whose measured roof stands for this one: its own, or fp32's where it was not measured."""
+    return precision if precision in ceilings.peaks(record) else PRECISION
 
 
 def _rate(flops: float, plain_s: float, steps: Sequence[float]) -> dict[str, Any]:
@@ -114,13 +168,13 @@ def left_out(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.DataF
     return rest[["family", "self_s_per_step"]].sort_values("self_s_per_step", ascending=False, ignore_index=True)
 
 
-def roofs(record: Mapping[str, Any]) -> dict[str, pd.Series]:
-    """The roofs of a point: memory's bandwidth and the fastest (B/s), and the best fp32 product (FLOP/s)."""
+def roofs(record: Mapping[str, Any], precision: str = PRECISION) -> dict[str, pd.Series]:
+    """The roofs of a point: memory's bandwidth and the fastest (B/s), and its precision's best product (FLOP/s)."""
     table = ceilings.bandwidths(record)
     return {
         "memory": ceilings.memory(record),
         "cache": table.loc[table["bytes_per_s"].idxmax()],
-        "product": ceilings.peaks(record)[PRECISION],
+        "product": ceilings.peaks(record)[roof_precision(precision, record)],
     }
 
 
@@ -132,8 +186,9 @@ def attainable(intensity: Any, peak_flop_per_s: float, bytes_per_s: float) -> An
 def roofline_table(metrics: pd.DataFrame, record: Mapping[str, Any]) -> pd.DataFrame:
     """The points: intensity (FLOP/B), rate (GFLOP/s), its interval, and the share of the roof that it reaches."""
     found = points(metrics)
-    roof = roofs(record)
-    limit = attainable(found["intensity"], roof["product"]["flop_per_s"], roof["memory"]["bytes_per_s"])
+    peaks, memory = ceilings.peaks(record), ceilings.memory(record)["bytes_per_s"]
+    top = found["precision"].map(lambda name: peaks[roof_precision(name, record)]["flop_per_s"]).astype(float)
+    limit = attainable(found["intensity"], top, memory)
     share = {name: 100 * found[name] / limit for name in ("rate", "low", "high")}
     return pd.DataFrame(
         {
@@ -145,7 +200,9 @@ def roofline_table(metrics: pd.DataFrame, record: Mapping[str, Any]) -> pd.DataF
             "percent_of_roof": share["rate"],
             "percent_low": share["low"],
             "percent_high": share["high"],
-            "bound": np.where(limit < roof["product"]["flop_per_s"], "memory", "compute"),
+            "bound": np.where(limit < top, "memory", "compute"),
             "basis": found["basis"],
+            "kind": found["kind"],
+            "precision": found["precision"],
         }
     )

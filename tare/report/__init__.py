@@ -27,6 +27,9 @@ NOTEBOOKS = {
     "environments": "Environments",
     "why": "Why",
     "prices": "What an image costs",
+    "choices": "Environment or settings",
+    "device": "The device",
+    "reference": "Reference machines",
     "batch_size": "Batch size",
     "roofline": "Roofline",
 }
@@ -38,6 +41,7 @@ TABLES = (
     "samples",
     "fingerprints",
     "kernels",
+    "device_samples",
     "prices",
     "published",
     "claims",

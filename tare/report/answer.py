@@ -16,6 +16,7 @@ from tare.report.designs import designs, troubles, unavailable
 from tare.report.evidence import Evidence
 from tare.report.losses import LossCheck, loss_check, loss_checks
 from tare.report.number_tables import apart
+from tare.report.references import Reference
 from tare.report.wording import control_sentence, margin_text, signed, tally, verdict_sentence
 from tare.study import CONTROL, HOST
 
@@ -83,7 +84,7 @@ def summary(evidence: Evidence) -> list[str]:
     return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
 
 
-def glances(evidence: Evidence) -> list[Glance]:
+def glances(evidence: Evidence | Reference) -> list[Glance]:
     """Every interval that answers the question, by workload, in a table for the first screen."""
     verdicts = joint(evidence.verdicts)
     found = []

@@ -121,6 +121,8 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
             reasons[env] = probe["reason"] or "no reason was recorded"
     only_in_arms: dict[tuple[str, str], str] = {}
     for campaign in evidence.campaigns:
+        if campaign.arm is not None and campaign.arm.is_setting:
+            continue  # no environment's fault: it is told where settings are weighed
         for env, reason in campaign.plan["unavailable"].items():
             if campaign.arm is None:
                 reasons.setdefault(env, reason)

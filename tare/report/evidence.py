@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,15 @@ import pandas as pd
 from tare import arms, tables
 from tare.campaign import SEALED, counted, read_sealed
 from tare.figures.batch import SWEEP
-from tare.figures.choice import arm_of
+from tare.figures.choice import arm_of, is_ours
 from tare.files import read_json
 from tare.registry import describe_workload
+from tare.report.references import Broken, Reference
+from tare.report.references import gather as gather_references
 from tare.study import campaign_names, causes_name, is_headline, load_checked
 
 Record = dict[str, Any]
+KEPT_OF_PROFILES = ("status", "reason", "counters", "nsys")
 PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
 
 
@@ -60,6 +63,8 @@ class Evidence:
         probes, images, data: records by environment, by environment, by data set.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
+        profiles: records of profiled launches by workload and environment, without what the tables hold.
+        references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
     study: Record
@@ -79,6 +84,9 @@ class Evidence:
     data: Mapping[str, Record]
     campaigns: tuple[Campaign, ...]
     protocols: Record | None = None
+    profiles: Mapping[str, Mapping[str, Record]] = field(default_factory=dict)
+    references: Sequence[Reference] = ()
+    broken_references: Sequence[Broken] = ()
 
     @property
     def workloads(self) -> list[str]:
@@ -101,8 +109,8 @@ class Evidence:
         return [campaign for campaign in found if campaign is not None]
 
     def arms(self, workload: str | None = None) -> list[Campaign]:
-        """The campaigns of varied settings, of one workload or of all."""
-        return [c for c in self._varied(workload) if c.arm.other_stack is None]
+        """The campaigns of arms with every environment at their level, of one workload or of all."""
+        return [c for c in self._varied(workload) if is_ours(c.arm, stacks=False)]
 
     def other_stacks(self, workload: str | None = None) -> list[Campaign]:
         """The campaigns of other stacks, of one workload or of all."""
@@ -126,6 +134,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
     """
     study = load_checked(study_source)
     folder = results / "tables"
+    found, broken = gather_references(shared, results)
     return Evidence(
         study=study,
         results=results,
@@ -144,6 +153,9 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         data=_data_of(study, _by_name(shared / "data")),
         campaigns=_campaigns(shared / "campaigns" / study["study"], study),
         protocols=_optional(shared / PROTOCOLS),
+        references=found,
+        broken_references=broken,
+        profiles=_profiles(shared / "profiles" / study["study"], study),
     )
 
 
@@ -153,6 +165,18 @@ def _optional(path: Path) -> Record | None:
 
 def _by_name(folder: Path) -> dict[str, Record]:
     return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
+
+
+def _profiles(folder: Path, study: Mapping[str, Any]) -> dict[str, dict[str, Record]]:
+    """Of each profiled launch what no table holds: its status, and how its counters were read."""
+    found: dict[str, dict[str, Record]] = {}
+    for workload in study["workloads"]:
+        for env in study["environments"]:
+            record = _optional(folder / workload / env / "profile.json")
+            if record is not None:
+                kept = {key: record[key] for key in KEPT_OF_PROFILES if key in record}
+                found.setdefault(workload, {})[env] = kept
+    return found
 
 
 def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, Record]:

@@ -9,6 +9,7 @@ from tare.figures.roofs import roofs
 from tare.labels import decimal_prefix, env_title, size_bytes
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence, Record
+from tare.report.gpus import gpu_rows
 from tare.report.layout import UNAVAILABLE, Row, Table, value_text
 from tare.report.material import packages
 from tare.study import HOST
@@ -37,7 +38,6 @@ DEVICE = {
     "cpu_caches_bytes": "Caches",
     "cpu_governor": "Frequency governor",
     "cpu_mitigations": "Mitigations, where affected",
-    "gpus": "NVIDIA devices",
 }
 SHOWN_PACKAGES = ("torch", "torchvision", "tokenizers", "numpy")
 
@@ -61,7 +61,7 @@ def machine_table(evidence: Evidence) -> Table:
     """The paper's table I, for this machine; facts that have no place elsewhere come last."""
     record = evidence.machine or {}
     rows = _fact_rows(record, MACHINE)
-    placed = {*MACHINE, *SOFTWARE, *DEVICE, "cpu_signature", "cpu_clock", "reasons", "shm_bytes", "schema"}
+    placed = {*MACHINE, *SOFTWARE, *DEVICE, "gpus", "cpu_signature", "cpu_clock", "reasons", "shm_bytes", "schema"}
     others = {key: key.replace("_", " ").capitalize() for key in record if key not in placed}
     rows += _fact_rows(record, {key: title for key, title in others.items() if not key.endswith("_reason")})
     return Table(caption="This machine (the paper's Table I)", columns=["", "value"], rows=rows)
@@ -97,6 +97,7 @@ def device_table(evidence: Evidence) -> Table:
     device = evidence.study["device"]
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
     rows += _fact_rows(record, {"cpu_model": "Processor", **DEVICE} if device == "cpu" else DEVICE)
+    rows += gpu_rows(record) or _fact_rows(record, {"gpus": "NVIDIA devices"})
     if evidence.ceilings is not None:
         roof = roofs(evidence.ceilings)
         for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):

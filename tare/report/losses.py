@@ -40,6 +40,10 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
             arm = arm_of(name)
             if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
                 rows = rows[rows["stack"] == arm.other_stack]
+            if arm is not None and arm.is_setting:  # as across settings of the framework
+                rows = rows[~rows["env"].str.endswith(BASELINE)]
+                if rows.empty:
+                    continue  # it could not be had; where settings are weighed the page says why
             found.append(loss_check(workload, rows, name))
     return found
 

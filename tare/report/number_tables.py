@@ -6,15 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
 from tare.figures import batch_table, joint, split_table
-from tare.figures.roofs import PROFILE
 from tare.intervals import Interval, judge
 from tare.labels import (
     env_order,
     env_title,
-    metric_meaning,
     metric_order,
     metric_title,
     seconds,
@@ -23,13 +19,14 @@ from tare.labels import (
     workload_title,
 )
 from tare.report.evidence import Evidence
-from tare.report.layout import UNAVAILABLE, Cell, Row, Table
+from tare.report.layout import Cell, Row, Table
+from tare.report.references import Reference
 from tare.report.wording import margin_text, missing
 
 DESIGNS = {"stein": "Stein", "fixed": "Student"}
 
 
-def times_table(evidence: Evidence, workload: str) -> Table:
+def times_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Mean seconds of the parts of a whole run."""
     metrics = joint(evidence.metrics)
     parts = split_table(metrics, workload)
@@ -57,7 +54,7 @@ STEP_COLUMNS = {
 }
 
 
-def steps_table(evidence: Evidence, workload: str) -> Table:
+def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
     """What a training step takes in turns: means over blocks."""
     metrics = joint(evidence.metrics)
     own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
@@ -99,7 +96,7 @@ def interval_text(low: float | None, high: float | None) -> str:
     return f"{ratio_text(low)} to {ratio_text(high)}"
 
 
-def verdicts_table(evidence: Evidence, workload: str) -> Table:
+def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
     rows: list[Row] = []
     for row in _headline_rows(evidence, workload):
@@ -132,7 +129,7 @@ def verdicts_table(evidence: Evidence, workload: str) -> Table:
     )
 
 
-def _headline_rows(evidence: Evidence, workload: str) -> list[dict[str, Any]]:
+def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[str, Any]]:
     found = joint(evidence.verdicts)
     found = found[found["workload"] == workload].to_dict("records")
     return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
@@ -148,7 +145,7 @@ def _names(rows: list[dict[str, Any]]) -> str:
     return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['env'])}" for row in rows)
 
 
-def stalls_sentence(evidence: Evidence, workload: str) -> str:
+def stalls_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """Where the ratio of totals and the one that decides disagree by more than the margin."""
     found = [row for row in _headline_rows(evidence, workload) if apart(row)]
     if not found:
@@ -159,7 +156,7 @@ def stalls_sentence(evidence: Evidence, workload: str) -> str:
     return f"The ratio of summed times, stalls in full, is further from the deciding one than the margin: {where}."
 
 
-def bootstrap_sentence(evidence: Evidence, workload: str) -> str:
+def bootstrap_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """A sensitivity check: the comparisons on which a percentile bootstrap would have decided otherwise."""
     rows = [row for row in _headline_rows(evidence, workload) if not missing(row["ci_low"])]
     other = [row for row in rows if bootstrap_verdict(row) not in (None, row["verdict"])]
@@ -183,7 +180,7 @@ def bootstrap_verdict(row: Mapping[str, Any]) -> str | None:
     return judge(Interval(n=row["n_units"], mean=(low + high) / 2, low=low, high=high), row["margin"])
 
 
-def batch_numbers(evidence: Evidence, workload: str) -> Table:
+def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
     """Real time by batch size."""
     found = batch_table(evidence.metrics, workload)
     rows: list[Row] = [
@@ -205,7 +202,7 @@ def batch_numbers(evidence: Evidence, workload: str) -> Table:
     )
 
 
-def batch_sentence(evidence: Evidence, workload: str) -> str:
+def batch_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """Which batch size is shortest, and whether the repetitions can tell it from the next."""
     found = batch_table(evidence.metrics, workload)
     title = workload_title(workload)
@@ -222,42 +219,3 @@ def batch_sentence(evidence: Evidence, workload: str) -> str:
             f" The runs of batches {order.index[0]} and {order.index[1]} overlap: the two can't be told apart here."
         )
     return text
-
-
-def profile_table(evidence: Evidence, workload: str) -> Table:
-    """The papers' metrics from profiled launches, by environment, each with its kind."""
-    rows_of = evidence.metrics[
-        (evidence.metrics["campaign"] == PROFILE) & (evidence.metrics["workload"] == workload)
-    ]
-    ran = [env for env in evidence.environments if (rows_of[rows_of["env"] == env]["kind"] != UNAVAILABLE).any()]
-    rows: list[Row] = []
-    for metric in sorted(rows_of["metric"].unique(), key=metric_order):
-        own = rows_of[(rows_of["metric"] == metric) & rows_of["env"].isin(ran)].set_index("env")
-        if own.empty:
-            continue
-        head = Cell(text=metric_title(metric), below=metric_meaning(metric))
-        if (own["kind"] == UNAVAILABLE).all():
-            rows.append([head, Cell(text=f"{UNAVAILABLE}: {_why(own)}", span=len(ran) + 2)])
-            continue
-        cells = [_cell(own.loc[env]) if env in own.index else None for env in ran]
-        rows.append([head, *cells, _kinds(own), _why(own)])
-    return Table(
-        caption=f"{workload_title(workload)}: metrics of the papers, from one profiled launch per environment",
-        columns=["metric", *(env_title(env, short=True) for env in ran), "kind", "source"],
-        rows=rows,
-        note="Per training step where the name says so. A profiled launch is never a timed one.",
-        wide=True,
-    )
-
-
-def _cell(row: pd.Series) -> str:
-    return "–" if row["kind"] == UNAVAILABLE else with_unit(row["value"], row["unit"])
-
-
-def _kinds(own: pd.DataFrame) -> str:
-    return ", ".join(sorted(own["kind"].unique()))
-
-
-def _why(own: pd.DataFrame) -> str:
-    reasons = own["reason"].dropna().unique()
-    return "; ".join(reasons) if len(reasons) else ", ".join(own["source"].unique())

@@ -15,6 +15,7 @@ from tare.figures.roofs import (
     family_points,
     left_out,
     points,
+    roof_precision,
     roofline_table,
     roofs,
 )
@@ -25,7 +26,7 @@ from tare.report.wording import missing
 from tare.study import HOST
 
 NO_CEILINGS = "Unavailable: this study has no record of measured ceilings."
-SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16"}
+SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "TF32"}
 
 
 def section(evidence: Evidence) -> Mapping[str, Any]:
@@ -55,8 +56,8 @@ def point_sentences(evidence: Evidence, record: Record) -> list[str]:
         if row["env"] != HOST:
             continue
         lines.append(
-            f"{workload_title(row['workload'])}: {significant(row['intensity'], 2)} FLOP per byte (modelled), "
-            f"{decimal_prefix(row['rate'])}FLOP/s{_interval(row)}. Under the {SHORT[PRECISION]} roofs the "
+            f"{workload_title(row['workload'])}: {significant(row['intensity'], 2)} FLOP per byte ({row['kind']}), "
+            f"{decimal_prefix(row['rate'])}FLOP/s{_interval(row)}. Under the {_short(row, record)} roofs the "
             f"{_bound(share['bound'])} is the lower one; the workload reaches {_share(share)} of it. "
             f"{_other_roofs(row, record)}"
         )
@@ -65,9 +66,16 @@ def point_sentences(evidence: Evidence, record: Record) -> list[str]:
 
 def _interval(row: pd.Series) -> str:
     if missing(row["low"]):
-        return f" (modelled FLOPs by measured time of {row['basis']}, no interval)"
+        return f" ({row['kind']} FLOPs by measured time of {row['basis']}, no interval)"
     unit = "units of turns" if row["basis"] == TURNS_BASIS else row["basis"]
     return f" ({decimal_prefix(row['low'])} to {decimal_prefix(row['high'])}, 95%, {row['n']} {unit})"
+
+
+def _short(row: pd.Series, record: Record) -> str:
+    """Name of the roof's precision; said where it stands for another that has no measured ceiling."""
+    ran, used = str(row["precision"]), roof_precision(str(row["precision"]), record)
+    name = SHORT.get(used, used)
+    return name if ran == used else f"{name} (no ceiling of {SHORT.get(ran, ran)}, which ran, was measured)"
 
 
 def _bound(bound: str) -> str:
@@ -84,12 +92,15 @@ def _share(share: pd.Series) -> str:
 def _other_roofs(row: pd.Series, record: Record) -> str:
     """What the same point would look like under the higher roofs of precisions that did not run."""
     memory, peaks = ceilings.memory(record)["bytes_per_s"], ceilings.peaks(record)
+    own = peaks[roof_precision(str(row["precision"]), record)]["flop_per_s"]
     told = []
     for precision, peak in peaks.items():
-        if peak["flop_per_s"] > peaks[PRECISION]["flop_per_s"]:
+        if peak["flop_per_s"] > own:
             limit = float(attainable(row["intensity"], peak["flop_per_s"], memory))
             bound = "memory" if limit < peak["flop_per_s"] else "arithmetic"
-            told.append(f"{SHORT[precision]} {significant(100 * row['rate'] / limit, 2)}% of {bound}'s")
+            told.append(
+                f"{SHORT.get(precision, precision)} {significant(100 * row['rate'] / limit, 2)}% of {bound}'s"
+            )
     return f"Under a roof of a precision that did not run it would be {', '.join(told)}." if told else ""
 
 
@@ -97,7 +108,12 @@ def family_sentences(evidence: Evidence, record: Record, workload: str) -> list[
     """What the families of one workload reach: the longest ones, and those that only a cache can feed."""
     found = family_points(evidence.families, workload)
     if found.empty:
-        return [f"{workload_title(workload)}: {UNAVAILABLE}: no times and counts by operator on the host."]
+        why = (
+            "kernels run on the device, so that an operator's time on the processor is not theirs"
+            if record.get("device", "cpu") != "cpu"
+            else "no times and counts by operator on the host"
+        )
+        return [f"{workload_title(workload)}: {UNAVAILABLE}: {why}."]
     total = found["self_s"].sum() + left_out(evidence.families, workload)["self_s_per_step"].sum()
     peak, memory = (roofs(record)[name] for name in ("product", "memory"))
     first = found.iloc[0]
@@ -142,7 +158,7 @@ def ceiling_sentences(record: Record) -> list[str]:
 
 
 def _levels_told(record: Record) -> list[str]:
-    caches = (record.get("machine") or {}).get("cpu_caches_bytes") or {}
+    caches = ceilings.caches_of(record) or {}
     found = ceilings.levels(record)
     wanted = [name.removesuffix("d") for name in sorted(caches) if not name.endswith("i")]
     absent = [name for name in (*wanted, ceilings.MEMORY) if name not in found]
@@ -173,16 +189,27 @@ def points_table(evidence: Evidence, record: Record) -> Table:
             "none" if missing(row.low) else f"{decimal_prefix(row.low)} to {decimal_prefix(row.high)}",
             str(row.n),
             row.basis,
-            str(table["bound"][row.Index]),
+            f"{table['bound'][row.Index]}, {SHORT.get(row.precision, row.precision)}",
+            row.kind,
             _share(table.loc[row.Index]),
         ]
         for row in found.itertuples()
     ]
     return Table(
         caption="Whole workloads under the roofs of this machine",
-        columns=["", "intensity", "rate", "95% interval", "n", "time of", "bound", "share of the roof"],
+        columns=[
+            "",
+            "intensity",
+            "rate",
+            "95% interval",
+            "n",
+            "time of",
+            "bound",
+            "FLOPs, bytes",
+            "share of the roof",
+        ],
         rows=rows,
-        note="Intensity and FLOPs: modelled. Times: measured.",
+        note="Modelled: FLOPs and bytes of operators. Measured: counted by the device. Times are measured.",
         wide=True,
     )
 

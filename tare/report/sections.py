@@ -12,14 +12,18 @@ from typing import Any
 from tare.report import (
     answer,
     audit_tables,
+    choices,
     conditions,
     facts,
+    gpus,
     instrument,
     material,
     method,
     number_tables,
     paper,
     prices,
+    profiles,
+    reference_section,
     rooflines,
     settings,
     stacks,
@@ -87,7 +91,11 @@ def _batch(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def _profiles(evidence: Evidence) -> Mapping[str, Any]:
-    return {"profiles": {name: number_tables.profile_table(evidence, name) for name in evidence.workloads}}
+    return {
+        "profiles": {name: profiles.profile_table(evidence, name) for name in evidence.workloads},
+        "counters": profiles.counter_sentences(evidence.profiles),
+        "on_device": evidence.study["device"] == "cuda",
+    }
 
 
 def _images(evidence: Evidence) -> Mapping[str, Any]:
@@ -108,6 +116,8 @@ def _machine(evidence: Evidence) -> Mapping[str, Any]:
         "machine": facts.machine_table(evidence),
         "software": facts.software_table(evidence),
         "device": facts.device_table(evidence),
+        "gpu_flags": gpus.flag_sentences(evidence.campaigns),
+        "on_device": evidence.study["device"] == "cuda",
     }
 
 
@@ -128,6 +138,10 @@ def _method(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
+def _tables_of(evidence: Evidence) -> tuple[Any, Any, list[str]]:
+    return evidence.metrics, evidence.verdicts, evidence.workloads
+
+
 def _stacks(evidence: Evidence) -> Mapping[str, Any]:
     found = stacks.sections(evidence)
     return {
@@ -140,6 +154,12 @@ def _stacks(evidence: Evidence) -> Mapping[str, Any]:
 SECTIONS = (
     Section(name="answer", title="Answer", context=_answer),
     Section(name="paper", title="The paper", context=_paper),
+    Section(
+        name="choices",
+        title="Environment or settings?",
+        context=lambda evidence: {"choices": choices.sections(*_tables_of(evidence))},
+        fills=lambda evidence: bool(choices.sections(*_tables_of(evidence))),
+    ),
     Section(name="time", title="Time", context=_time),
     Section(
         name="why",
@@ -166,6 +186,7 @@ SECTIONS = (
         context=lambda evidence: {"roof": rooflines.section(evidence)},
     ),
     Section(name="profiles", title="Profiles", context=_profiles),
+    Section(name="reference", title="Reference machine", context=reference_section.section),
     Section(name="images", title="Images", context=_images),
     Section(name="data", title="Data", context=_data),
     Section(name="machine", title="Machine", context=_machine),

@@ -81,7 +81,10 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
     return ArmAnswer(
         title=f"{sentence_case(arm_title(campaign.arm.name))}: {metric_title(METRIC_OF[campaign.kind]).lower()}",
         weighing=weighing(
-            levels, others, arm_title(campaign.arm.name), "stack" if campaign.arm.other_stack else "setting"
+            levels,
+            others,
+            arm_title(campaign.arm.name),
+            "stack" if campaign.arm.other_stack else "setting",
         ),
         levels=[_level(row, campaign) for row in levels],
         environments=[_environment(row, beside.get(row["env"])) for row in others],
@@ -130,32 +133,34 @@ def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str,
 
     Sizes are distances of log-ratios from zero: an interval gives the least and the most that each can be.
     """
-    level_sizes, sizes = _sizes(levels), _sizes(others)
-    if not level_sizes or not sizes:
+    own, environments = sizes(levels), sizes(others)
+    if not own or not environments:
         return f"Which matters more, the environment or the {noun}, can't be said: one of the two has no interval"
-    what, sure = f"the {metric_title(levels[0]['metric']).lower()}", _together([*levels, *others])
-    least = max(low for low, _ in level_sizes.values())
-    most = max(high for _, high in level_sizes.values())
-    surest = max(sizes, key=lambda env: sizes[env][0])
-    farthest = max(sizes, key=lambda env: sizes[env][1])
-    if least > sizes[farthest][1]:
+    what, sure = f"the {metric_title(levels[0]['metric']).lower()}", together([*levels, *others])
+    least = max(low for low, _ in own.values())
+    most = max(high for _, high in own.values())
+    surest = max(environments, key=lambda env: environments[env][0])
+    farthest = max(environments, key=lambda env: environments[env][1])
+    if least > environments[farthest][1]:
         return (
             f"Here the {noun} matters more than the environment: {setting} moves {what} by at least "
-            f"{_percent(least, up=False)}, no environment by more than {_percent(sizes[farthest][1], up=True)} "
-            f"({env_title(farthest)}){sure}"
+            f"{size_text(least, up=False)}, no environment by more than "
+            f"{size_text(environments[farthest][1], up=True)} ({env_title(farthest)}){sure}"
         )
-    if sizes[surest][0] > most:
+    if environments[surest][0] > most:
         return (
             f"Here an environment matters more than the {noun}: {env_title(surest)} moves {what} by at least "
-            f"{_percent(sizes[surest][0], up=False)}, {setting} by no more than {_percent(most, up=True)}{sure}"
+            f"{size_text(environments[surest][0], up=False)}, {setting} by no more than "
+            f"{size_text(most, up=True)}{sure}"
         )
     return (
         f"Which matters more here, the environment or the {noun}, we can't tell yet: {setting} moves {what} by "
-        f"{_range(least, most)}, {env_title(farthest)}, which may move it most, by {_range(*sizes[farthest])}{sure}"
+        f"{_range(least, most)}, {env_title(farthest)}, which may move it most, by "
+        f"{_range(*environments[farthest])}{sure}"
     )
 
 
-def _sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
+def sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
     """Least and largest distance from zero that each interval of a log-ratio holds."""
     found = {}
     for row in rows:
@@ -166,13 +171,13 @@ def _sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _together(rows: Sequence[Verdict]) -> str:
+def together(rows: Sequence[Verdict]) -> str:
     """How sure the intervals of both families are together: each misses with its share, so the shares add up."""
     families = {(is_level(row), row["alpha"] * row["family_size"]) for row in rows}
     return f" (all these intervals together: at least {100 * (1 - sum(miss for _, miss in families)):.0f}%)"
 
 
-def _percent(size: float, *, up: bool) -> str:
+def size_text(size: float, *, up: bool) -> str:
     """A size as per cent, from twice on as a factor: rounded up where it is the most, down where it is the least.
 
     A factor says it of both directions; "124%" would be read as longer where it is shorter.
@@ -184,8 +189,8 @@ def _percent(size: float, *, up: bool) -> str:
 
 
 def _range(least: float, most: float) -> str:
-    high = _percent(most, up=True)
-    return f"at most {high}" if least == 0 else f"{_percent(least, up=False)} to {high}"
+    high = size_text(most, up=True)
+    return f"at most {high}" if least == 0 else f"{size_text(least, up=False)} to {high}"
 
 
 def _table(campaign: Campaign, rows: Sequence[Verdict], beside: Mapping[str, Verdict]) -> Table:

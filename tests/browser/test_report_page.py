@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 
 import builders
+import device_builders
 import pytest
+from pages import draw_all
 from playwright.sync_api import sync_playwright
 
-from tare import figures, tables
-from tare.files import read_json
-from tare.published import load
 from tare.report import build
 
 pytestmark = pytest.mark.browser
@@ -21,37 +20,7 @@ SERIOUS = ("serious", "critical")
 def report(tmp_path_factory):
     """Path of a whole report, figures included, of a synthetic study."""
     results = builders.build_results(tmp_path_factory.mktemp("browser") / "results")
-    folder = results / "tables"
-    metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
-    samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
-    own, headline = figures.joint(metrics), figures.joint(verdicts)
-    families, ceilings = tables.read("families", folder / "families.csv"), read_json(results / "ceilings.json")
-    drawings = {"roofline": figures.roofline(metrics, ceilings)}
-    drawings["prices"] = figures.image_prices(tables.read("prices", folder / "prices.csv"))
-    drawings |= {
-        f"arms_{workload}": figures.arms(verdicts, workload) for workload in figures.arm_workloads(metrics)
-    }
-    for workload in builders.WORKLOADS:
-        drawings |= {
-            f"batch_size_{workload}": figures.batch_size(metrics, workload),
-            f"intervals_{workload}": figures.intervals(headline, workload),
-            f"units_{workload}": figures.units(own, workload),
-            f"split_{workload}": figures.split(own, workload),
-            f"utilisation_{workload}": figures.utilisation(samples, workload),
-            f"operators_{workload}": figures.operator_times(operators, workload),
-            f"roofline_{workload}": figures.families_roofline(families, metrics, ceilings, workload),
-            f"why_{workload}": figures.why(metrics, verdicts, workload),
-            f"stacks_{workload}": figures.stacks(verdicts, workload),
-        }
-    study, published = load("nyu2022"), tables.read("published", folder / "published.csv")
-    drawings |= {
-        figures.file_name(study.paper, number): figures.paper_figure(study, published, metrics, number)
-        for number in figures.figure_names(study)
-        if number != "4"
-    }
-    drawings[figures.file_name(study.paper, "4")] = figures.paper_roofline(study, metrics, ceilings)
-    for name, drawing in drawings.items():
-        figures.write(drawing, results / f"figures/{name}.svg")
+    draw_all(results)
     return build(results, results, builders.STUDY, results / "report/index.html")
 
 
@@ -184,3 +153,62 @@ def test_a_dark_page_recolours_its_figures(open_page):
         return page.eval_on_selector("figure svg path", "node => getComputedStyle(node).fill")
 
     assert paper(open_page(color_scheme="light")) != paper(open_page(color_scheme="dark"))
+
+
+# A study on a CUDA device, with a recorded reference machine beside it.
+
+DEVICE_SECTIONS = ("choices", "roofline", "profiles", "reference", "machine")
+
+
+@pytest.fixture(scope="module")
+def device_report(tmp_path_factory):
+    results = builders.build_results(tmp_path_factory.mktemp("device") / "results", device="cuda")
+    device_builders.reference(results, results)
+    draw_all(results, device="cuda")
+    return build(results, results, builders.CUDA_STUDY, results / "report/index.html")
+
+
+@pytest.fixture
+def open_device_page(browser, device_report):
+    def opened(width, **options):
+        page = browser.new_context(viewport={"width": width, "height": 900}, **options).new_page()
+        page.goto(device_report.as_uri())
+        page.eval_on_selector_all("details", "nodes => nodes.forEach(node => node.open = true)")
+        return page
+
+    yield opened
+    for context in browser.contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_of_a_device_fits_its_width_and_draws_everything(open_device_page, width):
+    page = open_device_page(width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for name in DEVICE_SECTIONS:
+        right = page.eval_on_selector_all(
+            f"#{name} p, #{name} li, #{name} h3, #{name} h4, #{name} .chip, #{name} figure svg",
+            "nodes => Math.max(...nodes.map(n => n.getBoundingClientRect().right))",
+        )
+        assert right <= width, name
+    for name in ("device_time", "device_samples", "choices"):
+        assert page.locator(f"figure svg[aria-labelledby^='{name}_mnist_cnn']").count() >= 1, name
+    assert page.locator("#reference figure svg").count() == 4
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_of_a_device_has_no_serious_accessibility_violation(open_device_page, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = open_device_page(1280, color_scheme=scheme, reduced_motion="reduce")
+    found = axe.Axe().run(page).response["violations"]
+    serious = {v["id"]: [node["html"][:160] for node in v["nodes"]][:3] for v in found if v["impact"] in SERIOUS}
+    assert serious == {}
+
+
+def test_letters_in_figures_of_a_device_stay_readable_on_a_phone(open_device_page):
+    heights = open_device_page(390).eval_on_selector_all(
+        "figure svg text",
+        "nodes => nodes.map(n => {"
+        " const m = n.getScreenCTM(); return parseFloat(getComputedStyle(n).fontSize) * Math.hypot(m.a, m.b) })",
+    )
+    assert min(heights) >= 8

@@ -134,6 +134,7 @@ def test_one_that_dies_between_its_last_turn_and_the_end_is_named_too(pids):
 @pytest.mark.parametrize("fault", ["turn:1:hang", "draw:0:hang", "drop:0:hang"])
 def test_one_that_hangs_is_ended_after_the_time_for_an_answer(fault, pids, monkeypatch):
     monkeypatch.setattr(blocks, "ANSWER_S", 1.0)
+    monkeypatch.setattr(blocks, "DRAW_S", 1.0)
     started = time.monotonic()
     record = block_of(fakes(pids, docker={0: fault}))
     assert time.monotonic() - started < 10
@@ -144,6 +145,7 @@ def test_one_that_hangs_is_ended_after_the_time_for_an_answer(fault, pids, monke
 
 def test_one_that_does_not_end_is_killed(pids, monkeypatch):
     monkeypatch.setattr(blocks, "ANSWER_S", 1.0)
+    monkeypatch.setattr(blocks, "DRAW_S", 1.0)
     record = block_of(fakes(pids, docker={0: "end:0:hang"}))
     assert record["launches"]["docker"]["status"] == "timeout"
     assert "still running after" in record["voided"]

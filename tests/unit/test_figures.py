@@ -211,6 +211,12 @@ def test_launches_have_names_for_people(name, title):
         ("stack=native", "native installs"),
         ("sif=unpacked", ".sif unpacked"),
         ("governor=performance", "governor performance"),
+        ("tf32=on", "TF32 products"),
+        ("amp=bf16", "mixed precision, bf16"),
+        ("layout=channels-last", "channels-last layout"),
+        ("compile=inductor", "compilation (torch.compile)"),
+        ("graph=capture", "CUDA graph of the step"),
+        ("cudnn=benchmark", "kernels picked by trial (cuDNN)"),
     ],
 )
 def test_arms_have_titles(arm, title):

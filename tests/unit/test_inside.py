@@ -57,6 +57,34 @@ def test_an_rnn_step_by_hand():
     assert total(counts, "flops") == 2 * 100 * 64 * 20 * 40 + 2 * 100 * 64 * 40 * 40
 
 
+def test_an_rnn_step_as_one_operator_of_cudnn_counts_as_much():
+    """On a CUDA device it is one operator, which the framework's own counter takes for nothing."""
+    weights = [torch.zeros(shape, device="meta") for shape in ((40, 20), (40, 40), (40,), (40,))]
+    text, hidden = torch.zeros(100, 64, 20, device="meta"), torch.zeros(1, 64, 40, device="meta")
+
+    def forward(_):
+        torch.ops.aten._cudnn_rnn(
+            text, weights, 4, None, hidden, None, 0, 40, 0, 1, False, 0.0, True, False, [], None
+        )
+
+    counts = counting.count_step(torch, Job(forward), None)
+    assert total(counts, "flops") == 2 * 100 * 64 * 20 * 40 + 2 * 100 * 64 * 40 * 40
+    assert counts["families"]["matrix product"]["flops"] == total(counts, "flops")
+    backward = counting.recurrent_formulas(torch)[torch.ops.aten._cudnn_rnn_backward]
+    shapes = ([100, 64, 20], [[40, 20], [40, 40], [40], [40]], 4, [2480], [1, 64, 40])
+    assert backward(*shapes, out_shape=None) == 2 * total(counts, "flops")
+
+
+def test_batches_of_a_profile_lie_where_a_loader_leaves_them(monkeypatch):
+    """Steps move them: a profile without copies to the device would not be one of training."""
+    dataset = torch.utils.data.TensorDataset(torch.arange(5.0), torch.arange(5))
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda part: pinned.append(part) or part)
+    assert len(train.batches_as_loaded(torch, dataset, {"batch": 2, "device": "cpu"})) == 2 and not pinned
+    batches = train.batches_as_loaded(torch, dataset, {"batch": 2, "device": "cuda"})
+    assert len(pinned) == 4 and {part.device.type for batch in batches for part in batch} == {"cpu"}
+
+
 def test_views_move_nothing():
     x = torch.ones(10, 10)
     counts = counting.count_step(torch, Job(lambda _: x.t().reshape(100)[3:]), None)

@@ -150,6 +150,26 @@ def test_operators_are_summed_over_the_recorded_steps():
     assert not any(name.startswith("ProfilerStep") for name in calls)
 
 
+def test_an_annotation_on_the_devices_timeline_is_no_kernel():
+    """The profiler repeats an optimizer's step there, over the whole time of its kernels."""
+
+    def average(key, device, annotation):
+        made = {"key": key, "device_type": f"DeviceType.{device}", "is_user_annotation": annotation}
+        return types.SimpleNamespace(**made, count=1, self_cpu_time_total=3.0, self_device_time_total=5.0)
+
+    rows = causes.rows_of(
+        [
+            average("Optimizer.step#SGD.step", "CPU", True),
+            average("Optimizer.step#SGD.step", "CUDA", True),
+            average("vectorized_add", "CUDA", False),
+        ]
+    )
+    assert [(row["library"], row["kernel"], row["s"]) for row in rows] == [
+        ("cuda", "vectorized_add", pytest.approx(5e-6)),
+        ("operator", "Optimizer.step#SGD.step", pytest.approx(3e-6)),
+    ]
+
+
 def test_files_are_those_that_this_process_imported_and_mapped():
     modules = needed.module_files()
     assert any("torch/__pycache__/__init__" in path for path in modules)

@@ -15,7 +15,7 @@ LAYERS = [
     {"registry"},
     {"study", "trial", "machine", "quantities", "datasheet"},
     {"published", "published_file"},
-    {"launch", "arm_images", "forms", "images", "native", "rootfs", "data", "storage"},
+    {"launch", "arm_images", "bound", "forms", "images", "native", "rootfs", "sysroot", "data", "storage"},
     {"campaign", "rounds", "cause_units", "measure", "starts"},
     {"cause_rows", "metrics", "prices"},
     {"verdicts"},
@@ -24,6 +24,7 @@ LAYERS = [
     {"claims"},
     {"protocols"},
     {"extract"},
+    {"reference", "reference_input", "reference_pack", "reference_parts"},
     {"figures"},
     {"report", "notebooks"},
 ]

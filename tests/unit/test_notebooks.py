@@ -7,12 +7,13 @@ import re
 import shutil
 
 import builders
+import device_builders
 import nbformat
 import pytest
 
 from tare import notebooks
 from tare.errors import TareError, UserError
-from tare.files import project_root
+from tare.files import project_root, write_json
 
 LONGEST_CELL = 5
 
@@ -89,3 +90,35 @@ def test_the_notebook_of_prices_draws_its_figure_and_shows_every_number(results,
     assert "What an image costs" in (results / "figures/prices.svg").read_text()
     page = (tmp_path / "prices.html").read_text()
     assert page.count("<svg") == 1 and "disk_bytes" in page and "warm_start_s" in page
+
+
+@pytest.fixture(scope="module")
+def device_results(tmp_path_factory):
+    found = builders.build_results(tmp_path_factory.mktemp("device") / "results", device="cuda", units=3)
+    device_builders.reference(found, found)
+    return found
+
+
+def test_the_choices_notebook_draws_one_figure_per_workload_that_varies_anything(results, tmp_path):
+    notebooks.execute("choices", results, list(builders.WORKLOADS), tmp_path / "choices.ipynb")
+    for workload in builders.WORKLOADS:
+        assert (results / f"figures/choices_{workload}.svg").exists()
+    page = (tmp_path / "choices.html").read_text()
+    assert page.count("<svg") == len(builders.WORKLOADS) and "control_ci_low" in page
+
+
+def test_the_device_notebook_draws_steps_and_samples(device_results, tmp_path):
+    notebooks.execute("device", device_results, list(builders.WORKLOADS), tmp_path / "device.ipynb")
+    for workload in builders.WORKLOADS:
+        for name in ("device_time", "device_samples"):
+            assert (device_results / f"figures/{name}_{workload}.svg").exists()
+    assert (tmp_path / "device.html").read_text().count("<svg") == 2 * len(builders.WORKLOADS)
+
+
+def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(device_results, tmp_path):
+    write_json(device_results / "reference/spoilt/reference.json", {"name": "spoilt"})
+    notebooks.execute("reference", device_results, list(builders.WORKLOADS), tmp_path / "reference.ipynb")
+    folder = device_results / "figures/reference/nvidia-h200-2026-01"
+    assert len(list(folder.glob("*.svg"))) == 4
+    page = (tmp_path / "reference.html").read_text()
+    assert page.count("<svg") == 4 and "NVIDIA H200" in page and "spoilt:" in page

@@ -40,11 +40,11 @@ def shown(page):
 
 
 def section(page):
-    return page[page.index('<section id="paper"') : page.index('<section id="time"')]
+    return page[page.index('<section id="paper"') : page.index('<section id="choices"')]
 
 
 def test_it_comes_right_after_the_answer():
-    assert [one.name for one in SECTIONS][:3] == ["answer", "paper", "time"]
+    assert [one.name for one in SECTIONS][:3] == ["answer", "paper", "choices"]
 
 
 def test_the_summary_counts_the_tables(evidence):
