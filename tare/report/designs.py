@@ -26,7 +26,7 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     sampling, decision = campaign.plan["sampling"], campaign.plan["decision"]
     count = units_text(len(campaign.counted), campaign.kind)
     reached = half_width(campaign, verdicts)
-    got = "no interval yet" if reached is None else f"±{percent(reached, up=True)} reached"
+    got = "no interval yet" if reached is None else f"{_reached(reached)} reached"
     if "units" in sampling:
         return f"{count}, a number fixed by the study; {got}"
     wanted = f"±{margin_text(sampling['half_width'])}"
@@ -38,6 +38,11 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     if decision["wanted"] > decision["units"]:
         return f"{paid}; {units_text(decision['wanted'], campaign.kind)} were needed for the wanted {wanted}; {got}"
     return f"{paid}; {wanted} wanted, {got}"
+
+
+def _reached(width: float) -> str:
+    """A half-width for people: beyond a factor of two the digits say nothing."""
+    return f"±{percent(width, up=True)}" if width < 1 else "more than ±100%"
 
 
 def half_width(campaign: Campaign, verdicts: pd.DataFrame) -> float | None:

@@ -20,7 +20,7 @@ from tare.report.wording import listed, tally
 
 PAPER = "nyu2022"
 NONE = (
-    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU `make reference` writes one "
+    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
     "in under ten minutes."
 )
 FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}

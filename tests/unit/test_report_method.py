@@ -273,3 +273,10 @@ def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
     table = instrument.benchmark_table(replace(evidence, protocols=record))
     assert table.rows == [["pyperf-like", "3 of 5", "2 of 5", "0.9700 to 1.0800", "61.0 s"]]
     assert instrument.benchmark_table(replace(evidence, protocols=record | {"schema": 2})) is None
+
+
+def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
+    from tare.report import designs
+
+    assert designs._reached(0.012) == "±1.2%"
+    assert designs._reached(1.5e7) == "more than ±100%"
