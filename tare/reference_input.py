@@ -31,7 +31,9 @@ from tare.stacks import read_lock
 
 SCHEMA = 1
 LIST = "input.json"
-PACKAGES = ("fastjsonschema", "spython")  # pure Python; what measuring needs and a framework's machine may lack
+# Pure Python; what measuring needs and a framework's machine may lack. The module's name where it is another.
+PACKAGES = ("fastjsonschema", "nvidia-ml-py", "spython")
+MODULES = {"nvidia-ml-py": "pynvml"}
 CH_RUN = "ch-run"
 MOST_BYTES = 60_000_000
 TOOL_S = 120.0
@@ -175,8 +177,9 @@ def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
     Raises:
         UnavailableError: one is lacking, and was not packed; the remedy is told.
     """
-    lacking = [name for name in names if find_spec(name) is None]
-    wheels = {name: next((folder / "wheels").glob(f"{name}-*-none-any.whl"), None) for name in lacking}
+    lacking = [name for name in names if find_spec(MODULES.get(name, name)) is None]
+    files = {name: f"{name.replace('-', '_')}-*-none-any.whl" for name in lacking}  # as wheels write names
+    wheels = {name: next((folder / "wheels").glob(pattern), None) for name, pattern in files.items()}
     if wheels.get("fastjsonschema", folder) is None:
         raise UnavailableError(
             f"this Python ({sys.executable}) has no fastjsonschema, and {folder} brings none",

@@ -381,6 +381,7 @@ LACKING = (
     "markdown",
     "zstandard",
     "spython",
+    "pynvml",
 )
 MEASURES = (
     "tare.cli",
