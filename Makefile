@@ -57,7 +57,7 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 REFERENCE_PYTHON ?= python3
 BUDGET_S ?= 540
 reference: ## a reference campaign of this machine in ten minutes (NAME=folder, BUDGET_S=540, MORE=1 carries on)
-	@$(REFERENCE_PYTHON) -m tare reference --budget-s $(BUDGET_S) $(if $(NAME),--out results/reference/$(NAME)) $(if $(MORE),--more)
+	@$(REFERENCE_PYTHON) -m tare reference --budget-s "$(BUDGET_S)" $(if $(NAME),--out "results/reference/$(NAME)") $(if $(MORE),--more)
 
 reference-input: setup ## .reference: what a machine without a network needs for `make reference`
 	@.venv/bin/python -m tare pack-reference-input

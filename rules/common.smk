@@ -16,6 +16,8 @@ os.environ["PATH"] = os.pathsep.join(
 )
 
 try:
+    for path in (path for path in workflow.configfiles if Path(path).suffix != ".json"):
+        study_module.load(path)  # Snakemake would take the last of two equal keys
     config = study_module.check(config)
 except TareError as error:
     raise WorkflowError(str(error))

@@ -113,7 +113,10 @@ def examine(python: Path) -> Installation:
         version=told["version"],
         folders=tuple(folders_of(told)),
         packages=tuple(
-            sorted((_plain(name), version, record) for name, version, record in told["packages"] if name)
+            sorted(
+                ((_plain(name), version, record) for name, version, record in told["packages"] if name and version),
+                key=lambda row: (*row[:2], row[2] or ""),
+            )
         ),
     )
     if found.version_of("torch") is None:

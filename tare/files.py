@@ -94,6 +94,12 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file is packed with gzip, by its content."""
+    with path.open("rb") as handle:
+        return handle.read(2) == b"\x1f\x8b"
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from tare.errors import UnavailableError, UserError
 from tare.files import project_root, read_json, write_json
 from tare.progress import duration, say, step
 from tare.reference_input import add_programs, bring_data, read, version
-from tare.reference_pack import SCHEMA, check, finish
-from tare.reference_parts import SHARES, Clock, not_asked, parts_of, run_parts, wants_again
+from tare.reference_pack import RECORD, SCHEMA, check, drop_unfinished, finish
+from tare.reference_parts import SHARES, Clock, not_run, parts_of, run_parts, wants_again
 from tare.registry import HOST, describe_workload, environment, module_names, nearest
 from tare.runtimes import programs
 
@@ -84,6 +84,30 @@ def run(wanted: Wanted) -> Path:
         raise UserError(f"--only: no part {wrong[0]!r}: {nearest(wrong[0], SHARES)}")
     config, out, before = _begin(wanted)
     say(f"a reference campaign of at most {duration(wanted.budget_s)} in {out}")
+    content = _described(config, wanted, out, before)
+
+    def keep(found: Row) -> None:
+        content.update(found)
+        content["runs"][-1]["wall_s"] = round(clock.gone_s, 1)
+        finish(out, content)
+
+    try:
+        measure(config, wanted, out, clock, before, keep)
+    except KeyboardInterrupt:
+        if "parts" in content:
+            keep({})  # without what the part that was running left
+            say(f"what was finished is kept: carry {out} on with --more (`make reference`: MORE=1)")
+        raise
+    report(content, out)
+    return out
+
+
+def _described(config: Mapping[str, Any], wanted: Wanted, out: Path, before: Row | None) -> Row:
+    """What the record says before anything is measured: device, framework, this run and those before it.
+
+    Raises:
+        UserError: the framework can't be used, or is another than that of the campaign that is carried on.
+    """
     hidden = hide_host_name()
     carried = read(wanted.carried)
     programs_added = add_programs(wanted.carried)
@@ -101,13 +125,8 @@ def run(wanted: Wanted) -> Path:
     refuse_another(before, content, out)
     this = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "budget_s": wanted.budget_s}
     this["tare"] = told_version(carried)
-    content |= measure(config, wanted, out, clock, before)
-    this["wall_s"] = round(clock.gone_s, 1)
-    content["runs"] = [*(before["runs"] if before else []), this]
-    content |= {"at": content["runs"][0]["at"], "tare": this["tare"]}
-    finish(out, content)
-    report(content, out)
-    return out
+    runs = [*(before["runs"] if before else []), this]
+    return content | {"at": runs[0]["at"], "tare": this["tare"], "runs": runs}
 
 
 def _begin(wanted: Wanted) -> tuple[dict[str, Any], Path, Row | None]:
@@ -119,15 +138,17 @@ def _begin(wanted: Wanted) -> tuple[dict[str, Any], Path, Row | None]:
     if wanted.more:
         if wanted.out is None:
             raise UserError("--more: name the folder that is carried on with --out")
+        if not (wanted.out / RECORD).is_file():
+            raise UserError(f"--more: {wanted.out} holds no {RECORD}, so nothing to carry on: begin without --more")
+        drop_unfinished(wanted.out)
         return study.check(read_json(wanted.out / "study.json")), wanted.out, check(wanted.out)
     config = fitted(study.load_checked(wanted.source), wanted.budget_s, wanted.device)
     out = wanted.out or project_root() / "results/reference" / default_name(config["device"])
     if not NAME.fullmatch(out.name):
         raise UserError(f"--out: {out.name!r} is no name of a reference: lower-case letters, digits, dots, hyphens")
     if out.exists() and any(out.iterdir()):
-        raise UserError(
-            f"{out} holds something already: name another folder with --out, or carry it on with --more"
-        )
+        way = "carry it on with --more" if (out / RECORD).is_file() else f"remove it: it holds no {RECORD}"
+        raise UserError(f"{out} holds something already: name another folder with --out, or {way}")
     return config, out, None
 
 
@@ -148,9 +169,14 @@ def refuse_another(before: Mapping[str, Any] | None, now: Mapping[str, Any], out
 
 
 def measure(
-    config: Mapping[str, Any], wanted: Wanted, out: Path, clock: Clock, before: Mapping[str, Any] | None
-) -> Row:
-    """Everything that is launched; what the record says of environments, workloads and parts."""
+    config: Mapping[str, Any],
+    wanted: Wanted,
+    out: Path,
+    clock: Clock,
+    before: Mapping[str, Any] | None,
+    keep: Callable[[Row], None],
+) -> None:
+    """Launch everything; `keep` gets what the record says of environments, workloads and parts, after each part."""
     if before is None:
         write_json(out / "study.json", config)
         write_json(out / "machine.json", machine.describe())
@@ -165,10 +191,15 @@ def measure(
     done = {name: row for name, row in earlier.items() if not wants_again(row)}
     parts = parts_of(config, usable)
     chosen = [part for part in parts if part.name not in done and (not wanted.only or part.kind in wanted.only)]
-    rows = {row["name"]: row for row in run_parts(chosen, workloads, out, clock, earlier)}
-    named = dict.fromkeys([*done, *(part.name for part in parts)])
-    found = [rows.get(name) or earlier.get(name) or not_asked(parts, name) for name in named]
-    return {"environments": environments, "workloads": workloads, "parts": found}
+
+    def told(rows: Sequence[Row]) -> None:
+        known = {part.name: not_run(part, chosen) for part in parts} | earlier | {row["name"]: row for row in rows}
+        order = dict.fromkeys([*done, *(part.name for part in parts)])
+        found = [known[name] for name in order]
+        keep({"environments": environments, "workloads": workloads, "parts": found})
+
+    told([])
+    run_parts(chosen, workloads, out, clock, earlier, told)
 
 
 def report(content: Mapping[str, Any], out: Path) -> None:

@@ -33,10 +33,8 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
 
     Journals are compressed, and of campaigns that could not be sealed nothing is kept but the reason in `parts`.
     """
+    drop_unfinished(folder)
     for plan in sorted(folder.glob(f"campaigns/*/*/*/{campaign.PLAN}")):
-        if not (plan.parent / campaign.SEALED).exists():
-            shutil.rmtree(plan.parent)
-            continue
         journal = plan.parent / campaign.UNITS
         if not journal.exists():  # packed by an earlier run
             continue
@@ -49,6 +47,14 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
         for path in listed
     ]
     write_json(folder / RECORD, {**content, "files": files})
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Remove what a part left that did not come to its record: campaigns without a seal, profiles without one."""
+    for kind, record in (("campaigns", campaign.SEALED), ("profiles", "profile.json")):
+        for place in sorted(folder.glob(f"{kind}/*/*/*/")):
+            if not (place / record).exists():
+                shutil.rmtree(place)
 
 
 @cache

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare import arms, process, study
 from tare.campaign import DEADLINE, SEALED
+from tare.errors import UnavailableError
 from tare.files import project_root, read_json
 from tare.progress import duration, say
 from tare.registry import HOST, describe_workload
@@ -35,6 +36,7 @@ SHARES = {
 LEAST_CAP_S = 75.0  # whatever the shares: a campaign has to calibrate first
 NO_TIME = "no time left"
 NOT_ASKED = "it was not asked for (--only)"
+NOT_REACHED = f"{NO_TIME}: the run was ended before this part was finished"
 
 Row = dict[str, Any]
 NO_ROWS: Mapping[str, Row] = {}
@@ -133,8 +135,18 @@ def run_parts(
     out: Path,
     clock: Clock,
     earlier: Mapping[str, Row] = NO_ROWS,
+    keep: Callable[[Sequence[Row]], None] = lambda rows: None,
 ) -> list[Row]:
-    """Run parts while there is time; a row for each, whatever came of it. `earlier`: rows of the run before."""
+    """Run parts while there is time; a row for each, whatever came of it.
+
+    Args:
+        parts: in order of worth.
+        workloads: `reason` of each whose data are not there.
+        out: the folder of the reference.
+        clock: how long it may take.
+        earlier: rows of the run before, by part.
+        keep: is called with all rows so far after each part, so that an abrupt end loses one part at most.
+    """
     rows: list[Row] = []
     took: dict[str, float] = {}  # the cheapest of a kind: one that has less left is not started
     for part in parts:
@@ -154,6 +166,7 @@ def run_parts(
                 took[part.kind] = min(took.get(part.kind, row["seconds"]), row["seconds"])
         before = earlier.get(part.name)
         rows.append(before if before and before["record"] and row["record"] is None else row)
+        keep(rows)
     return rows
 
 
@@ -197,9 +210,9 @@ def better(row: Row | None, out: Path) -> Iterator[list[Row]]:
                 rows[:] = [row]
 
 
-def not_asked(parts: Sequence[Part], name: str) -> Row:
-    """The row of a part that `--only` left out."""
-    return _row(next(part for part in parts if part.name == name), "unavailable", NOT_ASKED)
+def not_run(part: Part, chosen: Sequence[Part]) -> Row:
+    """The row of a part that `--only` left out, or to which a run that was ended did not come."""
+    return _row(part, "unavailable", NOT_REACHED if part in chosen else NOT_ASKED)
 
 
 def run_part(part: Part, out: Path, clock: Clock) -> Row:
@@ -243,6 +256,8 @@ def outcome(record: Path, ended: int | None, printed: str) -> tuple[str, str | N
     last = lines[-1].removeprefix("tare: ") if lines else "it printed nothing"
     if ended is None:
         return "unavailable", f"{NO_TIME}: it was still running at its deadline"
+    if ended == UnavailableError.exit_code and NO_TIME in last:  # not one unit of a campaign fitted
+        return "unavailable", last[last.index(NO_TIME) :].removesuffix("; run it again")[:500]
     if ended or not record.exists():
         return "failed", last[:500]
     found = read_json(record)

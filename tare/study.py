@@ -71,6 +71,19 @@ def _validator() -> Callable[[Any], Any]:
     return fastjsonschema.compile(schema(), use_default=False)
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                problem = f"the key {key.value!r} stands there twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load(source: str | Path) -> dict[str, Any]:
     """Read a study from a YAML or JSON file, or from inline JSON; a preset is laid over config/config.yaml.
 
@@ -85,7 +98,7 @@ def load(source: str | Path) -> dict[str, Any]:
         except OSError as error:
             raise UserError(f"cannot read the study {where}: {error.strerror}") from error
     try:
-        config = yaml.safe_load(text)
+        config = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""

@@ -18,6 +18,7 @@ import pandas as pd
 
 from tare.cuda import activity
 from tare.errors import IntegrityError
+from tare.files import is_gzip
 from tare.inside.families import caller_family, family
 
 OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
@@ -39,8 +40,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     Raises:
         IntegrityError: the file is cut short, not a trace, or holds no event.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
+        opener = gzip.open if is_gzip(path) else open
         with opener(path, "rt", encoding="utf-8") as handle:
             content = json.load(handle)
         events = [event for event in content["traceEvents"] if event.get("ph") == "X"]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tare.errors import UnavailableError
+
 INPUT = Path(".reference")
+NEEDED = {"yaml": "PyYAML", "numpy": "numpy", "pandas": "pandas", "scipy": "scipy", "packaging": "packaging"}
 
 
 def add(subparsers: Any) -> None:
@@ -43,14 +48,32 @@ def add(subparsers: Any) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 30 <= value <= 86400:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 30 to 86400")
     return value
 
 
+def _refuse_without(needed: Mapping[str, str]) -> None:
+    """Say what this Python lacks before an import does.
+
+    Raises:
+        UnavailableError: a package is not there; the remedy is told.
+    """
+    lacking = [package for module, package in needed.items() if find_spec(module) is None]
+    if lacking:
+        raise UnavailableError(
+            f"this Python ({sys.executable}) has no {', '.join(lacking)}",
+            f"pip install {' '.join(lacking)}, or call the Python that has the framework (REFERENCE_PYTHON=PATH)",
+        )
+
+
 def run_reference(arguments: argparse.Namespace) -> int:
     """Bring in the packages that this Python lacks before anything needs them, then measure."""
+    _refuse_without(NEEDED)
     from tare.reference_input import add_packages
 
     add_packages(arguments.input)

@@ -14,8 +14,9 @@ import pandas as pd
 
 from tare import traces
 from tare.cuda import counters, ncu_csv, nsys, nvprof, timeline
-from tare.cuda.printed import csv_tables, read_text
+from tare.cuda.printed import has_header, read_text
 from tare.errors import IntegrityError, UserError
+from tare.files import is_gzip
 
 KNOWN = (
     "nvprof (--csv or plain: summary, --print-gpu-trace, --metrics), ncu (--csv), nsys (export --type sqlite, or "
@@ -64,7 +65,7 @@ def read(path: Path) -> Log:
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
-        raise IntegrityError(f"{path} is cut short or not what its name says: {error}") from error
+        raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
     if begin.startswith(nsys.MAGIC):
         return Log(path=path, form="nsys, SQLite", source="nsys", activity=nsys.read_sqlite(path))
     if re.match(rb"\s*(\[\s*)?\{", begin):
@@ -76,7 +77,9 @@ def read(path: Path) -> Log:
 
 
 def _beginning(path: Path) -> bytes:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path} is no plain file: save it to one first")
+    with gzip.open(path) if is_gzip(path) else path.open("rb") as handle:
         return handle.read(4096)
 
 
@@ -94,12 +97,14 @@ def _torch(path: Path) -> Log:
 
 def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     """The reader of the profiler that a text is of: by its tables, then by its own lines."""
-    if next(csv_tables(text, nsys.FORMS, str(path)), None) is not None:
-        return _nsys
-    if next(ncu_csv.tables(text, str(path)), None) is not None:
-        return _ncu
-    if next(csv_tables(text, nvprof.FORMS, str(path)), None) is not None:
-        return _nvprof
+    profilers = {"nsys": (nsys.FORMS, _nsys), "ncu": (ncu_csv.FORMS, _ncu), "nvprof": (nvprof.FORMS, _nvprof)}
+    named = [name for name, (forms, _) in profilers.items() if has_header(text, forms)]
+    if len(named) > 1:
+        raise UserError(
+            f"{path} holds tables of {' and of '.join(named)}: give each profiler's log a file of its own"
+        )
+    if named:
+        return profilers[named[0]][1]
     if re.search(r"^==(PROF|ERROR|WARNING)==", text, re.MULTILINE):
         return _ncu
     if re.search(r"^==\d+== (NVPROF|Profiling)|^=+ Profiling result|Time\(%\)\s+Time\s+Calls", text, re.MULTILINE):

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from tare.cuda import activity
-from tare.cuda.printed import METRIC_COLUMNS, NOISE, SECONDS, csv_tables, scale, split_header
+from tare.cuda.printed import METRIC_COLUMNS, NOISE, SECONDS, csv_tables, refuse_again, scale, split_header
 from tare.errors import IntegrityError, UserError
 
 SUMMARY, TRACE, METRICS, EVENTS, OTHER = "summary", "trace", "metrics", "events", "other"
@@ -272,6 +272,7 @@ def _csv_piece(
 
 def _read_plain(found: _Found, text: str) -> None:
     """The plain forms: columns are two or more blanks apart."""
+    _refuse_repeated(found, text)
     form, columns, kernel, table, section = "", [""], "", 0, ""
     for number, line in _lines(text):
         header = next((name for name, pattern in PLAIN_HEADER.items() if pattern.match(line)), None)
@@ -289,6 +290,19 @@ def _read_plain(found: _Found, text: str) -> None:
             section = _plain_sum(found, number, line, section, table)
         elif form == TRACE:
             _plain_piece(found, number, line, columns)
+
+
+def _refuse_repeated(found: _Found, text: str) -> None:
+    seen: dict[int, int] = {}
+    header: list[str] = []
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in _lines(text):
+        if any(pattern.match(line) for pattern in PLAIN_HEADER.values()):
+            refuse_again(seen, header, rows, found.where)
+            header, rows = [line], []
+        elif header and re.search(r"^\s*Kernel:|\S\s{2,}\S", line):  # what the program prints has no columns
+            rows.append((number, [line]))
+    refuse_again(seen, header, rows, found.where)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

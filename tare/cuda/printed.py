@@ -10,10 +10,12 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tare.errors import IntegrityError, UserError
+from tare.files import is_gzip
 
 # One row per kernel and metric. `kernel_index` tells kernels of one name apart; min, max and avg are over the
 # kernel's invocations, in base units, and missing where a counter overflowed; `max_printed` is the number as it is
@@ -54,16 +56,16 @@ def number(text: str) -> float | None:
 
 
 def read_text(path: Path) -> str:
-    """A log's text, unpacked if its name ends in .gz; a mark of UTF-16 in front is heeded.
+    """A log's text, unpacked if it is packed with gzip; a mark of UTF-16 in front is heeded.
 
     Raises:
         UserError: it cannot be read.
         IntegrityError: it is cut short, or not a text.
     """
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except EOFError as error:
-        raise IntegrityError(f"{path} is cut short: {error}") from error
+        data = gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -107,8 +109,9 @@ def csv_tables(
         empty_line_ends: whether an empty line ends a table too, as where tables of other forms follow.
 
     Raises:
-        IntegrityError: a row is cut short.
+        IntegrityError: a row is cut short, or a whole table stands there twice.
     """
+    seen: dict[int, int] = {}
     lines = text.splitlines()
     last = max((index for index, line in enumerate(lines) if line.strip()), default=-1)
     form, header, rows = "", [], []
@@ -116,6 +119,7 @@ def csv_tables(
         found = _form(line, is_header)
         if found or (empty_line_ends and not line.strip()):
             if form:
+                refuse_again(seen, header, rows, where)
                 yield form, header, rows
             form, header, rows = found or "", cells(line) if found else [], []
             continue
@@ -134,7 +138,25 @@ def csv_tables(
                 "short, or another program wrote into it"
             )
     if form:
+        refuse_again(seen, header, rows, where)
         yield form, header, rows
+
+
+def has_header(text: str, is_header: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a line of a text is the header of one of these forms."""
+    return any(_form(line, is_header) for line in text.splitlines())
+
+
+def refuse_again(seen: dict[int, int], header: list[str], rows: list[tuple[int, list[str]]], where: str) -> None:
+    """Sums over a table that stands there twice would be twice too large."""
+    if not any(row[0] for _, row in rows):
+        return
+    key = hash((*header, *(tuple(row) for _, row in rows)))
+    if key in seen:
+        raise IntegrityError(
+            f"{where} line {rows[0][0]}: the same table as at line {seen[key]}: the file holds it twice"
+        )
+    seen[key] = rows[0][0]
 
 
 def _place(header: Sequence[str], name: str) -> int:

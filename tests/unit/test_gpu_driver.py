@@ -1,6 +1,5 @@
 """The NVIDIA driver: found in stub folders, staged, compared with runtimes; and the ways to a GPU."""
 
-import contextlib
 import json
 import shutil
 import subprocess
@@ -16,11 +15,10 @@ from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
 from tare import launch as launching
-from tare import measure
 from tare.adapters import Device
 from tare.cuda import access, driver, runtime
 from tare.errors import UnavailableError
-from tare.files import project_root, write_json
+from tare.files import project_root
 from tare.stacks import stack_names
 
 NOWHERE = Path("/nowhere")
@@ -371,42 +369,3 @@ def test_every_environments_block_is_the_same_whatever_its_way(stub, docker_site
             folder = str(prepared.folder)
             blocks.add(tuple(word.replace(folder, "FOLDER") for word in prepared.planned.argv))
     assert len(blocks) == 1
-
-
-@pytest.fixture
-def records(tmp_path, monkeypatch):
-    """Image records of host and docker, and ways to the GPU that are what `ways` says."""
-    for name in ("host", "docker"):
-        write_json(tmp_path / f"images/{name}.json", {**IMAGE, "status": "ok", "python": "p", "reference": "r"})
-    monkeypatch.setattr(measure.images, "ensure", lambda record: record)
-    monkeypatch.setattr(Docker, "session", lambda self: contextlib.nullcontext())
-
-    def found(study, working=("host", "docker")):
-        def with_gpu(name, site, image, conditions):
-            if name not in working:
-                raise UnavailableError(f"{name} does not reach the GPU: plain: no libcuda.so.1 inside")
-            return replace(site, gpu=access.GpuAccess(mode="plain")), {"mode": "plain"}
-
-        monkeypatch.setattr(access, "with_gpu", with_gpu)
-        with measure.sites(study, None, ["host", "docker"], tmp_path / "images", None) as given:
-            return given
-
-    return found
-
-
-def test_a_cuda_study_tries_the_way_of_each_environment_and_a_cpu_study_none(records):
-    study = {"stack": "torch-2.13", "device": "cuda", "conditions": CONDITIONS}
-    available, unavailable, provenance = records(study)
-    assert {name: site.gpu.mode for name, site in available.items()} == {"host": "plain", "docker": "plain"}
-    assert provenance["gpu"]["docker"] == {"mode": "plain"} and not unavailable
-    available, _, provenance = records({**study, "device": "cpu"}, working=())
-    assert {site.gpu for site in available.values()} == {None} and "gpu" not in provenance
-
-
-def test_an_environment_without_a_way_is_unavailable_and_a_host_without_one_ends_it(records):
-    study = {"stack": "torch-2.13", "device": "cuda", "conditions": CONDITIONS}
-    available, unavailable, _ = records(study, working=("host",))
-    assert list(available) == ["host"]
-    assert unavailable["docker"].startswith("docker does not reach the GPU")
-    with pytest.raises(UnavailableError, match="host does not reach the GPU"):
-        records(study, working=("docker",))

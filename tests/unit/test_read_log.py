@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -57,9 +59,39 @@ def values(name, steps=None):
 @pytest.mark.parametrize("name", sorted(FORMS))
 def test_every_form_is_recognised_by_its_content(name, tmp_path):
     assert logs.read(DATA / name).form == FORMS[name]
-    other = tmp_path / "some.txt.gz"
-    other.write_bytes(gzip.compress((DATA / name).read_bytes()))
-    assert logs.read(other).form == FORMS[name]
+    packed = gzip.compress((DATA / name).read_bytes())
+    for other, content in (("a.txt.gz", packed), ("packed.log", packed), ("b.gz", (DATA / name).read_bytes())):
+        (tmp_path / other).write_bytes(content)
+        assert logs.read(tmp_path / other).form == FORMS[name]
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_a_log_that_stands_twice_in_its_file_is_not_counted_twice(name, tmp_path):
+    path = tmp_path / "twice.log"
+    path.write_bytes((DATA / name).read_bytes() * 2)
+    with pytest.raises(IntegrityError, match=r"twice\.log line \d+: the same table as at line \d+"):
+        logs.read(path)
+
+
+def test_logs_of_two_profilers_in_one_file_are_refused(tmp_path):
+    path = tmp_path / "both.csv"
+    path.write_bytes((DATA / "nvprof_metrics.csv").read_bytes() + (DATA / "ncu_raw.csv").read_bytes())
+    with pytest.raises(UserError, match="tables of ncu and of nvprof: give each"):
+        logs.read(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="no plain file: save it"):
+        logs.read(tmp_path / "pipe")
+
+
+def test_a_damaged_archive_is_said_in_one_line(tmp_path):
+    packed = bytearray(gzip.compress(bytes(random.Random(1).choices(b"abcdefgh,\n", k=50_000))))
+    packed[len(packed) // 2] ^= 255
+    (tmp_path / "log.gz").write_bytes(packed)
+    with pytest.raises(IntegrityError, match="cut short or damaged"):
+        logs.read(tmp_path / "log.gz")
 
 
 def test_every_file_of_the_folder_is_read():

@@ -1,9 +1,6 @@
 """Reference campaigns: parts under a deadline, what travels, the packed folder and all for which it is refused."""
 
-import gzip
-import json
 import os
-import random
 import shutil
 import sys
 import time
@@ -11,11 +8,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from builders import profile_record
-from campaign_builders import rounds_campaign, write_campaign
 
-from tare import campaign, data, reference, reference_input, reference_pack, reference_parts, study
+from tare import campaign, data, reference, reference_input, reference_parts, study
 from tare.cli import main
+from tare.commands import reference as reference_command
 from tare.errors import IntegrityError, UnavailableError, UserError
 from tare.files import project_root, read_json, sha256_file, write_json
 from tare.process import run
@@ -121,6 +117,10 @@ def test_the_outcome_of_a_part_is_read_from_its_record(tmp_path):
     assert outcome(tmp_path / "none.json", None, "")[0] == "unavailable"
     write_json(tmp_path / "profile.json", {"status": "failed", "reason": "out of memory"})
     assert outcome(tmp_path / "profile.json", 0, "") == ("failed", "out of memory")
+    said = "tare: no unit of the campaign in /x counts: no time left: a unit takes up to 66 s; run it again\n"
+    status, reason = outcome(tmp_path / "none.json", 3, said)
+    assert (status, reason) == ("unavailable", "no time left: a unit takes up to 66 s")
+    assert reference_parts.wants_again({"status": status, "reason": reason})
 
 
 # --- a campaign under a deadline
@@ -225,147 +225,26 @@ def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
         reference_input.pack(tmp_path)
 
 
-# --- the packed folder
+# --- a second try
 
 
-@pytest.fixture
-def recorded(tmp_path):
-    """A finished reference folder."""
-    folder = tmp_path / "gpu-box"
-    plan, rows = rounds_campaign(STUDY, "mnist_cnn", ["host"], {}, 6, random.Random(1), None, None)
-    write_campaign(folder / f"campaigns/{STUDY}/mnist_cnn/rounds.host", plan, rows, None)
-    killed = folder / f"campaigns/{STUDY}/mnist_cnn/turns.host"
-    write_json(killed / "plan.json", plan)
-    profile = folder / f"profiles/{STUDY}/mnist_cnn/host"
-    record = profile_record(STUDY, "mnist_cnn", "host", profile, random.Random(1))
-    record["trace_sha256"] = sha256_file(profile / record["trace"])
-    write_json(profile / "profile.json", record)
-    write_json(folder / "machine.json", {"gpus": []})
-    row = {"workload": "mnist_cnn", "env": None, "arm": None, "seconds": 9.0}
-    kept = {"name": "rounds mnist_cnn", "kind": "rounds", "status": "ok", "reason": None}
-    lost = {"name": "turns mnist_cnn", "kind": "turns", "status": "unavailable", "reason": "no time left"}
-    where = f"campaigns/{STUDY}/mnist_cnn/rounds.host/sealed.json"
-    content = {
-        "schema": 1,
-        "name": "gpu-box",
-        "at": "2026-11-21T10:00:00Z",
-        "tare": TARE,
-        "study": STUDY,
-        "stack": plan["stack"],
-        "device": {"kind": "cuda", "name": "Some GPU", "facts": {}},
-        "torch": {"version": "2.11.0", "cuda": "13.0", "cuda_available": True, "cudnn": 91000, "device": "Some GPU",
-                  "capability": "9.0"},
-        "python": "3.12.3",
-        "runs": [{"at": "2026-11-21T10:00:00Z", "tare": TARE, "budget_s": 540.0, "wall_s": 500.1}],
-        "environments": {"host": {**OK, "version": "6.1"}},
-        "workloads": {"mnist_cnn": OK},
-        "parts": [{**row, **kept, "record": where}, {**row, **lost, "record": None}],
-        "notes": [],
-    }  # fmt: skip
-    reference_pack.finish(folder, content)
-    return folder
-
-
-def test_a_finished_folder_is_whole_and_keeps_no_unsealed_campaign(recorded):
-    found = reference_pack.check(recorded)
-    assert [part["status"] for part in found["parts"]] == ["ok", "unavailable"]
-    assert not (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host").exists()
-    assert main(["check-reference", str(recorded)]) == 0
-
-
-def test_the_packed_journal_holds_the_sealed_bytes(recorded):
-    sealed = reference_pack.sealed_campaigns(recorded)[0]
-    packed = sealed.with_name("units.jsonl.gz")
-    assert not sealed.with_name("units.jsonl").exists()
-    _, units = campaign.read_sealed(sealed)
-    assert len(units) >= 6
-    rows = gzip.decompress(packed.read_bytes()).replace(b'"status":"ok"', b'"status":"OK"', 1)
-    packed.write_bytes(gzip.compress(rows))
-    with pytest.raises(IntegrityError, match="not what was sealed"):
-        campaign.read_sealed(sealed)
-    packed.write_bytes(packed.read_bytes()[:50])
-    with pytest.raises(IntegrityError, match="cut short"):
-        campaign.read_sealed(sealed)
-
-
-def relist(folder):
-    """List the folder's files anew, as somebody would who wants a change to pass."""
-    content = read_json(folder / "reference.json")
-    names = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "reference.json"]
-    content["files"] = [
-        {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in names
-    ]
-    write_json(folder / "reference.json", content)
-
-
-def edit(folder, **changes):
-    write_json(folder / "reference.json", {**read_json(folder / "reference.json"), **changes})
-
-
-def change_units(folder):
-    sealed = reference_pack.sealed_campaigns(folder)[0].with_name("units.jsonl.gz")
-    rows = [json.loads(line) for line in gzip.decompress(sealed.read_bytes()).splitlines()]
-    rows[0]["cost_s"] = 0.5
-    sealed.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-
-
-DEFECTS = {
-    "a changed file": (lambda f: (f / "machine.json").write_text("{}"), IntegrityError, "is not what was recorded"),
-    "a missing file": (lambda f: (f / "machine.json").unlink(), IntegrityError, "is missing"),
-    "a file that nobody listed": (lambda f: (f / "more.json").write_text("{}"), IntegrityError, "is not among"),
-    "a foreign file": (lambda f: ((f / "more.json").touch(), relist(f)), IntegrityError, "is no file of a"),
-    "another schema": (lambda f: edit(f, schema=2), IntegrityError, "schema"),
-    "an unknown key": (lambda f: edit(f, extra=1), IntegrityError, "must not contain .'extra"),
-    "a part without its record": (lambda f: edit(f, parts=[{**read_json(f / "reference.json")["parts"][0],
-                                  "record": "campaigns/none.json"}]), IntegrityError, "which is not there"),
-    "another study": (lambda f: edit(f, study="other"), IntegrityError, "is of the study"),
-    "another name": (lambda f: edit(f, name="other"), IntegrityError, "lies under"),
-    "units changed, listed anew": (lambda f: (change_units(f), relist(f)), IntegrityError, "not what was sealed"),
-    "another trace": (lambda f: (next(f.glob("profiles/*/*/*/trace.json.gz")).write_bytes(b"x"), relist(f)),
-                      IntegrityError, "is not the file that profile.json names"),
-    "no record": (lambda f: (f / "reference.json").unlink(), UserError, "cannot read"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_a_folder_that_is_not_what_was_recorded_is_refused(recorded, defect):
-    spoil, error, words = DEFECTS[defect]
-    spoil(recorded)
-    with pytest.raises(error, match=words):
-        reference_pack.check(recorded)
-
-
-def test_a_folder_that_is_too_large_is_refused(recorded, monkeypatch):
-    monkeypatch.setattr(reference_pack, "MOST_BYTES", 1000)
-    with pytest.raises(UserError, match="is the most that is kept"):
-        reference_pack.check(recorded)
-
-
-def test_tables_are_made_outside_of_the_recorded_folder(recorded, tmp_path):
-    before = {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()}
-    assert main(["reference-tables", str(recorded), "--out", str(tmp_path / "tables")]) == 0
-    header, *rows = (tmp_path / "tables/metrics.csv").read_text().splitlines()
-    assert "metric" in header and len(rows) > 50
-    assert (tmp_path / "tables/verdicts.csv").exists()
-    assert {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()} == before
-    with pytest.raises(UserError, match="lies in the reference folder"):
-        reference_pack.write_tables(recorded, recorded / "tables")
-
-
-def test_one_bad_reference_leaves_its_reason_instead_of_tables(recorded, tmp_path):
-    (recorded / "machine.json").unlink()
-    arguments = ["reference-tables", str(recorded), "--out", str(tmp_path / "tables")]
-    assert main(arguments) == 4
-    assert main([*arguments, "--keep-going"]) == 0
-    assert "machine.json is missing" in read_json(tmp_path / "tables/broken.json")["reason"]
-    assert len((tmp_path / "tables/metrics.csv").read_text().splitlines()) == 1
-
-
-def test_every_reference_that_is_kept_is_whole():
-    kept = project_root() / "results/reference"
-    for folder in reference_pack.references(kept):
-        reference_pack.check(folder)
+@pytest.mark.parametrize(("units", "kept"), [(9, 9), (2, 6), (None, 6)])
+def test_a_second_try_replaces_the_first_only_if_it_leaves_as_much(tmp_path, units, kept):
+    row = {
+        "name": "rounds mnist_cnn",
+        "status": "ended",
+        "reason": "no time left",
+        "record": "c/rounds/sealed.json",
+    }
+    sealed_at(tmp_path / "c/rounds", units=6)
+    with reference_parts.better(row, tmp_path) as tried:
+        assert not (tmp_path / "c/rounds").exists()
+        if units is not None:
+            sealed_at(tmp_path / "c/rounds", units=units)
+        tried.append({"status": "ok", "record": row["record"] if units else None})
+    assert read_json(tmp_path / "c/rounds/sealed.json")["units"] == kept
+    assert (tried[0] is row) == (kept == 6)
+    assert not list(tmp_path.glob(".earlier-*"))
 
 
 # --- a Python that has little more than the framework
@@ -411,79 +290,15 @@ print(sorted(environments()))
     assert "charliecloud" in ended.stdout
 
 
-# --- the request
+def test_a_package_that_this_python_lacks_is_named_before_an_import_fails(monkeypatch, capsys):
+    monkeypatch.setattr(reference_command, "find_spec", lambda name: None if name == "yaml" else object())
+    assert main(["reference"]) == 3
+    assert "has no PyYAML (mend it: pip install PyYAML" in capsys.readouterr().err
 
 
-def wanted(tmp_path, **changes):
-    named = {"python": Path(sys.executable), "source": "config/reference.yaml", "carried": tmp_path / "none"}
-    return reference.Wanted(**{**named, "budget_s": 60.0, "device": "cpu", "out": tmp_path / "box", **changes})
-
-
-def test_mistakes_are_said_before_anything_is_measured(tmp_path):
-    with pytest.raises(UserError, match=r"no part 'turn'.*did you mean 'turns'"):
-        reference.run(wanted(tmp_path, only=("turn",)))
-    with pytest.raises(UserError, match="no name of a reference"):
-        reference.run(wanted(tmp_path, out=tmp_path / "My Box"))
-    (tmp_path / "box").mkdir()
-    (tmp_path / "box/mine").touch()
-    with pytest.raises(UserError, match="holds something already"):
-        reference.run(wanted(tmp_path))
-
-
-def test_a_campaign_is_carried_on_by_the_same_framework_on_the_same_device(tmp_path):
-    now = {"python": "3.12.3", "torch": {"version": "2.11.0"}, "device": {"name": "Some GPU"}}
-    reference.refuse_another(None, now, tmp_path)
-    reference.refuse_another({**now, "parts": []}, now, tmp_path)
-    with pytest.raises(UserError, match="was measured on 'Another'"):
-        reference.refuse_another({**now, "device": {"name": "Another"}}, now, tmp_path)
-    with pytest.raises(UserError, match="was measured with torch"):
-        reference.refuse_another({**now, "torch": {"version": "2.10.0"}}, now, tmp_path)
-    with pytest.raises(UserError, match="name the folder"):
-        reference.run(wanted(tmp_path, out=None, more=True))
-
-
-def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_path, monkeypatch):
-    config = study.load_checked("config/reference.yaml")
-    before = reference_pack.check(recorded)
-    asked = []
-
-    def run_parts(parts, *_):
-        asked.extend(part.name for part in parts)
-        return [reference_parts._row(part, "ok", None, 1.0) for part in parts]
-
-    monkeypatch.setattr(reference, "run_parts", run_parts)
-    monkeypatch.setattr(reference, "prepare_environments", lambda *_: {"host": OK})
-    monkeypatch.setattr(reference, "bring_data", lambda *_: {})
-    clock = Clock(started=time.monotonic(), budget_s=60)
-    found = reference.measure(config, wanted(tmp_path, only=("turns", "rounds")), recorded, clock, before)
-    assert asked == ["turns mnist_cnn", "turns sentiment_rnn", "rounds sentiment_rnn"]
-    rows = {row["name"]: row for row in found["parts"]}
-    assert rows["rounds mnist_cnn"]["seconds"] == 9.0 and rows["turns mnist_cnn"]["status"] == "ok"
-    assert rows["sweep mnist_cnn"]["reason"] == "it was not asked for (--only)"
-    assert reference_parts.wants_again(rows["sweep mnist_cnn"])
-    assert not reference_parts.wants_again({"status": "failed", "reason": "it broke"})
-
-
-@pytest.mark.parametrize(("units", "kept"), [(9, 9), (2, 6), (None, 6)])
-def test_a_second_try_replaces_the_first_only_if_it_leaves_as_much(tmp_path, units, kept):
-    row = {
-        "name": "rounds mnist_cnn",
-        "status": "ended",
-        "reason": "no time left",
-        "record": "c/rounds/sealed.json",
-    }
-    sealed_at(tmp_path / "c/rounds", units=6)
-    with reference_parts.better(row, tmp_path) as tried:
-        assert not (tmp_path / "c/rounds").exists()
-        if units is not None:
-            sealed_at(tmp_path / "c/rounds", units=units)
-        tried.append({"status": "ok", "record": row["record"] if units else None})
-    assert read_json(tmp_path / "c/rounds/sealed.json")["units"] == kept
-    assert (tried[0] is row) == (kept == 6)
-    assert not list(tmp_path.glob(".earlier-*"))
-
-
-def test_a_default_name_is_the_devices_and_the_date(monkeypatch):
-    monkeypatch.setattr(reference.machine, "gpus", lambda: ({"name": "NVIDIA H100 80GB HBM3"},))
-    assert reference.default_name("cuda").startswith("nvidia-h100-80gb-hbm3-20")
-    assert reference.NAME.fullmatch(reference.default_name("cuda"))
+def test_an_older_python_is_told_so_before_anything_is_imported():
+    started = project_root() / "tare/__main__.py"
+    code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(started)!r}, run_name='__main__')"
+    ended = run([sys.executable, "-c", code], timeout_s=60)
+    assert ended.returncode == 3
+    assert ended.stderr.count("\n") == 1 and "needs Python 3.11 or later" in ended.stderr

@@ -156,3 +156,13 @@ def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
         for kind in ("rounds", "turns", "causes", "sweep", "profile", "ceilings", "starts"):
             found = study.load_checked(study.subset(whole, kind, "mnist_cnn"))
             assert found["stack"] == whole["stack"] and found["stacks"] == [], kind
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text("study: mine\narms:\n  turns: [amp=bf16]\n  rounds: []\n  turns: [tf32=on]\n")
+    with pytest.raises(UserError, match=r"study\.yaml line 5 is not YAML: the key 'turns' stands there twice"):
+        study.load(path)
+    path.write_text("{[a]: 1, [a]: 2}")
+    with pytest.raises(UserError, match="is not YAML"):
+        study.load(path)
