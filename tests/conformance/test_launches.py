@@ -101,7 +101,7 @@ def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, form
     site = launching.site_of(env_name, adapter, forms(env_name), None)
     marker = f"{987_000 + hash(env_name) % 997}"
 
-    def hang(python, code, folder, conditions, pad_bytes):
+    def hang(start, code, folder, variables):
         return ("/usr/bin/env", "-i", "/bin/sh", "-c", f"sleep {marker}")
 
     monkeypatch.setattr(launching, "_program", hang)

@@ -61,9 +61,13 @@ TINY = {
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
-    "turns": {"units": 2, "stack_units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
+    "turns": {"units": 2, "stack_units": 2, "setting_units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
     "causes": {"units": 2, "steps": 1},
-    "arms": {"workloads": ["softmax_mnist"], "rounds": [], "turns": ["allocator=default"]},
+    "arms": {
+        "workloads": ["softmax_mnist"],
+        "rounds": [],
+        "turns": ["allocator=default", "amp=bf16", "graph=capture"],
+    },
     "profile": {"warmup_steps": 1, "steps": 2},
     "starts": {"repetitions": 1},
     "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
@@ -323,6 +327,20 @@ def test_progress_says_stage_and_n_of_m(smoke):
     progress = (smoke / "progress.txt").read_text()
     assert "rounds 2 of 2" in progress and "turns 3 of 3" in progress
     assert "[ 1/" in progress
+
+
+def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(extended):
+    """A new workload has the settings of the framework without a line of its own."""
+    verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
+    level = verdicts[(verdicts["campaign"] == "turns.host.amp-bf16") & (verdicts["reference"] != "host")]
+    assert level["n_units"].tolist() == [2] and level["ratio"].notna().all()
+    sealed = json.loads(
+        (extended / "results/campaigns/tiny/softmax_mnist/turns.host.graph-capture/sealed.json").read_text()
+    )
+    assert (sealed["status"], sealed["units"]) == ("sealed", 0)
+    page = (extended / "results/tiny/report/index.html").read_text()
+    assert "Environment or settings?" in page
+    assert "graph=capture needs a CUDA device" in page
 
 
 def test_an_interrupted_campaign_carries_on(extended):
