@@ -132,8 +132,7 @@ def read(text: str, where: str) -> pd.DataFrame:
     """LAUNCH_COLUMNS: a row per launch and metric, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
 
     `launch` counts from 1 in the order of the text; `value` is missing where the profiler says n/a. Metrics whose
-    values are words, such as names of settings, are left out. The column CC becomes the metrics of the compute
-    capability, which a whole page has anyway. The column CC becomes the two metrics of the compute
+    values are words, such as names of settings, are left out. The column CC becomes the two metrics of the compute
     capability that a whole page has.
 
     Raises:

@@ -45,7 +45,7 @@ NOTHING = "holds no CUDA activity: profile a program that uses the GPU, with nsy
 
 
 def read_sqlite(path: Path) -> pd.DataFrame:
-    """Kernels, copies, fills and launches of graphs that an export holds, on the session's clock.
+    """Kernels, copies, fills and launches of graphs that an export holds, on the recording's own clock.
 
     Raises:
         UserError: it is missing, or holds no CUDA activity.

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake, tare
+from tiny_study import BROKEN, TINY
 
 pytestmark = pytest.mark.workflow
 
@@ -24,54 +25,11 @@ ACCEPTED_LINTS = {
     "Environment variable PATH used but not asserted": "the Python of the rules is put before what is there",
 }
 
-BROKEN = '''"""An environment that passes its probe and fails every launch, on purpose."""
-
-from pathlib import Path
-
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.registry import register
-
-
-@register("broken")
-class Broken(Environment):
-    """Fails."""
-
-    title = "Broken on purpose"
-    description = "Every launch ends with status 7."
-    contained = False
-
-    def probe(self) -> Probe:
-        return Probe(available=True, version="0")
-
-    def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        return Prepared(reference=str(image.tree), bytes=None)
-
-    def command(self, launch: Launch) -> list[str]:
-        return ["sh", "-c", "echo fatal: broken on purpose >&2; exit 7"]
-'''
-
 # As the messages of the rules say it.
 ROUNDS, TURNS, PROFILE = "whole runs in random order", "training steps, taking turns", "profiled launch"
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
 # A machine on which neither Docker's daemon nor ch-run is to be had.
 POOR = {"masked": MASKED, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
-
-TINY = {
-    "study": "tiny",
-    "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
-    "conditions": {"page_cache": "as_found"},
-    "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
-    "turns": {"units": 2, "stack_units": 2, "setting_units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
-    "causes": {"units": 2, "steps": 1},
-    "arms": {
-        "workloads": ["softmax_mnist"],
-        "rounds": [],
-        "turns": ["allocator=default", "amp=bf16", "graph=capture"],
-    },
-    "profile": {"warmup_steps": 1, "steps": 2},
-    "starts": {"repetitions": 1},
-    "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
-}
 
 
 @pytest.fixture(scope="session")
