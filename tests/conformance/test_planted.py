@@ -4,8 +4,8 @@ False alarms: two intervals at 99% together (each at 99.5%) miss the truth in on
 log-ratio to the two hosts varies by 1.2% on a shared virtual machine, and six minutes pay for about 17 units of 14
 to 22 s. That gives a half-width of 0.9% at this level (t(16) = 3.25, times 1.2%, by the root of 17), so that 2%
 stays away from zero by seven standard errors where 3.25 are asked for. The wanted half-width of 1% lets a quieter
-machine stop sooner; a machine twice as noisy misses the 2% in about a third of the runs, and the printed table shows
-it.
+machine stop sooner; a machine twice as noisy misses the 2% in about a third of the runs, and the printed table
+shows it.
 """
 
 import pandas as pd
