@@ -34,11 +34,11 @@ test: setup-test ## everything the tests need, then the tests
 
 setup: ## the virtual environment and the container runtimes
 	@$(NEED_PYTHON)
-	@$(PYTHON) -m tare.bootstrap run
+	@$(PYTHON) -m tare.runtimes.bootstrap run
 
 setup-test:
 	@$(NEED_PYTHON)
-	@$(PYTHON) -m tare.bootstrap test
+	@$(PYTHON) -m tare.runtimes.bootstrap test
 
 doctor: setup ## what this machine can measure
 	@.venv/bin/python -m tare doctor

@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/harness.py study [--study config/config.yaml] [--wall-s SECONDS]
     .venv/bin/python benchmarks/harness.py planning [--units 10 100 1000] [--sealed CAMPAIGN/sealed.json]
 
-`step`: in one host process, bursts of a bare training loop alternate with `tare.inside.turns.take_turn` on the
+`step`: in one host process, bursts of a bare training loop alternate with `tare.worker.turns.take_turn` on the
 same batches; the ratio of time per step with a 95% t interval over pairs of bursts. Its limit is 1.01. Beside it
 the ratio of CPU time, which others on the machine disturb less.
 `study`: how much of a finished study's machine time lay outside its launches: of its campaigns by their journals,
@@ -29,16 +29,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare import campaign
-from tare.errors import TareError, UnavailableError, UserError
-from tare.files import Journal, project_root, read_json, write_json
-from tare.intervals import Interval, t_interval
-from tare.launch import choose_cpus, launcher_environment, program_environment, stage_code
-from tare.machine import describe
-from tare.measure import sites
-from tare.process import run
-from tare.registry import describe_workload
-from tare.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
+from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.files import Journal, project_root, read_json, write_json
+from tare.core.process import run
+from tare.experiments import campaign
+from tare.experiments.measure import sites
+from tare.launch.run import choose_cpus, launcher_environment, program_environment, stage_code
+from tare.machine.facts import describe
+from tare.model.registry import describe_workload
+from tare.model.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
+from tare.stats.intervals import Interval, t_interval
 
 ROOT = project_root()
 LARGEST_RATIO = 1.01

@@ -14,10 +14,12 @@ import csv
 import sys
 from pathlib import Path
 
-from tare import machine, metrics, turns
-from tare.campaign import PLAN, UNITS, counted, units_of
-from tare.files import Journal, atomic_path, read_json, write_json
-from tare.study import CONTROL, HOST
+from tare.analysis import metrics
+from tare.core.files import Journal, atomic_path, read_json, write_json
+from tare.experiments import turns
+from tare.experiments.campaign import PLAN, UNITS, counted, units_of
+from tare.machine import facts
+from tare.model.study import CONTROL, HOST
 
 TARGET = Path("results/reference/host_host_turns.csv")
 COLUMNS = ("unit", "host_step_s", "control_step_s", "host_mean_s", "control_mean_s")
@@ -41,7 +43,7 @@ def main(folder: Path) -> None:
             means = [mean_step_s(unit["launches"][name]) for name in (HOST, CONTROL)]
             numbers = [values[HOST], values[CONTROL], *means]
             writer.writerow([unit["unit"], *(f"{number:.9g}" for number in numbers)])
-    here = machine.describe()
+    here = facts.describe()
     draws = len(units[0]["launches"][HOST]["draws"])
     write_json(
         TARGET.with_suffix(".json"),

@@ -38,8 +38,8 @@ from proving import (  # noqa: E402
     summary,
 )
 
-from tare.files import read_json, write_text  # noqa: E402
-from tare.study import CONTROL, load_checked  # noqa: E402
+from tare.core.files import read_json, write_text  # noqa: E402
+from tare.model.study import CONTROL, load_checked  # noqa: E402
 
 EFFECTS = {"0%": 0.0, "0.5%": 0.005, "2%": 0.02}
 FAMILY = 0.85  # of three together: each interval says 95%

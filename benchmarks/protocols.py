@@ -43,16 +43,16 @@ from typing import Any
 
 from scipy import stats
 
-from tare import campaign, rounds, turns
-from tare.blocks import Burst, Worker, live_block
-from tare.errors import TareError, UnavailableError
-from tare.files import Journal, project_root, write_json, write_text
-from tare.intervals import judge, log_ratios_of
-from tare.launch import Site, launch
-from tare.machine import describe
-from tare.measure import sites
-from tare.study import CONTROL, HOST, load_checked
-from tare.verdicts import interval_of
+from tare.analysis.verdicts import interval_of
+from tare.core.errors import TareError, UnavailableError
+from tare.core.files import Journal, project_root, write_json, write_text
+from tare.experiments import campaign, rounds, turns
+from tare.experiments.blocks import Burst, Worker, live_block
+from tare.experiments.measure import sites
+from tare.launch.run import Site, launch
+from tare.machine.facts import describe
+from tare.model.study import CONTROL, HOST, load_checked
+from tare.stats.intervals import judge, log_ratios_of
 
 SCHEMA = 1
 FOLDER = project_root() / "results/benchmarks"

@@ -12,9 +12,10 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from tare import forecast, machine
-from tare.campaign import SEALED
-from tare.files import write_json
+from tare.analysis import forecast
+from tare.core.files import write_json
+from tare.experiments.campaign import SEALED
+from tare.machine import facts
 
 
 def main(folder: Path) -> None:
@@ -29,8 +30,8 @@ def main(folder: Path) -> None:
             record = dataclasses.asdict(experience)
             del record["source"]
             found.setdefault(sealed.parent.parent.name, {})[".".join([kind, *rest[1:]])] = record
-    here = machine.describe()
-    name = f"{here['cpu_model']}, {len(machine.identity()['cpus'])} logical CPUs, kernel {here['kernel']}"
+    here = facts.describe()
+    name = f"{here['cpu_model']}, {len(facts.identity()['cpus'])} logical CPUs, kernel {here['kernel']}"
     write_json(forecast.REFERENCE, {"machine": name, "campaigns": found})
     print(f"{forecast.REFERENCE}: {sum(map(len, found.values()))} campaigns of {len(found)} workloads, {name}")
 

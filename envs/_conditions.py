@@ -11,9 +11,9 @@ import pwd
 from collections.abc import Mapping
 from typing import Any
 
-from tare.adapters import Bind, Launch
-from tare.cuda.driver import driver_here
-from tare.errors import UnavailableError
+from tare.core.errors import UnavailableError
+from tare.machine.nvidia_driver import driver_here
+from tare.model.environment import Bind, Launch
 
 SECCOMP = {"seccomp": ("default", "unconfined")}  # the factor that Docker and Podman have in common
 # How the NVIDIA devices come in: by the runtime's own way, or as device files and a folder of libraries.

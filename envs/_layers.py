@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tare.errors import UnavailableError
+from tare.core.errors import UnavailableError
 
 OVERLAYS = ("overlay2", "overlay")
 

@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 
 from envs import _orphans
 from envs._conditions import GPU, confirm_gpu, gpu_mode, image_of, mount_option, prefix
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.errors import UnavailableError
-from tare.files import cache_dir, project_root
-from tare.manifest import allocated_bytes
-from tare.process import run
-from tare.registry import register
-from tare.runtimes import find_apptainer
-from tare.trial import Trial, probe_by_trial
+from tare.core.errors import UnavailableError
+from tare.core.files import cache_dir, project_root
+from tare.core.manifest import allocated_bytes
+from tare.core.process import run
+from tare.launch.trial import Trial, probe_by_trial
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.registry import register
+from tare.runtimes.programs import find_apptainer
 
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
@@ -228,7 +228,7 @@ class Apptainer(Environment):
             fresh.replace(link)
         variables = self.environment_variables()
         temporary = {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
-        if "PYTHONPATH" in os.environ:  # spython may have been brought along (tare.reference_input)
+        if "PYTHONPATH" in os.environ:  # spython may have been brought along (tare.experiments.reference_input)
             temporary["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
 

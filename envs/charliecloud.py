@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from envs._conditions import GPU_PLAIN, confirm_gpu, image_of, prefix, user_name
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.errors import UnavailableError
-from tare.manifest import allocated_bytes
-from tare.process import run
-from tare.registry import register
-from tare.trial import probe_by_trial
+from tare.core.errors import UnavailableError
+from tare.core.manifest import allocated_bytes
+from tare.core.process import run
+from tare.launch.trial import probe_by_trial
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.registry import register
 
 UNPACK_S = 300.0
 REMEDY = "apt-get install charliecloud"

@@ -22,12 +22,12 @@ from envs._conditions import (
     seccomp_flags,
 )
 from envs._layers import layer_folders
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.daemon import docker_endpoint, endpoint_variables
-from tare.errors import IntegrityError, TareError
-from tare.process import Finished, run
-from tare.registry import register
-from tare.trial import probe_by_trial
+from tare.core.errors import IntegrityError, TareError
+from tare.core.process import Finished, run
+from tare.launch.trial import probe_by_trial
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.registry import register
+from tare.runtimes.daemon import docker_endpoint, endpoint_variables
 
 CALL_S = 30.0
 LOAD_S = 900.0

@@ -7,9 +7,9 @@ import platform
 from pathlib import Path
 
 from envs._conditions import prefix
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.registry import register
-from tare.trial import probe_by_trial
+from tare.launch.trial import probe_by_trial
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.registry import register
 
 
 @register("host")

@@ -30,13 +30,13 @@ from envs._conditions import (
     seccomp_flags,
 )
 from envs._layers import layer_folders
-from tare import machine
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.errors import IntegrityError, UnavailableError
-from tare.files import cache_dir, sha256_text
-from tare.process import Finished, run
-from tare.registry import register
-from tare.trial import probe_by_trial
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import cache_dir, sha256_text
+from tare.core.process import Finished, run
+from tare.launch.trial import probe_by_trial
+from tare.machine import facts as machine
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.registry import register
 
 CALL_S = 60.0
 LOAD_S = 900.0

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tare import arms
-from tare import study as study_module
-from tare.errors import TareError
-from tare.registry import module_names
+from tare.model import arms
+from tare.model import study as study_module
+from tare.core.errors import TareError
+from tare.model.registry import module_names
 
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join(
@@ -31,50 +31,50 @@ RESULTS = study_module.results_folder(STUDY)
 
 # What runs inside a launch, and what starts it: an edit here, and nowhere else, makes a measurement old.
 INSIDE = [
-    "tare/inside/main.py",
-    "tare/inside/marks.py",
-    "tare/inside/facts.py",
-    "tare/inside/frameworks.py",
-    "tare/inside/memory.py",
-    "tare/inside/settings.py",
-    "tare/launch.py",
-    "tare/process.py",
+    "tare/worker/main.py",
+    "tare/worker/marks.py",
+    "tare/worker/facts.py",
+    "tare/worker/frameworks.py",
+    "tare/worker/memory.py",
+    "tare/worker/settings.py",
+    "tare/launch/run.py",
+    "tare/core/process.py",
     "envs/_conditions.py",
 ]
 CAMPAIGN = [
     *INSIDE,
-    "tare/arms.py",
-    "tare/campaign.py",
-    "tare/inside/train.py",
-    "tare/intervals.py",
-    "tare/planning.py",
-    "tare/rounds.py",
+    "tare/model/arms.py",
+    "tare/experiments/campaign.py",
+    "tare/worker/train.py",
+    "tare/stats/intervals.py",
+    "tare/stats/planning.py",
+    "tare/experiments/rounds.py",
 ]
-INSIDE_ROUNDS = [*CAMPAIGN, "tare/launch_rows.py"]
+INSIDE_ROUNDS = [*CAMPAIGN, "tare/analysis/launch_rows.py"]
 INSIDE_TURNS = [
     *CAMPAIGN,
-    "tare/blocks.py",
-    "tare/conversation.py",
-    "tare/inside/turns.py",
-    "tare/turns.py",
+    "tare/experiments/blocks.py",
+    "tare/launch/channel.py",
+    "tare/worker/turns.py",
+    "tare/experiments/turns.py",
 ]
 INSIDE_PROFILE = [
     *INSIDE,
-    "tare/rounds.py",
-    "tare/inside/train.py",
-    "tare/inside/profiled.py",
-    "tare/inside/counters.py",
-    "tare/inside/counting.py",
-    "tare/cuda/watch.py",
-    "tare/inside/elf.py",
-    "tare/inside/families.py",
+    "tare/experiments/rounds.py",
+    "tare/worker/train.py",
+    "tare/worker/profiled.py",
+    "tare/worker/counters.py",
+    "tare/worker/counting.py",
+    "tare/experiments/counter_launches.py",
+    "tare/worker/elf.py",
+    "tare/worker/families.py",
 ]
 INSIDE_CAUSES = [
     *CAMPAIGN,
-    "tare/cause_units.py",
-    "tare/inside/causes.py",
-    "tare/inside/kernels.py",
-    "tare/inside/needed.py",
+    "tare/experiments/causes.py",
+    "tare/worker/causes.py",
+    "tare/worker/kernels.py",
+    "tare/worker/needed.py",
 ]
 
 
@@ -87,7 +87,7 @@ def study_json(kind):
 
 def dataset_record(wildcards):
     """Data record of a workload."""
-    from tare.registry import describe_workload
+    from tare.model.registry import describe_workload
 
     return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
 
@@ -100,14 +100,14 @@ def campaign_environments(wildcards):
 
 def campaign_arm(wildcards):
     """The option that names a campaign's arm; empty for the headline's."""
-    from tare.arms import parse
+    from tare.model.arms import parse
 
     return f"--arm {parse(wildcards.arm[1:]).name}" if wildcards.arm else ""
 
 
 def campaign_images(wildcards):
     """Image records of a campaign's environments, and of the headline beside those of an arm."""
-    from tare import arms
+    from tare.model import arms
 
     folder = Path("results/images") / STACK
     text = wildcards.get("arm")
@@ -149,7 +149,7 @@ def all_campaigns():
 
 def stack_locks(wildcards):
     """Lock files of a stack."""
-    from tare.stacks import lock_files
+    from tare.model.stacks import lock_files
 
     return [str(path) for path in lock_files(wildcards.stack)]
 
@@ -165,9 +165,9 @@ def stack_seen(wildcards):
     One that has its interpreter and could not be had for another reason, such as the network, is tried each time.
     The record keeps what was seen when it was built, so that nothing is built again for having been built.
     """
-    from tare.files import read_json
-    from tare.interpreter import seen
-    from tare.stacks import load_stack
+    from tare.core.files import read_json
+    from tare.images.interpreter import seen
+    from tare.model.stacks import load_stack
 
     path = Path("results/images") / wildcards.stack / "tree.json"
     record = read_json(path) if path.exists() else {}
@@ -179,8 +179,8 @@ def stack_seen(wildcards):
 
 def programs_seen(wildcards):
     """Where the runtimes' programs are; a change tries an environment again that was found unavailable."""
-    from tare.files import canonical_json, read_json
-    from tare.runtimes import programs
+    from tare.core.files import canonical_json, read_json
+    from tare.runtimes.programs import programs
 
     path = Path("results/probe") / f"{wildcards.env}.json"
     record = read_json(path) if path.exists() else {"available": False}
@@ -189,13 +189,13 @@ def programs_seen(wildcards):
 
 def hold_daemon():
     """Keep a private Docker daemon, once a rule has started one, alive until the workflow ends."""
-    from tare.daemon import hold
+    from tare.runtimes.daemon import hold
 
     hold(os.getpid())
 
 
 def release_daemon():
     """Let a private Docker daemon end."""
-    from tare.daemon import release
+    from tare.runtimes.daemon import release
 
     release(os.getpid())

@@ -1,7 +1,7 @@
 rule fetch_data:
     input:
         registry="data/registry.yaml",
-        recipes="tare/prepare.py",
+        recipes="tare/datasets/prepare.py",
     output:
         record="results/data/{dataset}.json",
     log:

@@ -1,6 +1,6 @@
 # Notebooks by papermill: they draw the figures and explain them. Drawing never reruns a measurement.
-FIGURE_CODE = sorted(str(path) for path in Path("tare/figures").glob("*.py")) + [
-    "tare/labels.py"
+FIGURE_CODE = sorted(str(path) for path in Path("tare/report/figures").glob("*.py")) + [
+    "tare/report/labels.py"
 ]
 ENVIRONMENT_FIGURES = {
     "split": "where the time goes",
@@ -188,7 +188,7 @@ rule draw_device:
         notebook="notebooks/device.ipynb",
         metrics="<results>/tables/metrics.csv",
         samples="<results>/tables/device_samples.csv",
-        code=[*FIGURE_CODE, "tare/cuda/nvml.py"],
+        code=[*FIGURE_CODE, "tare/machine/nvml.py"],
     output:
         notebook="<results>/notebooks/device.ipynb",
         page=report(
@@ -253,7 +253,7 @@ rule draw_why:
         metrics="<results>/tables/metrics.parquet",
         verdicts="<results>/tables/verdicts.csv",
         kernels="<results>/tables/kernels.csv",
-        code=[*FIGURE_CODE, "tare/causes.py"],
+        code=[*FIGURE_CODE, "tare/analysis/causes.py"],
     output:
         notebook="<results>/notebooks/why.ipynb",
         page=report(
@@ -288,7 +288,7 @@ rule draw_prices:
     input:
         notebook="notebooks/prices.ipynb",
         prices="<results>/tables/prices.csv",
-        code=[*FIGURE_CODE, "tare/prices.py"],
+        code=[*FIGURE_CODE, "tare/analysis/image_costs.py"],
     output:
         notebook="<results>/notebooks/prices.ipynb",
         page=report(
@@ -321,7 +321,7 @@ rule draw_roofline:
         metrics="<results>/tables/metrics.parquet",
         families="<results>/tables/families.csv",
         ceilings="<results>/ceilings.json",
-        code=[*FIGURE_CODE, "tare/ceilings.py", "tare/inside/families.py"],
+        code=[*FIGURE_CODE, "tare/analysis/ceilings.py", "tare/worker/families.py"],
     output:
         notebook="<results>/notebooks/roofline.ipynb",
         page=report(

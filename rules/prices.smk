@@ -4,7 +4,7 @@ PRICED_STACKS = [STACK, *config["stacks"]]
 
 rule measure_starts:
     input:
-        code=[*INSIDE, "tare/inside/start.py", "tare/inside/train.py", "tare/starts.py"],
+        code=[*INSIDE, "tare/worker/start.py", "tare/worker/train.py", "tare/experiments/starts.py"],
         workload=f"workloads/{WORKLOADS[0]}.py",
         adapters=collect("envs/{env}.py", env=ENVIRONMENTS),
         host=f"results/images/{STACK}/host.json",
@@ -39,7 +39,7 @@ rule price_images:
         ),
         oci=f"results/images/{STACK}/oci.json",
         starts="<results>/starts.json",
-        code=["tare/prices.py", "tare/tables.py"],
+        code=["tare/analysis/image_costs.py", "tare/model/tables.py"],
     output:
         table="<results>/tables/prices.csv",
     log:

@@ -19,7 +19,7 @@ rule reference_tables:
     input:
         record="results/reference/{reference}/reference.json",
         schema="config/schemas/reference.schema.json",
-        pack="tare/reference_pack.py",
+        pack="tare/experiments/reference_pack.py",
         code=EXTRACTION,
     output:
         metrics="results/reference-tables/{reference}/metrics.parquet",

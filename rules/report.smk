@@ -1,17 +1,17 @@
 # The one page: everything that was found, self-contained.
 import json
 
-from tare.registry import describe_workload
+from tare.model.registry import describe_workload
 
 REPORT_CODE = [
     *FIGURE_CODE,
     *sorted(str(path) for path in Path("tare").glob("report/*.py")),
-    "tare/audit/finding.py",
-    "tare/causes.py",
-    "tare/protocols.py",
-    "tare/prices.py",
-    "tare/suspects.py",
-    *sorted(str(path) for path in Path("tare/templates").rglob("*.*")),
+    "tare/literature/finding.py",
+    "tare/analysis/causes.py",
+    "tare/analysis/other_designs.py",
+    "tare/analysis/image_costs.py",
+    "tare/analysis/suspects.py",
+    *sorted(str(path) for path in Path("tare/report/templates").rglob("*.*")),
 ]
 DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
 

@@ -30,7 +30,7 @@ rule describe_machine:
 
 rule measure_ceilings:
     input:
-        code=[*INSIDE, "tare/inside/ceilings.py", "tare/cpu_peak.py"],
+        code=[*INSIDE, "tare/worker/ceilings.py", "tare/machine/cpu_peak.py"],
         devices="config/devices.yaml",
         image=f"results/images/{STACK}/host.json",
     output:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare import published, tables
-from tare.audit import Here
-from tare.files import project_root
-from tare.published import Published
+from tare.core.files import project_root
+from tare.literature import published
+from tare.literature.audit import Here
+from tare.literature.published import Published
+from tare.model import tables
 
 FOLDER = project_root() / "config/published"
 ROUNDS = "rounds.apptainer+docker+host"

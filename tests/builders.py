@@ -25,11 +25,12 @@ from campaign_builders import (
 from cause_builders import causes_campaign
 from price_builders import image_records, price_tables
 
-from tare import arms, audit, claims, extract, published, tables
-from tare.audit import here
-from tare.files import write_json
-from tare.inside import families
-from tare.study import HOST, campaign_name
+from tare.analysis import extract
+from tare.core.files import write_json
+from tare.literature import audit, claims, measured_here, published
+from tare.model import arms, tables
+from tare.model.study import HOST, campaign_name
+from tare.worker import families
 
 ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
@@ -254,7 +255,7 @@ def write_campaigns(
 
 def audit_tables(root: Path) -> None:
     """The published study judged on these results, by the real code."""
-    study, found = published.load("nyu2022"), here.gather(root, root)
+    study, found = published.load("nyu2022"), measured_here.gather(root, root)
     tables.write("published", audit.judge(study, found), root / "tables/published.csv")
     tables.write("claims", claims.judge_claims(study, found), root / "tables/claims.csv")
 

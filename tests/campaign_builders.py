@@ -12,10 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tare import arms, campaign, planning, rounds, turns
-from tare.files import Journal, write_json
-from tare.intervals import log_ratios_of
-from tare.study import BASELINE, HOST
+from tare.core.files import Journal, write_json
+from tare.experiments import campaign, rounds, turns
+from tare.model import arms
+from tare.model.study import BASELINE, HOST
+from tare.stats import planning
+from tare.stats.intervals import log_ratios_of
 
 CONFIDENCE = 0.95
 CONDITIONS = {"threads": 1, "cpus": 2, "open_files": 4096, "page_cache": "warm", "launch_timeout_s": 180}

@@ -9,7 +9,7 @@ from typing import Any
 
 from campaign_builders import base_plan, facts
 
-from tare import arms
+from tare.model import arms
 
 UNIT_S = 25.0
 # Seconds on the host, then what a slow file system multiplies them by.

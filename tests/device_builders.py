@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tare import tables
-from tare.files import read_json, write_json
-from tare.study import HOST
+from tare.core.files import read_json, write_json
+from tare.model import tables
+from tare.model.study import HOST
 
 GPU = {
     "index": 0,

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
-from tare.launch import Site
+from tare.launch.run import Site
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 
 CONDITIONS = {
     "threads": 1,

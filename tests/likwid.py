@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tare import machine
-from tare.errors import UnavailableError
-from tare.inside import ceilings
-from tare.inside.frameworks import import_torch
-from tare.process import run
+from tare.core.errors import UnavailableError
+from tare.core.process import run
+from tare.machine import facts
+from tare.worker import ceilings
+from tare.worker.frameworks import import_torch
 
 PROGRAM = "likwid-bench"
 BENCH_S = 60.0
@@ -113,7 +113,7 @@ def compare_bandwidth(kernel: str, size_bytes: int, repetitions: int, likwid_ker
 def compare_product(precision: str, kernel: str, size: int, repetitions: int) -> Comparison | None:
     """A product of matrices beside likwid's peak of the widest vectors; None where likwid has no such kernel."""
     torch = one_core()
-    flags = machine.describe()["cpu_flags"] or []
+    flags = facts.describe()["cpu_flags"] or []
     likwid_kernel = next((PEAKS[precision, flag] for flag in ("avx512f", "avx2") if flag in flags), None)
     if likwid_kernel is None:
         return None

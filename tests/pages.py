@@ -6,10 +6,10 @@ import re
 
 import builders
 
-from tare import figures, tables
-from tare.files import read_json
-from tare.published import load
-from tare.report import references
+from tare.core.files import read_json
+from tare.literature.published import load
+from tare.model import tables
+from tare.report import figures, references
 
 
 def row(**fields):

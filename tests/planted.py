@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from envs.host import Host
-from tare.adapters import Launch
-from tare.launch import Site
+from tare.launch.run import Site
+from tare.model.environment import Launch
 
 PROGRAM = Path(__file__).with_name("planted_program.py")
-INSIDE = "/tare/inside/main.py"
+INSIDE = "/tare/worker/main.py"
 
 
 class Planted(Host):

@@ -1,4 +1,4 @@
-"""Runs inside in place of tare/inside/main.py: the same program, with a known fault planted in the training step.
+"""Runs inside in place of tare/worker/main.py: the same program, with a known fault planted in the training step.
 
     python planted_program.py CODE FAULT SPEC
 
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     sys.path[0] = code
     import importlib
 
-    from tare.inside import main as program
+    from tare.worker import main as program
 
     with open(spec_path) as handle:  # noqa: PTH123
         workload = json.load(handle)["workload"]

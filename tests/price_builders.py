@@ -9,9 +9,11 @@ from typing import Any
 
 from campaign_builders import launch_record
 
-from tare import prices, starts, tables
-from tare.files import write_json
-from tare.study import CONTROL, HOST
+from tare.analysis import image_costs
+from tare.core.files import write_json
+from tare.experiments import starts
+from tare.model import tables
+from tare.model.study import CONTROL, HOST
 
 STACK = "torch-2.13"
 SHARED_S = {"fetch": 5.0, "tree": 15.0, "tree_unpack": 4.0, "tree_compile": 11.0}
@@ -126,5 +128,5 @@ def price_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str
     """Starts and the table of prices, by the real code from the records below `root`."""
     record = starts_record(names, unavailable, **starting)
     write_json(root / "starts.json", record)
-    forms = prices.read_forms(root / "images", STACK, [*names, *unavailable])
-    tables.write("prices", prices.build(record["study"], [forms], record), root / "tables/prices.csv")
+    forms = image_costs.read_forms(root / "images", STACK, [*names, *unavailable])
+    tables.write("prices", image_costs.build(record["study"], [forms], record), root / "tables/prices.csv")

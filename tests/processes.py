@@ -1,6 +1,6 @@
 """Processes that ended, made up: what a test lets `run` answer."""
 
-from tare.process import Finished
+from tare.core.process import Finished
 
 
 def finished(stdout="", returncode=0, stderr="", argv=("program",)):

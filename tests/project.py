@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tare.files import project_root
+from tare.core.files import project_root
 
 ROOT = project_root()
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tare import turns
-from tare.files import project_root
-from tare.intervals import Interval, judge, log_ratios_of, t_quantile
-from tare.planning import decide
-from tare.study import CONTROL, HOST
-from tare.verdicts import interval_of
+from tare.analysis.verdicts import interval_of
+from tare.core.files import project_root
+from tare.experiments import turns
+from tare.model.study import CONTROL, HOST
+from tare.stats.intervals import Interval, judge, log_ratios_of, t_quantile
+from tare.stats.planning import decide
 
 RECORDED = project_root() / "results/reference/host_host_turns.csv"
 PILOT = 6

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tare.cuda.driver import Places
+from tare.machine.nvidia_driver import Places
 
 CUDA = r"""
 #include <string.h>

@@ -11,17 +11,17 @@ from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tare import __version__, figures
-from tare.errors import UserError
-from tare.figures import style
-from tare.files import project_root, write_text
-from tare.labels import workload_title
-from tare.report import answer
+from tare import __version__
+from tare.core.errors import UserError
+from tare.core.files import project_root, write_text
+from tare.model.study import CONTROL
+from tare.report import answer, figures
 from tare.report.evidence import Evidence, gather
+from tare.report.figures import style
+from tare.report.labels import workload_title
 from tare.report.sections import present
-from tare.study import CONTROL
 
-FOLDER = "tare/templates"
+FOLDER = "tare/report/templates"
 NOTEBOOKS = {
     "nyu2022": "The paper's figures",
     "environments": "Environments",

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from tare.audit.finding import amount, words
-from tare.figures.paper_words import PAPER_NAMES
-from tare.labels import env_title, workload_title
+from tare.literature.finding import amount, words
 from tare.report.evidence import Evidence
+from tare.report.figures.paper_words import PAPER_NAMES
+from tare.report.labels import env_title, workload_title
 from tare.report.layout import Cell, Row, Table
 from tare.report.paper import SPECIFICATION, own, readable
 from tare.report.wording import missing

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare import datasheet
-from tare.audit.kernel_sums import sums
-from tare.datasheet import Datasheet
-from tare.figures.roofs import PROFILE
-from tare.labels import decimal_prefix, significant, with_unit, workload_title
-from tare.published import Published
-from tare.registry import describe_workload
+from tare.literature.kernel_sums import sums
+from tare.literature.published import Published
+from tare.model import datasheet
+from tare.model.datasheet import Datasheet
+from tare.model.registry import describe_workload
+from tare.model.study import HOST
+from tare.report.figures.roofs import PROFILE
+from tare.report.labels import decimal_prefix, significant, with_unit, workload_title
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.references import Reference
-from tare.study import HOST
 
 TIME, RATE, MEMORY_RATE, FREE = "time", "rate", "memory rate", "free"
 CALLS = {"memset_s": "Memset, a call", "htod_s": "Host to device, a call", "dtoh_s": "Device to host, a call"}

@@ -11,15 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from tare.figures.choice import METRIC_OF, arm_of, kind_of, level_campaigns
-from tare.figures.choices import ENVIRONMENT, STACK, choice_rows
-from tare.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
+from tare.model.study import BASELINE, HOST
+from tare.report.figures.choice import METRIC_OF, arm_of, kind_of, level_campaigns
+from tare.report.figures.choices import ENVIRONMENT, STACK, choice_rows
+from tare.report.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.settings import size_text, sizes, together
 from tare.report.wording import between, control_sentence, listed, margin_text, missing, percent, words
-from tare.study import BASELINE, HOST
 
 Verdict = Mapping[str, Any]
 MATTERS = {"level": "matters more", ENVIRONMENT: "matters less", "open": "can't be told"}

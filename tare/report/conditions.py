@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tare.arms import environment_of
-from tare.labels import env_title, seconds, size_bytes, units_text, workload_title
+from tare.model.arms import environment_of
+from tare.model.study import CONTROL, HOST
 from tare.report.evidence import Campaign, Evidence, Record
+from tare.report.labels import env_title, seconds, size_bytes, units_text, workload_title
 from tare.report.layout import Row, Table, value_text
-from tare.study import CONTROL, HOST
 
 
 def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, Record]]:

@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 
-from tare.campaign import given_up
-from tare.figures.choice import METRIC_OF
-from tare.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
+from tare.experiments.campaign import given_up
 from tare.report.evidence import Campaign, Evidence
+from tare.report.figures.choice import METRIC_OF
+from tare.report.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
 from tare.report.wording import listed, margin_text, percent
 
 WHAT = {"rounds": "whole runs", "turns": "training steps", "causes": "causes", "sweep": "batch sweep"}

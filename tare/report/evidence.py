@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from tare import arms, tables
-from tare.campaign import SEALED, counted, read_sealed
-from tare.figures.batch import SWEEP
-from tare.figures.choice import arm_of, is_ours
-from tare.files import read_json
-from tare.registry import describe_workload
+from tare.core.files import read_json
+from tare.experiments.campaign import SEALED, counted, read_sealed
+from tare.model import arms, tables
+from tare.model.registry import describe_workload
+from tare.model.study import campaign_names, causes_name, is_headline, load_checked
+from tare.report.figures.batch import SWEEP
+from tare.report.figures.choice import arm_of, is_ours
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
-from tare.study import campaign_names, causes_name, is_headline, load_checked
 
 Record = dict[str, Any]
 KEPT_OF_PROFILES = ("status", "reason", "counters", "nsys")

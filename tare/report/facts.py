@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tare import ceilings
-from tare.figures.roofs import roofs
-from tare.labels import decimal_prefix, env_title, size_bytes
+from tare.analysis import ceilings
+from tare.model.study import HOST
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence, Record
+from tare.report.figures.roofs import roofs
 from tare.report.gpus import gpu_rows
+from tare.report.labels import decimal_prefix, env_title, size_bytes
 from tare.report.layout import UNAVAILABLE, Row, Table, value_text
 from tare.report.material import packages
-from tare.study import HOST
 
 MACHINE = {
     "cpu_model": "Processor",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.cuda.health import gpu_flags
-from tare.labels import decimal_prefix, size_bytes, workload_title
+from tare.machine.gpu_health import gpu_flags
+from tare.report.labels import decimal_prefix, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, value_text
 
 TITLES = {

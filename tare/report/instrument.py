@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tare import protocols
-from tare.intervals import Interval, judge
-from tare.labels import env_title, seconds, workload_title
-from tare.planning import estimate_components
+from tare.analysis import other_designs
+from tare.experiments.turns import AGREEMENT, cycle_ratios
+from tare.model.study import CONTROL, HOST
 from tare.report.designs import name_of
 from tare.report.evidence import Campaign, Evidence
+from tare.report.labels import env_title, seconds, workload_title
 from tare.report.layout import Cell, Row, Table
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.wording import margin_text, missing, percent
-from tare.study import CONTROL, HOST
-from tare.turns import AGREEMENT, cycle_ratios
+from tare.stats.intervals import Interval, judge
+from tare.stats.planning import estimate_components
 
 BENCHMARK_SCHEMA = 1  # a benchmark that another version wrote is shown when it is run again
 LEVELS = ("block", "draw", "cycle")
@@ -117,7 +117,7 @@ def _protocols(evidence: Evidence, workload: str) -> Table | None:
     if not own:
         return None
     heads = {"turns": "training step", "rounds": "whole run"}
-    sides = [(campaign, protocols.hosts_of(campaign.plan, campaign.units)) for campaign in own]
+    sides = [(campaign, other_designs.hosts_of(campaign.plan, campaign.units)) for campaign in own]
     rows: list[Row] = [
         [
             Cell(text="One after the other", below="the median of one launch, then of another"),
@@ -177,9 +177,9 @@ def benchmark_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _one_after_the_other(campaign: Campaign, hosts: protocols.Hosts) -> str | Cell:
-    margin = protocols.margin_of(campaign.plan)
-    found = protocols.one_after_the_other(hosts, margin)
+def _one_after_the_other(campaign: Campaign, hosts: other_designs.Hosts) -> str | Cell:
+    margin = other_designs.margin_of(campaign.plan)
+    found = other_designs.one_after_the_other(hosts, margin)
     if found is None:
         return "too few units"
     return Cell(
@@ -188,8 +188,8 @@ def _one_after_the_other(campaign: Campaign, hosts: protocols.Hosts) -> str | Ce
     )
 
 
-def _pyperf(hosts: protocols.Hosts) -> str | Cell:
-    found = protocols.pyperf_like(hosts)
+def _pyperf(hosts: other_designs.Hosts) -> str | Cell:
+    found = other_designs.pyperf_like(hosts)
     if found is None:
         return "too few units"
     return Cell(
@@ -198,8 +198,8 @@ def _pyperf(hosts: protocols.Hosts) -> str | Cell:
     )
 
 
-def _hyperfine(hosts: protocols.Hosts) -> str | Cell:
-    found = protocols.hyperfine_like(hosts)
+def _hyperfine(hosts: other_designs.Hosts) -> str | Cell:
+    found = other_designs.hyperfine_like(hosts)
     if found is None:
         return "too few units"
     slower = CONTROL if found.faster == HOST else HOST
@@ -213,11 +213,11 @@ def _hyperfine(hosts: protocols.Hosts) -> str | Cell:
 
 
 def _paired(campaign: Campaign) -> str | Cell:
-    found: Interval = protocols.paired(campaign.plan, campaign.units)
+    found: Interval = other_designs.paired(campaign.plan, campaign.units)
     if missing(found.low):
         return "too few units"
     low, high = (math.exp(end) for end in (found.low, found.high))
-    margin = protocols.margin_of(campaign.plan)
+    margin = other_designs.margin_of(campaign.plan)
     return Cell(
         text=f"{interval_text(low, high)}: {judge(found, margin)}",
         below=f"n = {found.n}; the control that stands beside every verdict",

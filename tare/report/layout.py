@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.labels import seconds, size_bytes
+from tare.report.labels import seconds, size_bytes
 
 UNAVAILABLE = "unavailable"
 

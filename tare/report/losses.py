@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.figures.choice import arm_of, kind_of
-from tare.labels import arm_title, env_title, units_text, workload_title
+from tare.model.study import BASELINE, CONTROL, HOST, is_headline
 from tare.report.evidence import Evidence
-from tare.study import BASELINE, CONTROL, HOST, is_headline
+from tare.report.figures.choice import arm_of, kind_of
+from tare.report.labels import arm_title, env_title, units_text, workload_title
 
 LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
 LOSS_OF = {"rounds": "loss_last", "turns": "turn_loss_last"}

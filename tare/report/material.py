@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tare.labels import env_title, seconds, size_bytes, workload_title
+from tare.model.study import HOST
 from tare.report.evidence import Evidence, Record
+from tare.report.labels import env_title, seconds, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, Table
-from tare.study import HOST
 
 
 def packages(evidence: Evidence) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tare.figures import joint
-from tare.figures.forest import counts
+from tare.model.study import BASELINE
 from tare.report.evidence import Campaign, Evidence
+from tare.report.figures import joint
+from tare.report.figures.forest import counts
 from tare.report.wording import listed, margin_text
-from tare.study import BASELINE
 
 
 def method_sentences(evidence: Evidence) -> list[str]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tare.figures import batch_table, joint, split_table
-from tare.intervals import Interval, judge
-from tare.labels import (
+from tare.report.evidence import Evidence
+from tare.report.figures import batch_table, joint, split_table
+from tare.report.labels import (
     env_order,
     env_title,
     metric_order,
@@ -18,10 +18,10 @@ from tare.labels import (
     with_unit,
     workload_title,
 )
-from tare.report.evidence import Evidence
 from tare.report.layout import Cell, Row, Table
 from tare.report.references import Reference
 from tare.report.wording import margin_text, missing
+from tare.stats.intervals import Interval, judge
 
 DESIGNS = {"stein": "Stein", "fixed": "Student"}
 

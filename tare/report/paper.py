@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from tare.audit.finding import listed
-from tare.figures import figure_names, file_name
-from tare.figures.paper_rows import numbers
-from tare.figures.paper_words import caption, sentences
-from tare.labels import sentence_case, workload_title
-from tare.published import Published, load
+from tare.literature.finding import listed
+from tare.literature.published import Published, load
 from tare.report.evidence import Evidence
+from tare.report.figures import figure_names, file_name
+from tare.report.figures.paper_rows import numbers
+from tare.report.figures.paper_words import caption, sentences
+from tare.report.labels import sentence_case, workload_title
 from tare.report.layout import UNAVAILABLE, Table
 from tare.report.wording import missing
 
@@ -206,6 +206,6 @@ def _words(name: str) -> str:
 
 
 def _sides(note: str) -> tuple[str, str]:
-    """The halves of a specification's note, `Published: …. Here: ….`, as tare.audit.specifications writes it."""
+    """The halves of a specification's note, `Published: …. Here: ….`, as literature.specifications writes it."""
     published, _, here = note.partition(" Here: ")
     return published.removeprefix("Published: ").removesuffix("."), here.removesuffix(".") or "–"

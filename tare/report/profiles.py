@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from tare.figures.roofs import PROFILE
-from tare.labels import env_title, metric_meaning, metric_order, metric_title, with_unit, workload_title
 from tare.report.evidence import Evidence, Record
+from tare.report.figures.roofs import PROFILE
+from tare.report.labels import env_title, metric_meaning, metric_order, metric_title, with_unit, workload_title
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.wording import listed
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tare import ceilings, figures
-from tare.figures import joint
-from tare.figures.batch import SWEEP
-from tare.labels import decimal_prefix, env_title, seconds, sentence_case, size_bytes, workload_title
-from tare.published import Published, load
-from tare.report import answer, beside_published, choices, gpus, number_tables, profiles, rooflines
+from tare.analysis import ceilings
+from tare.literature.published import Published, load
+from tare.report import answer, beside_published, choices, figures, gpus, number_tables, profiles, rooflines
 from tare.report.evidence import Evidence
+from tare.report.figures import joint
+from tare.report.figures.batch import SWEEP
+from tare.report.labels import decimal_prefix, env_title, seconds, sentence_case, size_bytes, workload_title
 from tare.report.layout import Row, Table, value_text
 from tare.report.references import Reference
 from tare.report.wording import listed, tally

@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare import figures, tables
-from tare.errors import IntegrityError, TareError
-from tare.files import read_json
-from tare.reference_pack import BROKEN, load, references
+from tare.core.errors import IntegrityError, TareError
+from tare.core.files import read_json
+from tare.experiments.reference_pack import BROKEN, load, references
+from tare.model import tables
+from tare.report import figures
 
 TABLES = "reference-tables"  # beside `reference`: tables that this machine made of what was recorded
 READ = ("metrics", "verdicts")

@@ -7,8 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from tare import ceilings
-from tare.figures.roofs import (
+from tare.analysis import ceilings
+from tare.model.study import HOST
+from tare.report.evidence import Evidence, Record
+from tare.report.figures.roofs import (
     PRECISION,
     TURNS_BASIS,
     attainable,
@@ -19,11 +21,9 @@ from tare.figures.roofs import (
     roofline_table,
     roofs,
 )
-from tare.labels import decimal_prefix, env_title, seconds, significant, size_bytes, workload_title
-from tare.report.evidence import Evidence, Record
+from tare.report.labels import decimal_prefix, env_title, seconds, significant, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, Table
 from tare.report.wording import missing
-from tare.study import HOST
 
 NO_CEILINGS = "Unavailable: this study has no record of measured ceilings."
 SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "TF32"}

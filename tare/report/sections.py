@@ -16,12 +16,12 @@ from tare.report import (
     conditions,
     facts,
     gpus,
+    image_costs,
     instrument,
     material,
     method,
     number_tables,
     paper,
-    prices,
     profiles,
     reference_section,
     rooflines,
@@ -100,7 +100,7 @@ def _profiles(evidence: Evidence) -> Mapping[str, Any]:
 
 def _images(evidence: Evidence) -> Mapping[str, Any]:
     return {
-        "prices": prices.parts(evidence),
+        "prices": image_costs.parts(evidence),
         "images": material.images_table(evidence),
         "packages": facts.package_list(evidence),
         "mapped": material.mapped_table(evidence),

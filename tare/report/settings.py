@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.figures import joint
-from tare.figures.choice import METRIC_OF, arm_verdicts, is_level
-from tare.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
+from tare.model.study import HOST
 from tare.report.designs import design_sentence, verdicts_of
 from tare.report.evidence import Campaign, Evidence
+from tare.report.figures import joint
+from tare.report.figures.choice import METRIC_OF, arm_verdicts, is_level
+from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 from tare.report.layout import Row, Table
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.wording import (
@@ -26,7 +27,6 @@ from tare.report.wording import (
     signed,
     verdict_sentence,
 )
-from tare.study import HOST
 
 Verdict = Mapping[str, Any]
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.figures.choice import is_level
-from tare.labels import env_title, metric_order, metric_title, workload_title
+from tare.model.stacks import load_stack
 from tare.report.evidence import Campaign, Evidence
+from tare.report.figures.choice import is_level
+from tare.report.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.layout import Row, Table
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.settings import ArmAnswer, arm_answer
 from tare.report.wording import between, listed, missing
-from tare.stacks import load_stack
 
 DECIDED = ("different", "different within margin")
 

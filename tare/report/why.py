@@ -11,17 +11,17 @@ from functools import cached_property
 
 import pandas as pd
 
-from tare import causes, suspects
-from tare.figures.choice import arm_verdicts, is_level
-from tare.figures.why import of_causes, of_rounds
-from tare.labels import arm_title, env_title, sentence_case, workload_title
+from tare.analysis import causes, suspects
+from tare.analysis.verdicts import CAUSE_METRICS
+from tare.model.study import HOST
 from tare.report import why_tables, why_words
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence
+from tare.report.figures.choice import arm_verdicts, is_level
+from tare.report.figures.why import of_causes, of_rounds
+from tare.report.labels import arm_title, env_title, sentence_case, workload_title
 from tare.report.layout import Table
 from tare.report.wording import verdict_sentence
-from tare.study import HOST
-from tare.verdicts import CAUSE_METRICS
 
 DECIDED = ("different", "different within margin")
 

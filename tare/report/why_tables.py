@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tare.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, calls_by_launch
-from tare.labels import env_order, env_title, metric_order, metric_title, seconds, significant, with_unit
+from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, calls_by_launch
+from tare.report.labels import env_order, env_title, metric_order, metric_title, seconds, significant, with_unit
 from tare.report.layout import Row, Table
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.why_words import span_s

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, SetComparison, differing_operators
-from tare.intervals import Interval
-from tare.labels import env_title, metric_title, seconds, significant
+from tare.analysis.causes import (
+    ALL_OPERATORS,
+    FileAccount,
+    OperatorTime,
+    PhaseCost,
+    SetComparison,
+    differing_operators,
+)
+from tare.analysis.suspects import FileDifference, Suspicion
+from tare.report.labels import env_title, metric_title, seconds, significant
 from tare.report.wording import TIMES_FROM, between, listed, percent
-from tare.suspects import FileDifference, Suspicion
+from tare.stats.intervals import Interval
 
 MOST_SHARE = 2.0
 NAMED = 4  # names that a sentence holds; the table has all

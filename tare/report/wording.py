@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tare.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
-from tare.tables import VERDICTS
+from tare.model.tables import VERDICTS
+from tare.report.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001

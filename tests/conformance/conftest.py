@@ -4,10 +4,13 @@ import functools
 
 import pytest
 
-from tare import arms, data, images, rounds
-from tare.launch import launch, site_of
-from tare.registry import describe_workload, environment, module_names
-from tare.study import load_checked
+from tare.datasets import catalog
+from tare.experiments import rounds
+from tare.images import build
+from tare.launch.run import launch, site_of
+from tare.model import arms
+from tare.model.registry import describe_workload, environment, module_names
+from tare.model.study import load_checked
 
 STACK = "torch-2.13"
 # What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
@@ -21,7 +24,7 @@ def study():
 
 @pytest.fixture(scope="session")
 def image():
-    return images.build(STACK, "cpu")
+    return build.build(STACK, "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +42,7 @@ def forms(image, probes):
         if not probe.available:
             assert name not in REQUIRED, f"{name} must work on a test machine: {probe.reason}"
             pytest.skip(f"{name} is unavailable here: {probe.reason}")
-        record = images.derive(image, name)
+        record = build.derive(image, name)
         assert record["status"] == "ok", record["reason"]
         return record
 
@@ -48,7 +51,7 @@ def forms(image, probes):
 
 @pytest.fixture(scope="session")
 def folders():
-    return functools.cache(lambda dataset: data.ensure(data.prepare(dataset)))
+    return functools.cache(lambda dataset: catalog.ensure(catalog.prepare(dataset)))
 
 
 @pytest.fixture(scope="session")

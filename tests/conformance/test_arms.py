@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tare import arms, images, rounds
-from tare.adapters import Launch
-from tare.arm_images import derive_arm, known_arms
-from tare.launch import launch, launcher_environment, site_of
-from tare.process import run
-from tare.registry import describe_workload, environment, environments
+from tare.core.process import run
+from tare.experiments import rounds
+from tare.images import build
+from tare.launch.arm_images import derive_arm, known_arms
+from tare.launch.run import launch, launcher_environment, site_of
+from tare.model import arms
+from tare.model.environment import Launch
+from tare.model.registry import describe_workload, environment, environments
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"
@@ -61,7 +63,7 @@ def arm_launches(study, arm_forms, folders):
     @functools.cache
     def execute(name, arm):
         adapter = environment(name)
-        record = images.ensure(arm_forms(name, arm))
+        record = build.ensure(arm_forms(name, arm))
         site = site_of(name, adapter, record, folders(describe_workload(WORKLOAD)["dataset"]))
         assert dict(site.options) == record["options"]
         spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
@@ -148,7 +150,7 @@ def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
     path = Path(record["reference"])
     path.rename(path.with_name("lost"))
     try:
-        again = images.ensure(record)
+        again = build.ensure(record)
         assert again["reference"] == record["reference"] and again["options"] == record["options"]
         assert path.exists() and not again["cached"]
     finally:
@@ -161,4 +163,4 @@ def test_native_installation_is_found_again_at_once(image, arm_forms):
     first = arm_forms("host", "stack=native")
     again = derive_arm(image, "host", "stack=native", {"available": True})
     assert again["cached"] and again["digest"] == first["digest"]
-    assert images.ensure(first) is first
+    assert build.ensure(first) is first

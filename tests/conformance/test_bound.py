@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tare import bound, images, rounds
-from tare.adapters import Bind, Launch
-from tare.launch import launch, launcher_environment, site_of
-from tare.process import run
-from tare.registry import describe_workload, environment
+from tare.core.process import run
+from tare.experiments import rounds
+from tare.images import build, installed
+from tare.launch.run import launch, launcher_environment, site_of
+from tare.model.environment import Bind, Launch
+from tare.model.registry import describe_workload, environment
 
 pytestmark = pytest.mark.runtime
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
@@ -22,7 +23,7 @@ WORKLOAD = "mnist_cnn"
 
 @pytest.fixture(scope="module")
 def bound_image():
-    record = bound.build(Path(sys.executable))
+    record = installed.build(Path(sys.executable))
     assert record["status"] == "ok", record["reason"]
     return record
 
@@ -35,7 +36,7 @@ def bound_forms(bound_image, probes):
         if not probe["available"]:
             assert name not in REQUIRED, f"{name} must work on a test machine: {probe['reason']}"
             pytest.skip(f"{name} is unavailable here: {probe['reason']}")
-        record = bound.derive(bound_image, name)
+        record = installed.derive(bound_image, name)
         assert record["status"] == "ok", record["reason"]
         return record
 
@@ -47,7 +48,7 @@ def bound_launches(study, bound_forms, folders, tmp_path_factory):
     @functools.cache
     def execute(name):
         adapter = environment(name)
-        record = images.ensure(bound_forms(name))
+        record = build.ensure(bound_forms(name))
         site = site_of(name, adapter, record, folders(describe_workload(WORKLOAD)["dataset"]))
         spec = {**rounds.whole_run_spec(WORKLOAD, 64, study), **study["profile"], "mode": "profile"}
         conditions = {**study["conditions"], "allocator": "default"}

@@ -4,10 +4,11 @@ import functools
 
 import pytest
 
-from tare import arms, cause_units, rounds
-from tare.cause_rows import cause_metrics, kernel_rows
-from tare.launch import launch, site_of
-from tare.registry import describe_workload, environment
+from tare.analysis.cause_rows import cause_metrics, kernel_rows
+from tare.experiments import causes, rounds
+from tare.launch.run import launch, site_of
+from tare.model import arms
+from tare.model.registry import describe_workload, environment
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"
@@ -17,7 +18,7 @@ WORKLOAD = "mnist_cnn"
 def searches(study, forms, folders):
     """Record of the n-th launch in an environment; each is run once. The first of all lists the host's files."""
     conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-    spec = cause_units.causes_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+    spec = causes.causes_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
 
     def start(name, more):
         adapter = environment(name)
@@ -28,7 +29,7 @@ def searches(study, forms, folders):
     @functools.cache
     def files():
         first = start("host", {})
-        return cause_units.listed([{"launches": {"host": first}}])
+        return causes.listed([{"launches": {"host": first}}])
 
     @functools.cache
     def run(name, number=1):

@@ -7,8 +7,8 @@ machine can take memory bandwidth from either of them for seconds.
 import likwid
 import pytest
 
-from tare import machine
-from tare.runtimes import which
+from tare.machine import facts
+from tare.runtimes.programs import which
 
 pytestmark = pytest.mark.runtime
 AGREE = 0.10
@@ -27,7 +27,7 @@ def likwid_bench():
 @pytest.mark.parametrize("level", ["L2", "L3", "DRAM"])
 @pytest.mark.timeout(180)
 def test_bandwidth_agrees_with_likwid_bench(level, kernel):
-    size = likwid.sizes(machine.describe()["cpu_caches_bytes"])[level]
+    size = likwid.sizes(facts.describe()["cpu_caches_bytes"])[level]
     found = None
     for _ in range(ATTEMPTS):
         tried = likwid.alone(likwid.compare_bandwidth, kernel, size, REPETITIONS, likwid.MATCH[kernel])

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from stub_driver import stub_places
 
-from tare.cuda import access
-from tare.cuda.checks import no_gpu
-from tare.cuda.driver import find_driver
-from tare.errors import UnavailableError
-from tare.launch import site_of
-from tare.registry import environment
+from tare.core.errors import UnavailableError
+from tare.launch import gpu
+from tare.launch.run import site_of
+from tare.machine.gpu_checks import no_gpu
+from tare.machine.nvidia_driver import find_driver
+from tare.model.registry import environment
 
 pytestmark = pytest.mark.runtime
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -34,14 +34,14 @@ def attempt(study, forms, driver):
     def execute(name, mode, using=driver, bare=False):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), None)
-        way = access.access(mode, using)
+        way = gpu.access(mode, using)
         devices = using.root if name in SHARE_DEV else None
         if bare:
-            way = replace(way, devices=(), folders=(), variables=access.variables(None))
+            way = replace(way, devices=(), folders=(), variables=gpu.variables(None))
         elif devices:
             way = replace(way, folders=(*way.folders, devices))
         with adapter.session():
-            return access.try_access(replace(site, gpu=way), study["conditions"], devices)
+            return gpu.try_access(replace(site, gpu=way), study["conditions"], devices)
 
     return execute
 
@@ -55,7 +55,7 @@ def test_what_is_shown_arrives(env_name, attempt, driver):
     assert found["names"] == ["Stub"] and found["uuids"] == [UUID]
     assert (found["init"], found["driver_version"], found["count"]) == (0, 13000, 1)
     assert {"nvidia0", "nvidiactl", "nvidia-uvm"} <= set(found["files"])
-    folder = access.access(mode_of(env_name), driver).variables["LD_LIBRARY_PATH"].split(":")[0]
+    folder = gpu.access(mode_of(env_name), driver).variables["LD_LIBRARY_PATH"].split(":")[0]
     assert Path(found["library"]).parent == Path(folder)
 
 
@@ -84,7 +84,7 @@ def test_a_toolkit_that_is_not_there_leads_to_the_plain_way(name, study, forms, 
     adapter, image = environment(name), {**forms(name), "variant": "cuda", "packages": []}
     site = site_of(name, adapter, image, None)
     with adapter.session():
-        found, record = access.with_gpu(name, site, image, study["conditions"], driver)
+        found, record = gpu.with_gpu(name, site, image, study["conditions"], driver)
     assert (found.gpu.mode, record["mode"]) == ("plain", "plain")
     assert record["names"] == ["Stub"] and record["cuda_driver_version"] == "13.0"
     (refused,) = record["refused"]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tare import images
-from tare.adapters import Bind, Launch
-from tare.files import project_root
-from tare.launch import launcher_environment
-from tare.oci import check_archive
-from tare.process import run
-from tare.registry import environment
+from tare.core.files import project_root
+from tare.core.process import run
+from tare.images import build
+from tare.images.oci import check_archive
+from tare.launch.run import launcher_environment
+from tare.model.environment import Bind, Launch
+from tare.model.registry import environment
 
 pytestmark = pytest.mark.runtime
 
@@ -100,7 +100,7 @@ def test_daemon_that_lost_the_image_gets_it_back(forms):
     with adapter.session():
         variables = launcher_environment(adapter)
         run(["docker", "rmi", "--force", record["reference"]], timeout_s=60, env=variables, check=True)
-        again = images.ensure(record)
+        again = build.ensure(record)
         assert again["reference"] == record["reference"] and not again["cached"]
         shown = run(["docker", "image", "inspect", record["reference"]], timeout_s=60, env=variables)
         assert shown.ok

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from tare import launch as launching
-from tare import turns
-from tare.blocks import Burst, Stretch, live_block
-from tare.metrics import whole_run_metrics
-from tare.registry import describe_workload, environment
+from tare.analysis.metrics import whole_run_metrics
+from tare.experiments import turns
+from tare.experiments.blocks import Burst, Stretch, live_block
+from tare.launch import run as launching
+from tare.model.registry import describe_workload, environment
 
 pytestmark = pytest.mark.runtime
 

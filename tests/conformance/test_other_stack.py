@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tare import arms, images, rounds
-from tare.cli import main
-from tare.files import project_root, read_json
-from tare.interpreter import seen
-from tare.launch import launch, site_of
-from tare.registry import HOST, describe_workload, environment
-from tare.stacks import load_stack
+from tare.cli.main import main
+from tare.core.files import project_root, read_json
+from tare.experiments import rounds
+from tare.images import build
+from tare.images.interpreter import seen
+from tare.launch.run import launch, site_of
+from tare.model import arms
+from tare.model.registry import HOST, describe_workload, environment
+from tare.model.stacks import load_stack
 
 pytestmark = pytest.mark.runtime
 OTHER = "paper-2022"
@@ -53,7 +55,7 @@ def other_forms(other, probes):
     @functools.cache
     def form(name):
         assert probes(name).available, probes(name).reason
-        record = images.derive(other, name)
+        record = build.derive(other, name)
         assert record["status"] == "ok", record["reason"]
         return record
 

@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 from planted import planted
 
-from tare import campaign, metrics, rounds, turns, verdicts
-from tare.launch import site_of
-from tare.registry import describe_workload, environment
+from tare.analysis import metrics, verdicts
+from tare.experiments import campaign, rounds, turns
+from tare.launch.run import site_of
+from tare.model.registry import describe_workload, environment
+from tare.model.study import CONTROL, HOST
 from tare.report.losses import loss_check
-from tare.study import CONTROL, HOST
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"

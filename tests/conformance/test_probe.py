@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from envs._orphans import orphans
-from tare import daemon
-from tare.files import cache_dir, project_root
-from tare.process import run
-from tare.registry import environment, environments
-from tare.supervisor import leftovers
-from tare.trial import trial_image, trial_launch
+from tare.core.files import cache_dir, project_root
+from tare.core.process import run
+from tare.launch.trial import trial_image, trial_launch
+from tare.model.registry import environment, environments
+from tare.runtimes import daemon
+from tare.runtimes.supervisor import leftovers
 
 pytestmark = pytest.mark.runtime
 REQUIRED = ("host", "docker", "apptainer", "charliecloud")
@@ -97,7 +97,7 @@ def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
 
 # --- the private Docker daemon
 
-USER = "from tare.daemon import docker_endpoint\nwith docker_endpoint(): print('in', flush=True); input()"
+USER = "from tare.runtimes.daemon import docker_endpoint\nwith docker_endpoint(): print('in', flush=True); input()"
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ class TestPrivateDaemon:
 
     def test_without_its_supervisor_it_ends_and_can_start_again(self, private):
         with daemon.docker_endpoint():
-            (supervisor,) = processes_with(f"tare.supervisor\0{private.folder}")
+            (supervisor,) = processes_with(f"tare.runtimes.supervisor\0{private.folder}")
             os.kill(int(supervisor), signal.SIGKILL)
             wait_until(lambda: not leftovers(private), "the daemon outlived its supervisor")
             with daemon.docker_endpoint():

@@ -4,9 +4,11 @@ import functools
 
 import pytest
 
-from tare import arms, headers, measure, rounds
-from tare.launch import launch, site_of
-from tare.registry import describe_workload, environment
+from tare.experiments import measure, rounds
+from tare.images import headers
+from tare.launch.run import launch, site_of
+from tare.model import arms
+from tare.model.registry import describe_workload, environment
 
 pytestmark = pytest.mark.runtime
 LEVELS = {"stack": "same", "allocator": "default", "page_cache": "as_found"}

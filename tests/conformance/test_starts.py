@@ -2,9 +2,10 @@
 
 import pytest
 
-from tare import prices, starts
-from tare.launch import site_of
-from tare.registry import environment
+from tare.analysis import image_costs
+from tare.experiments import starts
+from tare.launch.run import site_of
+from tare.model.registry import environment
 
 pytestmark = pytest.mark.runtime
 LEAST_COLD_BYTES = 100 << 20  # the framework's libraries are larger than that, compressed or not
@@ -47,7 +48,7 @@ def test_a_cold_start_reads_from_the_disk_and_a_warm_one_does_not(env_name, pair
 
 def test_a_start_ends_when_the_framework_is_imported(env_name, pairs):
     warm = pairs(env_name)["warm"]
-    rows = {row["item"]: row["value"] for row in prices.start_rows("warm", warm)}
+    rows = {row["item"]: row["value"] for row in image_costs.start_rows("warm", warm)}
     parts = rows["warm_runtime_start_s"] + rows["warm_imports_s"]
     assert rows["warm_start_s"] == pytest.approx(parts, rel=1e-9)
     assert 0.2 < rows["warm_imports_s"] < 60

@@ -4,13 +4,16 @@ import functools
 
 import pytest
 
-from tare import arms, data, images, rounds
-from tare.cuda import access
-from tare.cuda.checks import no_gpu
-from tare.launch import launch, site_of
-from tare.measure import device_facts
-from tare.registry import describe_workload, environment, module_names
-from tare.study import load_checked
+from tare.datasets import catalog
+from tare.experiments import rounds
+from tare.experiments.measure import device_facts
+from tare.images import build
+from tare.launch import gpu
+from tare.launch.run import launch, site_of
+from tare.machine.gpu_checks import no_gpu
+from tare.model import arms
+from tare.model.registry import describe_workload, environment, module_names
+from tare.model.study import load_checked
 
 STACK = "torch-2.13"
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
@@ -37,7 +40,7 @@ def study():
 
 @pytest.fixture(scope="session")
 def image():
-    return images.build(STACK, "cuda")
+    return build.build(STACK, "cuda")
 
 
 @pytest.fixture(scope="session")
@@ -51,11 +54,11 @@ def sites(study, image):
         if not probe.available:
             assert name not in REQUIRED, f"{name} must work on a test machine: {probe.reason}"
             pytest.skip(f"{name} is unavailable here: {probe.reason}")
-        form = images.derive(image, name)
+        form = build.derive(image, name)
         assert form["status"] == "ok", form["reason"]
-        folder = data.ensure(data.prepare(describe_workload(workload)["dataset"])) if workload else None
+        folder = catalog.ensure(catalog.prepare(describe_workload(workload)["dataset"])) if workload else None
         with adapter.session():
-            return access.with_gpu(name, site_of(name, adapter, form, folder), form, study["conditions"])
+            return gpu.with_gpu(name, site_of(name, adapter, form, folder), form, study["conditions"])
 
     return find
 

@@ -6,13 +6,15 @@ import time
 
 import pytest
 
-from tare.cuda import counters, health, nvml, watch
-from tare.cuda.driver import check_runtime, driver_here, missing_devices
-from tare.cuda.ncu_csv import read_metrics, reason_of
-from tare.cuda.runtime import stack_cuda_version
-from tare.devices import ncu
-from tare.launch import FOLDER
-from tare.machine import gpus
+from tare.experiments import counter_launches
+from tare.launch.run import FOLDER
+from tare.machine import gpu_health, nvml
+from tare.machine.cuda_runtime import stack_cuda_version
+from tare.machine.facts import gpus
+from tare.machine.nvidia_driver import check_runtime, driver_here, missing_devices
+from tare.machine.profiler_checks import ncu
+from tare.profilers import counters
+from tare.profilers.ncu import read_metrics, reason_of
 
 pytestmark = pytest.mark.gpu
 SIZE = 1024
@@ -77,18 +79,18 @@ def test_samples_show_the_device_at_work(python):
 
 def test_another_process_is_seen_by_the_health(python):
     program, variables = python
-    before = health.snapshot()
+    before = gpu_health.snapshot()
     assert before["reason"] is None
     busy = subprocess.Popen([program, "-c", BURN], env=variables)
     try:
         time.sleep(3)
-        after = health.snapshot()
+        after = gpu_health.snapshot()
     finally:
         busy.kill()
         busy.wait()
     if all(device["processes"] is None for device in after["devices"]):
         pytest.skip("this driver does not list processes")
-    assert any(line.startswith("another process was on the GPU") for line in health.problems(before, after))
+    assert any(line.startswith("another process was on the GPU") for line in gpu_health.problems(before, after))
 
 
 def test_ceilings_are_within_what_the_datasheet_claims(run, study, sheet):
@@ -113,7 +115,9 @@ def test_counters_of_a_product_are_what_it_computes(python, tmp_path):
         pytest.skip(f"ncu: {check.reason}")
     program, variables = python
     major, minor = gpus()[0]["compute_capability"].split(".")
-    words = watch.ncu_words(watch.find("ncu"), counters.ncu_metrics((int(major), int(minor))), "counters.csv")
+    words = counter_launches.ncu_words(
+        counter_launches.find("ncu"), counters.ncu_metrics((int(major), int(minor))), "counters.csv"
+    )
     argv = [word.replace(FOLDER, str(tmp_path)) for word in words]
     ended = subprocess.run([*argv, program, "-c", PRODUCT], env=variables, capture_output=True, text=True)
     text = (tmp_path / "counters.csv").read_text() if (tmp_path / "counters.csv").exists() else ended.stderr

@@ -5,11 +5,13 @@ import random
 
 import pytest
 
-from tare import launch as launching
-from tare import rounds, traces, turns
-from tare.blocks import Burst, Stretch, live_block
-from tare.cuda import access, nvml
-from tare.registry import describe_workload
+from tare.experiments import rounds, turns
+from tare.experiments.blocks import Burst, Stretch, live_block
+from tare.launch import gpu
+from tare.launch import run as launching
+from tare.machine import nvml
+from tare.model.registry import describe_workload
+from tare.profilers import torch_trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.runtime]
 WORKLOAD = "mnist_cnn"
@@ -32,11 +34,11 @@ def test_the_plain_way_works_too(name, sites, study):
     """Also where the toolkit is there and is taken first."""
     from dataclasses import replace
 
-    from tare.cuda.driver import driver_here
+    from tare.machine.nvidia_driver import driver_here
 
     site, _ = sites(name)
     with site.environment.session():
-        found = access.try_access(replace(site, gpu=access.access("plain", driver_here())), study["conditions"])
+        found = gpu.try_access(replace(site, gpu=gpu.access("plain", driver_here())), study["conditions"])
     assert found["uuids"] == sites("host")[1]["uuids"]
 
 
@@ -54,7 +56,7 @@ def test_a_profile_sees_kernels_and_memory_operations(env_name, run, study, tmp_
     spec = {**rounds.whole_run_spec(WORKLOAD, BATCH, study), **study["profile"], "mode": "profile"}
     record = run(env_name, spec, WORKLOAD, keep={"trace": trace})
     steps = record["inside"]["results"]["profiled_steps"]
-    activity, (begin_s, end_s) = traces.steps_activity(traces.read_events(trace))
+    activity, (begin_s, end_s) = torch_trace.steps_activity(torch_trace.read_events(trace))
     kinds = activity.groupby("kind")
     assert {"kernel", "htod", "memset"} <= set(kinds.groups)
     inputs = BATCH * 28 * 28 * 4  # one picture of 28 x 28 pixels of four bytes for each sample of a batch

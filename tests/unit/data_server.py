@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tare import fetch
+from tare.datasets import fetch
 
 CONTENT = b"the same bytes from every source\n" * 1000
 GOOD = hashlib.sha256(CONTENT).hexdigest()

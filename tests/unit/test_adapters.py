@@ -12,9 +12,9 @@ from envs.charliecloud import MAKE_MOUNT_POINTS, Charliecloud, remove_whited_out
 from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
-from tare.adapters import Bind, Device, Launch, Prepared
-from tare.errors import UnavailableError
-from tare.registry import environments
+from tare.core.errors import UnavailableError
+from tare.model.environment import Bind, Device, Launch, Prepared
+from tare.model.registry import environments
 
 LAUNCH = Launch(
     name="tare-7",

@@ -3,11 +3,12 @@
 import pytest
 from test_images import STACK, world  # noqa: F401
 
-from tare import arm_images, images
-from tare.adapters import Probe
-from tare.cli import main
-from tare.errors import UnavailableError, UserError
-from tare.files import read_json, write_json
+from tare.cli.main import main
+from tare.core.errors import UnavailableError, UserError
+from tare.core.files import read_json, write_json
+from tare.images import build
+from tare.launch import arm_images
+from tare.model.environment import Probe
 
 WORKS = {"available": True, "details": {"isolates_network": True}}
 
@@ -24,7 +25,7 @@ def site(world, monkeypatch):  # noqa: F811
         return world.answer
 
     monkeypatch.setattr(arm_images, "probe_by_trial", probe_by_trial)
-    world.image = images.build(STACK, "cpu")
+    world.image = build.build(STACK, "cpu")
     return world
 
 
@@ -34,7 +35,7 @@ def test_level_of_the_adapter_is_tried_and_told(site):
     assert (record["status"], record["options"], record["install"]) == ("ok", {"fit": "loose"}, "tree")
     assert record["isolates_network"] is False  # as the trial of this level saw it, not as the headline's
     assert record["details"] == {"form": "loose", "trial": site.answer.details}
-    ordinary = images.derive(site.image, "docker")
+    ordinary = build.derive(site.image, "docker")
     assert record.keys() == ordinary.keys() | {"isolates_network"}
     assert record["digest"] == ordinary["digest"]
 
@@ -46,7 +47,7 @@ def test_level_that_does_not_hold_is_a_record_with_its_reason_and_no_form(site):
     assert record["reason"] == "fit=loose: fit=loose was asked for, but it was tight"
     assert record["reference"] is None and site.runtime.calls == 0
     with pytest.raises(UnavailableError, match="it was tight"):
-        images.ensure(record)
+        build.ensure(record)
 
 
 def test_environment_that_does_not_work_is_not_tried(site):
@@ -84,7 +85,7 @@ def test_arm_that_has_no_image_of_its_own_is_refused_with_the_known_ones(site, n
 
 
 def test_command_writes_the_record(site, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("tare.registry.environment", arm_images.environment)
+    monkeypatch.setattr("tare.model.registry.environment", arm_images.environment)
     image, probe, out = tmp_path / "oci.json", tmp_path / "probe.json", tmp_path / "arms/fit-loose/docker.json"
     write_json(image, site.image)
     write_json(probe, WORKS)

@@ -4,10 +4,10 @@ import pytest
 from audit_builders import ENVIRONMENTS, here, mended, metric, only, pick
 from builders import build_results
 
-from tare import audit, published, tables
-from tare.audit import kernel_sums, limits, roofline
-from tare.audit.finding import amount, significant
-from tare.cli import main
+from tare.cli.main import main
+from tare.literature import audit, kernel_sums, limits, published, roofline
+from tare.literature.finding import amount, significant
+from tare.model import tables
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ import math
 import pytest
 from audit_builders import ENVIRONMENTS, here, mended, only, pick
 
-from tare import audit, published
-from tare.audit import figure_values
+from tare.literature import audit, figure_values, published
 
 
 @pytest.fixture(scope="module")

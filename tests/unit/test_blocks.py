@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from fakes import CONDITIONS, Fake, site, still_running, study
 
-from tare import blocks, campaign, turns
-from tare.blocks import Burst, Stretch, live_block, turn_problem
-from tare.errors import UnavailableError
-from tare.files import Journal
-from tare.study import CONTROL, HOST
+from tare.core.errors import UnavailableError
+from tare.core.files import Journal
+from tare.experiments import blocks, campaign, turns
+from tare.experiments.blocks import Burst, Stretch, live_block, turn_problem
+from tare.model.study import CONTROL, HOST
 
 NAMES = [HOST, CONTROL, "docker"]
 STRETCH = Stretch(draws=2, cycles=3, warmup=2, burst=Burst(discard=1, steps=2))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tare import bootstrap
-from tare.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError, UserError
+from tare.runtimes import bootstrap
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tare import arms, bound, images, study, sysroot
-from tare.errors import IntegrityError, UnavailableError, UserError
-from tare.files import project_root, read_json
-from tare.launch import site_of
-from tare.process import run
-from tare.registry import environment
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root, read_json
+from tare.core.process import run
+from tare.images import build, installed, sysroot
+from tare.launch.run import site_of
+from tare.model import arms, study
+from tare.model.registry import environment
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +41,24 @@ def told(**parts):
 
 def test_the_folders_of_a_virtual_environment_are_its_own_and_its_base():
     path = ["/opt/py/lib/python3.12", "/opt/v/lib/python3.12/site-packages", "/elsewhere/packages"]
-    assert bound.folders_of(told(path=path)) == [Path("/opt/v"), Path("/opt/py"), Path("/elsewhere/packages")]
+    assert installed.folders_of(told(path=path)) == [Path("/opt/v"), Path("/opt/py"), Path("/elsewhere/packages")]
 
 
 def test_the_checkout_of_this_project_is_not_bound():
-    assert bound.folders_of(told(path=[str(project_root())])) == [Path("/opt/v"), Path("/opt/py")]
+    assert installed.folders_of(told(path=[str(project_root())])) == [Path("/opt/v"), Path("/opt/py")]
 
 
 @pytest.mark.parametrize("prefix", ["/usr", "/usr/local"])
 def test_of_a_systems_own_python_only_the_library_is_bound(prefix):
     library = f"{prefix}/lib/python3.12"
-    found = bound.folders_of(told(prefix=prefix, base_prefix=prefix, stdlib=library, path=[library]))
+    found = installed.folders_of(told(prefix=prefix, base_prefix=prefix, stdlib=library, path=[library]))
     assert found == [Path(library)]
 
 
 def test_a_folder_behind_a_link_is_bound_where_it_lies_too(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    found = bound.folders_of(told(prefix=str(tmp_path / "link")))
+    found = installed.folders_of(told(prefix=str(tmp_path / "link")))
     assert tmp_path / "link" in found and tmp_path / "real" in found
 
 
@@ -92,17 +93,17 @@ def test_the_closure_takes_what_is_asked_for_but_no_driver(monkeypatch):
 def test_a_python_without_a_framework_is_a_mistake(tmp_path):
     run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], timeout_s=60, check=True)
     with pytest.raises(UserError, match="has no torch"):
-        bound.examine(tmp_path / "bare/bin/python")
+        installed.examine(tmp_path / "bare/bin/python")
     with pytest.raises(UserError, match="no program"):
-        bound.examine(tmp_path / "nothing")
+        installed.examine(tmp_path / "nothing")
     (tmp_path / "false").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "false").chmod(0o755)
     with pytest.raises(UserError, match="does not run"):
-        bound.examine(tmp_path / "false")
+        installed.examine(tmp_path / "false")
 
 
 def test_the_image_is_this_machines_files_and_the_record_names_the_rest(python, cache):
-    record = bound.build(python)
+    record = installed.build(python)
     assert record["status"] == "ok", record["reason"]
     assert record["python"] == str(python) and str(python.parent.parent) in record["binds"]
     assert next(package for package in record["packages"] if package["name"] == "torch")["version"] == "9.9"
@@ -111,7 +112,7 @@ def test_the_image_is_this_machines_files_and_the_record_names_the_rest(python, 
     assert entries["usr/bin/env"].mode & 0o111 and entries["bin"].linkname == "usr/bin"
     assert entries["tmp"].isdir() and entries["tmp"].mode == 0o1777
     assert not [name for name in entries if name.startswith(str(python.parent.parent).lstrip("/"))]
-    assert bound.build(python)["cached"]
+    assert installed.build(python)["cached"]
 
 
 @pytest.mark.parametrize("change", ["add", "edit", "remove"])
@@ -119,11 +120,11 @@ def test_a_changed_installation_is_noticed(python, cache, tmp_path, change):
     folder = tmp_path / "copy"
     shutil.copytree(python.parent.parent, folder, symlinks=True)
     own = folder / "bin/python"
-    record = bound.derive(bound.build(own), "host")
+    record = installed.derive(installed.build(own), "host")
     packages = next(folder.glob("lib/python3*/site-packages"))
     (packages / "__pycache__").mkdir()
     (packages / "__pycache__/torch.pyc").write_bytes(b"x")  # bytecode comes and goes
-    assert images.ensure(record) == record
+    assert build.ensure(record) == record
     match change:
         case "add":
             (packages / "more.py").touch()
@@ -132,13 +133,13 @@ def test_a_changed_installation_is_noticed(python, cache, tmp_path, change):
         case "remove":
             (packages / "torch.py").unlink()
     with pytest.raises(IntegrityError, match="has changed since"):
-        images.ensure(record)
+        build.ensure(record)
 
 
 def test_every_environment_gets_a_record_and_its_launches_see_the_folders(python, cache, tmp_path):
     good = {"available": True, "reason": None, "details": {"isolates_network": False}}
     probes = {"host": good, "charliecloud": good, "docker": {"available": False, "reason": "no daemon"}}
-    found = bound.bind(python, tmp_path / "bound", probes)
+    found = installed.bind(python, tmp_path / "bound", probes)
     assert found["docker"]["status"] == "unavailable" and found["docker"]["reason"] == "no daemon"
     for name in ("host", "charliecloud"):
         record = read_json(tmp_path / "bound" / f"{name}.json")
@@ -146,7 +147,7 @@ def test_every_environment_gets_a_record_and_its_launches_see_the_folders(python
         assert site.python == str(python) and not site.isolates_network
         assert python.parent.parent in site.folders
     image = read_json(tmp_path / "bound/oci.json")
-    assert images.derive(image, "host")["python"] == str(python)
+    assert build.derive(image, "host")["python"] == str(python)
 
 
 def test_it_is_a_level_of_stack_and_a_study_may_name_it():

@@ -7,12 +7,14 @@ import time
 import pandas as pd
 import pytest
 
-from tare import campaign, machine, verdicts
-from tare.campaign import Campaign, run_campaign
-from tare.errors import IntegrityError, UnavailableError
-from tare.files import Journal, read_json
-from tare.intervals import t_quantile
-from tare.study import CONTROL, HOST
+from tare.analysis import verdicts
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import Journal, read_json
+from tare.experiments import campaign
+from tare.experiments.campaign import Campaign, run_campaign
+from tare.machine import facts
+from tare.model.study import CONTROL, HOST
+from tare.stats.intervals import t_quantile
 
 PLAN = {
     "kind": "rounds",
@@ -216,8 +218,8 @@ def test_another_plan_opens_another_campaign(tmp_path):
 @pytest.fixture
 def moving(monkeypatch):
     """A machine whose kernel can be changed: `moving["kernel"] = …`."""
-    identity = {**machine.identity(), "kernel": "6.1"}
-    monkeypatch.setattr(machine, "identity", lambda: dict(identity))
+    identity = {**facts.identity(), "kernel": "6.1"}
+    monkeypatch.setattr(facts, "identity", lambda: dict(identity))
     return identity
 
 

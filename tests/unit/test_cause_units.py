@@ -4,9 +4,10 @@ import pytest
 from campaign_builders import CONDITIONS, MARGINS
 from cause_builders import causes_record
 
-from tare import arms, cause_units
-from tare.campaign import read_sealed
-from tare.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError, UserError
+from tare.experiments import causes
+from tare.experiments.campaign import read_sealed
+from tare.model import arms
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
 NAMES = ("host", "host.control", "docker")
@@ -41,14 +42,14 @@ def launched(monkeypatch):
             record["inside"]["results"] = {"listed": LISTED if spec["keep_list"] else None}
         return record
 
-    monkeypatch.setattr(cause_units, "launch", launch)
-    monkeypatch.setattr(cause_units, "stage_code", lambda: (None, "0" * 64))
+    monkeypatch.setattr(causes, "launch", launch)
+    monkeypatch.setattr(causes, "stage_code", lambda: (None, "0" * 64))
     return seen
 
 
 def run(folder, config, names=NAMES):
     sites = {name: name for name in names}
-    return cause_units.run_causes(folder, config, "mnist_cnn", sites, {"podman": "not there"}, {})
+    return causes.run_causes(folder, config, "mnist_cnn", sites, {"podman": "not there"}, {})
 
 
 def test_the_host_lists_its_files_and_all_later_launches_read_them(tmp_path, launched):
@@ -80,11 +81,11 @@ def test_a_host_that_can_not_list_its_files_ends_the_campaign_with_its_reason(tm
     def fails(site, spec, conditions, *, pad_bytes):
         return {"status": "failed", "reason": "no torch", "inside": None, "deviations": []}
 
-    monkeypatch.setattr(cause_units, "launch", fails)
+    monkeypatch.setattr(causes, "launch", fails)
     with pytest.raises(UnavailableError, match="could not list the files that its imports need: no torch"):
         run(tmp_path / "c", study())
 
 
 def test_an_arm_is_refused(tmp_path):
     with pytest.raises(UserError, match="drop the arm allocator=steady"):
-        cause_units.run_causes(tmp_path, study(), "mnist_cnn", {}, {}, {}, arms.parse("allocator=steady"))
+        causes.run_causes(tmp_path, study(), "mnist_cnn", {}, {}, {}, arms.parse("allocator=steady"))

@@ -7,9 +7,10 @@ import pytest
 from campaign_builders import rounds_campaign
 from cause_builders import SLOW, causes_campaign
 
-from tare import causes, metrics, suspects, tables
-from tare.cause_rows import cause_metrics, kernel_rows
-from tare.errors import IntegrityError
+from tare.analysis import causes, metrics, suspects
+from tare.analysis.cause_rows import cause_metrics, kernel_rows
+from tare.core.errors import IntegrityError
+from tare.model import tables
 
 NAMES = ("host", "docker", "apptainer")
 

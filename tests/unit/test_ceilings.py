@@ -7,9 +7,9 @@ import likwid
 import pandas as pd
 import pytest
 
-from tare import ceilings
-from tare.errors import UnavailableError
-from tare.inside import ceilings as inside
+from tare.analysis import ceilings
+from tare.core.errors import UnavailableError
+from tare.worker import ceilings as inside
 
 CACHES = {"L1d": 48 << 10, "L1i": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 SPEC = {

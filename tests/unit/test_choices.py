@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from pages import row
 
-from tare import figures, tables
-from tare.figures.choices import ENVIRONMENT, SETTING, STACK
-from tare.report import choices, settings
+from tare.model import tables
+from tare.report import choices, figures, settings
+from tare.report.figures.choices import ENVIRONMENT, SETTING, STACK
 
 
 @pytest.fixture(scope="module")

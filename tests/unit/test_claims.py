@@ -5,9 +5,10 @@ import math
 import pytest
 from audit_builders import ENVIRONMENTS, file, here, kernel, mended, metric, verdict
 
-from tare import claims, published, tables
-from tare.claims import CONTRADICTED, SUPPORTED, UNTESTABLE
-from tare.registry import CONTROL
+from tare.literature import claims, published
+from tare.literature.claims import CONTRADICTED, SUPPORTED, UNTESTABLE
+from tare.model import tables
+from tare.model.registry import CONTROL
 
 RUN = metric("host", "real_s", 5.0)  # makes the workload part of the study
 EQUIVALENT = (0.98, 1.02, "equivalent")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tare import conversation
-from tare.conversation import Conversation, ConversationError
-from tare.errors import UnavailableError
+from tare.core.errors import UnavailableError
+from tare.launch import channel
+from tare.launch.channel import Conversation, ConversationError
 
 PROTOCOL = "test/1"
 # What every script starts with: its own child, which must not outlive it, and the two verbs of the protocol.
@@ -132,7 +132,7 @@ def test_a_program_that_dies_while_a_helper_holds_its_output_is_over_by_the_dead
 
 
 def test_a_line_without_end_is_cut_off(talk, tmp_path, monkeypatch):
-    monkeypatch.setattr(conversation, "LONGEST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(channel, "LONGEST_LINE_BYTES", 1 << 20)
     one = talk("\nwhile True: sys.stdout.write('x' * 65536)")
     with pytest.raises(ConversationError, match="more than 1048576 bytes without an end of line"):
         one.hear("answer", timeout_s=20)

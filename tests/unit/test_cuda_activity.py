@@ -3,9 +3,8 @@
 import pandas as pd
 import pytest
 
-from tare import traces
-from tare.cuda import activity, timeline
-from tare.errors import IntegrityError
+from tare.core.errors import IntegrityError
+from tare.profilers import activity, timeline, torch_trace
 
 
 def piece(kind, start_us, duration_us, *, name="k", size=None, memory=None, stream=7):
@@ -150,20 +149,20 @@ TRACE = [
 
 
 def test_a_trace_gives_all_activity_from_its_first_event():
-    found = traces.device_events(TRACE)
+    found = torch_trace.device_events(TRACE)
     assert found["name"].tolist() == [
         "warm", "Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "gemm", "after",
     ]  # fmt: skip
     assert found["start_s"].tolist() == pytest.approx([105e-6, 120e-6, 210e-6, 290e-6, 400e-6], abs=1e-12)
     assert found.loc[1, ["kind", "bytes", "host_memory", "stream"]].tolist() == ["htod", 4096, "pinned", 20]
-    assert traces.step_windows(TRACE) == [
+    assert torch_trace.step_windows(TRACE) == [
         (pytest.approx(100e-6), pytest.approx(200e-6)),
         (pytest.approx(200e-6), pytest.approx(300e-6)),
     ]
 
 
 def test_steps_own_what_they_launched():
-    found, window = traces.steps_activity(TRACE)
+    found, window = torch_trace.steps_activity(TRACE)
     # "warm" was launched before the first step; the memset has no call and began in the second; "after" in none
     assert found["name"].tolist() == ["Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "gemm"]
     assert window == (pytest.approx(100e-6), pytest.approx(320e-6))
@@ -171,7 +170,7 @@ def test_steps_own_what_they_launched():
 
 def test_a_trace_without_steps_is_refused():
     with pytest.raises(IntegrityError, match="no profiled step"):
-        traces.steps_activity(TRACE[3:])
+        torch_trace.steps_activity(TRACE[3:])
 
 
 def test_old_traces_have_other_categories():
@@ -179,11 +178,11 @@ def test_old_traces_have_other_categories():
         event("Memcpy", "Memcpy DtoH (Device -> Pageable)", 10, 2, bytes=4), event("Kernel", "gemm", 20, 3),
         event("Memset", "Memset (Device)", 30, 1, bytes=8),
     ]  # fmt: skip
-    assert traces.device_events(old)["kind"].tolist() == ["dtoh", "kernel", "memset"]
+    assert torch_trace.device_events(old)["kind"].tolist() == ["dtoh", "kernel", "memset"]
 
 
 def test_rows_are_per_step_but_the_longest_gap_is_not():
-    found, window = traces.steps_activity(TRACE)
+    found, window = torch_trace.steps_activity(TRACE)
     rows = {row["metric"]: row for row in timeline.rows(found, window, 2, "torch.profiler")}
     assert set(rows) == set(timeline.UNITS)
     value = {name: row["value"] for name, row in rows.items()}

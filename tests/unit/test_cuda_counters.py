@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tare.cuda import counters, ncu_csv, nvprof
-from tare.cuda.printed import METRIC_COLUMNS
-from tare.errors import UnavailableError
+from tare.core.errors import UnavailableError
+from tare.profilers import counters, ncu, nvprof
+from tare.profilers.printed import METRIC_COLUMNS
 
 DATA = Path(__file__).parent.parent / "data"
 # Names of counters as `ncu --query-metrics --chips …` of Nsight Compute 2024.1 lists them, without ".sum".
@@ -30,7 +30,7 @@ def of_ncu(**changes):
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
-    return ncu_csv.read_metrics(text, "ncu")
+    return ncu.read_metrics(text, "ncu")
 
 
 def of_nvprof(name="metrics.log"):

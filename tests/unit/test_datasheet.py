@@ -5,8 +5,9 @@ import re
 import pytest
 import yaml
 
-from tare import cpu_peak, datasheet
-from tare.errors import UserError
+from tare.core.errors import UserError
+from tare.machine import cpu_peak
+from tare.model import datasheet
 
 SHEET = {
     "pattern": "X-1",

@@ -6,8 +6,10 @@ from ncu_text import DRAM, FFMA, csv_of
 from test_metrics import profile_record, values, write_trace
 from test_watch import CONDITIONS, NCU, SITE, SPEC, fake_launch
 
-from tare import metrics, tables
-from tare.cuda import activity, watch
+from tare.analysis import metrics
+from tare.experiments import counter_launches
+from tare.model import tables
+from tare.profilers import activity
 
 S = 10**9
 
@@ -16,13 +18,13 @@ S = 10**9
 def record(tmp_path, monkeypatch):
     """As a profile of one traced step, with counters of two steps: per step 5,120 B read and 2,048 B written."""
     write_trace(tmp_path / "t.json.gz")
-    monkeypatch.setattr(watch, "find", lambda name: NCU)
+    monkeypatch.setattr(counter_launches, "find", lambda name: NCU)
     traffic = csv_of(DRAM, [("gemm", (4096, 1024, 128, 32)), ("relu", (1024, 1024, 32, 32))] * 2)
     operations = csv_of((FFMA,), [("gemm", (1000,)), ("relu", (0,))] * 2)
     launch, _ = fake_launch([traffic, operations])
-    monkeypatch.setattr(watch, "launch", launch)
+    monkeypatch.setattr(counter_launches, "launch", launch)
     found = profile_record(cuda=True)
-    found["counters"] = watch.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
+    found["counters"] = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     found["inside"]["marks"] = [{"name": "plain_steps", "at_ns": 1 * S}, {"name": "steady", "at_ns": 3 * S}]
     sample = {
         "memory_utilization_percent": 10, "memory_used_bytes": 5, "memory_clock_hz": 3e9, "temperature_c": 40,
@@ -82,8 +84,8 @@ def test_a_second_timeline_stands_beside_the_first_under_its_own_source(record, 
     piece = {"kind": "kernel", "name": "k", "duration_s": 1e-3, "bytes": None, "host_memory": None, "stream": 7}
     table = activity.make([{**piece, "start_s": at} for at in (0.0, 0.002)], "test")
     path = tmp_path / "nsys.csv.gz"
-    watch._compress(table.to_csv(index=False), path)
-    from tare.files import sha256_file
+    counter_launches._compress(table.to_csv(index=False), path)
+    from tare.core.files import sha256_file
 
     record["nsys"] = {"status": "ok", "steps": 2, "file": path.name, "sha256": sha256_file(path)}
     rows = {(row["metric"], row["source"]): row["value"] for row in rows_of(record, tmp_path)}

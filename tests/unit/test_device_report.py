@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from pages import draw_all, visible
 
-from tare import figures, tables
-from tare.figures import device, roofs
-from tare.files import read_json
-from tare.report import build, facts, gpus, profiles, rooflines
+from tare.core.files import read_json
+from tare.model import tables
+from tare.report import build, facts, figures, gpus, profiles, rooflines
 from tare.report.evidence import gather
+from tare.report.figures import device, roofs
 
 
 @pytest.fixture(scope="module")

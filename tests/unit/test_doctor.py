@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from processes import finished
 
-from tare import devices, doctor, machine
-from tare.adapters import Environment, Probe
-from tare.cuda import checks
-from tare.errors import UnavailableError
+from tare.cli import doctor
+from tare.core.errors import UnavailableError
+from tare.machine import facts as machine
+from tare.machine import gpu_checks, profiler_checks
+from tare.model.environment import Environment, Probe
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +36,10 @@ REPORT = {
         "virtualisation": "vm kvm",
     },
     "environments": [
-        devices.Check(name="host", available=True, version="6.1").as_dict(),
-        devices.lacking("docker", "word " * 40, "apt-get install docker.io").as_dict(),
+        profiler_checks.Check(name="host", available=True, version="6.1").as_dict(),
+        profiler_checks.lacking("docker", "word " * 40, "apt-get install docker.io").as_dict(),
     ],
-    "profilers": [devices.lacking("nsys", "not installed").as_dict()],
+    "profilers": [profiler_checks.lacking("nsys", "not installed").as_dict()],
     "devices": [],
     "data": [],
     "stacks": [],
@@ -68,7 +69,7 @@ def test_a_broken_adapter_is_unavailable_and_not_the_doctors_end(monkeypatch):
         def command(self, launch):
             raise NotImplementedError
 
-    monkeypatch.setattr("tare.registry.environment", lambda name: Broken())
+    monkeypatch.setattr("tare.model.registry.environment", lambda name: Broken())
     check = doctor.environment_check("broken")
     assert not check.available
     assert check.reason == "its probe failed: ZeroDivisionError: oops"
@@ -79,7 +80,7 @@ def test_a_probe_is_passed_on_whole(monkeypatch):
         def probe(self):
             return Probe(available=True, version="1", details={"mount_mode": "squashfuse_ll"})
 
-    monkeypatch.setattr("tare.registry.environment", lambda name: Fine())
+    monkeypatch.setattr("tare.model.registry.environment", lambda name: Fine())
     assert doctor.environment_check("fine").as_dict()["details"] == {"mount_mode": "squashfuse_ll"}
 
 
@@ -96,8 +97,8 @@ def test_counters_that_the_kernel_refuses(monkeypatch, number, reason, remedy):
 
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(devices, "open_counter", refuse)
-    check = devices.cpu_counters()
+    monkeypatch.setattr(profiler_checks, "open_counter", refuse)
+    check = profiler_checks.cpu_counters()
     assert not check.available
     assert reason in check.reason
     assert check.remedy == remedy
@@ -106,8 +107,8 @@ def test_counters_that_the_kernel_refuses(monkeypatch, number, reason, remedy):
 def test_a_counter_that_stays_at_zero_is_no_counter(monkeypatch, tmp_path):
     stuck = tmp_path / "counter"
     stuck.write_bytes(bytes(8))
-    monkeypatch.setattr(devices, "open_counter", lambda *_: os.open(stuck, os.O_RDONLY))
-    check = devices.cpu_counters()
+    monkeypatch.setattr(profiler_checks, "open_counter", lambda *_: os.open(stuck, os.O_RDONLY))
+    check = profiler_checks.cpu_counters()
     assert not check.available
     assert "stays at 0" in check.reason
 
@@ -121,7 +122,7 @@ def test_gpus_as_nvidia_smi_lists_them(monkeypatch):
     (gpu,) = machine.gpus()
     assert gpu["name"] == "Tesla V100-SXM2-16GB"
     assert gpu["compute_capability"] == "7.0"
-    assert devices.gpu_devices()[0].version == "driver 470.1"
+    assert profiler_checks.gpu_devices()[0].version == "driver 470.1"
 
 
 def test_an_older_driver_is_asked_for_fewer_fields(monkeypatch):
@@ -142,21 +143,21 @@ def test_an_older_driver_is_asked_for_fewer_fields(monkeypatch):
 def test_counters_reserved_by_the_driver_come_with_the_command_that_frees_them(monkeypatch, tmp_path):
     parameters = tmp_path / "params"
     parameters.write_text("RmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(devices, "gpus", lambda: ({"name": "V100", "compute_capability": "7.0"},))
-    monkeypatch.setattr(devices.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(devices, "run", lambda argv, **_: finished("Version 2024.1.0 (build 1)\n"))
-    monkeypatch.setattr(devices, "NVIDIA_PARAMETERS", parameters)
-    monkeypatch.setattr(devices, "_has_sys_admin", lambda: False)
-    check = devices.ncu()
+    monkeypatch.setattr(profiler_checks, "gpus", lambda: ({"name": "V100", "compute_capability": "7.0"},))
+    monkeypatch.setattr(profiler_checks.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(profiler_checks, "run", lambda argv, **_: finished("Version 2024.1.0 (build 1)\n"))
+    monkeypatch.setattr(profiler_checks, "NVIDIA_PARAMETERS", parameters)
+    monkeypatch.setattr(profiler_checks, "_has_sys_admin", lambda: False)
+    check = profiler_checks.ncu()
     assert "ERR_NVGPUCTRPERM" in check.reason
     assert "NVreg_RestrictProfilingToAdminUsers=0" in check.remedy
     parameters.write_text("RmProfilingAdminOnly: 0\n")
-    assert devices.ncu().available
+    assert profiler_checks.ncu().available
 
 
 def test_a_pascal_gpu_is_too_old_for_nsight_compute(monkeypatch):
-    monkeypatch.setattr(devices, "gpus", lambda: ({"name": "GTX 1080", "compute_capability": "6.1"},))
-    assert "older than Volta" in devices.ncu().reason
+    monkeypatch.setattr(profiler_checks, "gpus", lambda: ({"name": "GTX 1080", "compute_capability": "6.1"},))
+    assert "older than Volta" in profiler_checks.ncu().reason
 
 
 GPU_FACTS = {
@@ -172,19 +173,19 @@ QUIET = {"reason": None, "flags": []}
 @pytest.fixture
 def with_gpu(monkeypatch):
     """A machine with one device; gives a function that says what the doctor then finds, by name."""
-    places = checks.Driver(
+    places = gpu_checks.Driver(
         version="535.104.05", root=Path("/dev"), devices=DEVICE_FILES, libraries=("libcuda.so.1",)
     )
 
     def examine(facts=GPU_FACTS, driver=places, rest=QUIET, dcgm=()):
-        monkeypatch.setattr(checks, "no_gpu", lambda: None)
-        monkeypatch.setattr(checks, "find_driver", lambda: driver)
-        monkeypatch.setattr(checks.nvml, "devices", lambda: (facts,))
-        monkeypatch.setattr(checks.health, "at_rest", lambda seconds: rest)
-        monkeypatch.setattr(checks, "running", lambda name: list(dcgm))
-        monkeypatch.setattr(checks.shutil, "which", lambda name: None)
-        monkeypatch.setattr(checks, "cdi_specifications", lambda: [])
-        return {check.name: check for check in checks.gpu_checks()}
+        monkeypatch.setattr(gpu_checks, "no_gpu", lambda: None)
+        monkeypatch.setattr(gpu_checks, "find_driver", lambda: driver)
+        monkeypatch.setattr(gpu_checks.nvml, "devices", lambda: (facts,))
+        monkeypatch.setattr(gpu_checks.gpu_health, "at_rest", lambda seconds: rest)
+        monkeypatch.setattr(gpu_checks, "running", lambda name: list(dcgm))
+        monkeypatch.setattr(gpu_checks.shutil, "which", lambda name: None)
+        monkeypatch.setattr(gpu_checks, "cdi_specifications", lambda: [])
+        return {check.name: check for check in gpu_checks.gpu_checks()}
 
     return examine
 
@@ -203,13 +204,13 @@ def test_a_driver_is_compared_with_every_stacks_lock(with_gpu):
 def test_the_way_into_each_runtime_or_what_it_lacks(with_gpu, monkeypatch, tmp_path):
     found = with_gpu()
     assert found["GPU in docker"].version == "plain: device files and the driver's folder"
-    bare = checks.Driver(version="580.65.06", root=Path("/dev"), devices=DEVICE_FILES[:1], libraries=())
+    bare = gpu_checks.Driver(version="580.65.06", root=Path("/dev"), devices=DEVICE_FILES[:1], libraries=())
     lacks = with_gpu(driver=bare)["GPU in docker"]
     assert lacks.reason == "no toolkit, and the plain way lacks no device file /dev/nvidiactl or /dev/nvidia-uvm"
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
     (tmp_path / "other.yaml").write_text("kind: vendor.com/net\n")
     monkeypatch.undo()
-    assert checks.cdi_specifications((tmp_path, tmp_path / "none")) == [str(tmp_path / "nvidia.yaml")]
+    assert gpu_checks.cdi_specifications((tmp_path, tmp_path / "none")) == [str(tmp_path / "nvidia.yaml")]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_processes_are_found_by_their_name(tmp_path):
     for number, name in ((3, "nv-hostengine"), (12, "bash")):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "comm").write_text(f"{name}\n")
-    assert checks.running("nv-hostengine", tmp_path) == [3]
+    assert gpu_checks.running("nv-hostengine", tmp_path) == [3]
 
 
 def test_tests_that_wait_for_a_gpu_are_counted_without_running_them(tmp_path):
@@ -253,15 +254,15 @@ def test_tests_that_wait_for_a_gpu_are_counted_without_running_them(tmp_path):
     (tmp_path / "test_whole.py").write_text(whole)
     some = "import pytest\n@pytest.mark.gpu\ndef test_a(): pass\n@pytest.mark.runtime\ndef test_b(): pass\n"
     (tmp_path / "test_some.py").write_text(some)
-    check = checks.waiting_tests("there is no driver", tmp_path)
+    check = gpu_checks.waiting_tests("there is no driver", tmp_path)
     assert check.reason == "3 tests are marked gpu and wait for one: there is no driver"
-    assert checks.waiting_tests(None, tmp_path).version == "3 tests: pytest -m gpu"
-    assert checks.waiting_tests("none").details["tests"] > 5
+    assert gpu_checks.waiting_tests(None, tmp_path).version == "3 tests: pytest -m gpu"
+    assert gpu_checks.waiting_tests("none").details["tests"] > 5
 
 
 def test_without_a_gpu_only_what_waits_for_one_is_said(monkeypatch):
-    monkeypatch.setattr(checks, "no_gpu", lambda: "no driver")
-    (check,) = checks.gpu_checks()
+    monkeypatch.setattr(gpu_checks, "no_gpu", lambda: "no driver")
+    (check,) = gpu_checks.gpu_checks()
     assert check.name == "GPU tests" and check.reason.endswith("no driver")
 
 
@@ -291,4 +292,4 @@ def test_caches_are_bytes(monkeypatch, tmp_path):
 def test_the_stacks_line_names_the_lock_that_fits():
     (check, *_) = doctor.stack_checks()
     assert check.version in ("cpu lock", "cuda lock")
-    assert Path(devices.project_root() / "containers/stacks" / check.name).is_dir()
+    assert Path(profiler_checks.project_root() / "containers/stacks" / check.name).is_dir()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tare import traces
-from tare.inside import families
-from tare.inside.counting import Counts, count_step
+from tare.profilers import torch_trace
+from tare.worker import families
+from tare.worker.counting import Counts, count_step
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_families_of_a_trace_by_step_are_own_times():
             event("aten::add_", start + 710, 50.0),
         ]
     found += [event("aten::mm", 950.0, 20.0), event("aten::relu", 300.0, 40.0, tid=2)]
-    table = traces.families(found).set_index(["family", "step"])
+    table = torch_trace.families(found).set_index(["family", "step"])
     assert table["self_s"]["dropout", 0] == pytest.approx(100e-6) and table["calls"]["dropout", 0] == 2
     assert table["self_s"]["matrix product", 0] == pytest.approx(300e-6)
     assert table["self_s"]["matrix product", 1] == pytest.approx(400e-6)
@@ -79,11 +79,13 @@ def test_own_times_of_families_add_up_to_those_of_operators():
         event("aten::addmm", 5.0, 60.0),
         event("aten::copy_", 10.0, 20.0),
     ]
-    assert traces.families(found)["self_s"].sum() == pytest.approx(traces.operators(found)["self_s"].sum())
+    assert torch_trace.families(found)["self_s"].sum() == pytest.approx(
+        torch_trace.operators(found)["self_s"].sum()
+    )
 
 
 def test_no_step_no_families():
-    assert traces.families([event("aten::mm", 0.0, 1.0)]).empty
+    assert torch_trace.families([event("aten::mm", 0.0, 1.0)]).empty
 
 
 def test_counts_follow_the_calls_around_an_operator():

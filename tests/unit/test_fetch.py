@@ -12,8 +12,8 @@ import time
 import pytest
 from data_server import CONTENT, GOOD, dataset, https_source, kept_files
 
-from tare import fetch
-from tare.errors import IntegrityError, UnavailableError, UserError
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.datasets import fetch
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 

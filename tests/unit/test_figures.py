@@ -11,10 +11,11 @@ import builders
 import pandas as pd
 import pytest
 
-from tare import figures, labels, tables
-from tare.figures import axis, choice, style
-from tare.figures.strip import strip
-from tare.files import read_json
+from tare.core.files import read_json
+from tare.model import tables
+from tare.report import figures, labels
+from tare.report.figures import axis, choice, style
+from tare.report.figures.strip import strip
 
 SVG = "{http://www.w3.org/2000/svg}"
 

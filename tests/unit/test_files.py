@@ -2,8 +2,8 @@
 
 import pytest
 
-from tare.errors import IntegrityError, UserError
-from tare.files import Journal, atomic_path, cache_dir, read_json, sha256_text, write_json
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import Journal, atomic_path, cache_dir, read_json, sha256_text, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):

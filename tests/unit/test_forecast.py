@@ -7,11 +7,12 @@ import random
 import campaign_builders as builders
 import pytest
 
-from tare import cli, forecast
-from tare.files import write_json
-from tare.forecast import Experience
-from tare.intervals import stein_units
-from tare.study import load_checked
+from tare.analysis import forecast
+from tare.analysis.forecast import Experience
+from tare.cli import main
+from tare.core.files import write_json
+from tare.model.study import load_checked
+from tare.stats.intervals import stein_units
 
 ENVIRONMENTS = "apptainer+charliecloud+docker+host"
 NAMES = ["host", "docker", "apptainer", "charliecloud"]
@@ -104,7 +105,9 @@ def test_a_damaged_record_does_not_stop_a_forecast(folder, study, monkeypatch):
 
 
 def test_the_command_says_it_line_by_line(folder, capsys):
-    assert cli.main(["plan", "--study", json.dumps(STUDY), "--campaigns", str(folder), "--half-width", "0.01"]) == 0
+    assert (
+        main.main(["plan", "--study", json.dumps(STUDY), "--campaigns", str(folder), "--half-width", "0.01"]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert any(f"turns.{ENVIRONMENTS}, ±1%:" in line and "units, about" in line for line in lines)
     assert any("together about" in line for line in lines)

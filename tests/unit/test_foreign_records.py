@@ -7,9 +7,9 @@ import shutil
 import builders
 import pytest
 
-from tare import extract
-from tare.errors import IntegrityError, UserError
-from tare.files import read_json, write_json
+from tare.analysis import extract
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import read_json, write_json
 
 NAME = "causes.apptainer+charliecloud+docker+host+podman"
 

@@ -14,24 +14,25 @@ from stub_driver import make_libraries, make_module, stub_places
 from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
-from tare import launch as launching
-from tare.adapters import Device
-from tare.cuda import access, driver, runtime
-from tare.errors import UnavailableError
-from tare.files import project_root
-from tare.stacks import stack_names
+from tare.core.errors import UnavailableError
+from tare.core.files import project_root
+from tare.launch import gpu
+from tare.launch import run as launching
+from tare.machine import cuda_runtime, nvidia_driver
+from tare.model.environment import Device
+from tare.model.stacks import stack_names
 
 NOWHERE = Path("/nowhere")
-PLACES = driver.Places(
+PLACES = nvidia_driver.Places(
     devices=NOWHERE, proc=NOWHERE, folders=(), late_folders=(), ldconfig=(), wsl=(NOWHERE, NOWHERE)
 )
-LOOK = "import json, sys; from tare.inside import device; from tare.inside.marks import Marks; "
+LOOK = "import json, sys; from tare.worker import device; from tare.worker.marks import Marks; "
 LOOK += "print(json.dumps(device.look({'devices': sys.argv[1]}, Marks(0, None))[1]))"
 
 
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory):
-    return driver.find_driver(stub_places(tmp_path_factory.mktemp("stub")))
+    return nvidia_driver.find_driver(stub_places(tmp_path_factory.mktemp("stub")))
 
 
 def plain_files(folder, *names):
@@ -43,7 +44,7 @@ def plain_files(folder, *names):
 
 
 def look(devices, library_path):
-    """What tare.inside.device finds in a process of its own, as inside a launch."""
+    """What tare.worker.device finds in a process of its own, as inside a launch."""
     variables = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": library_path}
     argv = [sys.executable, "-c", LOOK, str(devices)]
     ended = subprocess.run(argv, env=variables, cwd=project_root(), capture_output=True, text=True, check=True)
@@ -61,13 +62,13 @@ def look(devices, library_path):
 )
 def test_the_kernel_modules_version(tmp_path, line, version):
     (tmp_path / "version").write_text(f"{line}\nGCC version: gcc 12.2.0\n")
-    assert driver.module_version(replace(PLACES, proc=tmp_path)) == version
+    assert nvidia_driver.module_version(replace(PLACES, proc=tmp_path)) == version
 
 
 def test_device_files_are_the_drivers_and_no_others(tmp_path):
     names = ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
     plain_files(tmp_path, *names, "nvidia-caps/nvidia-cap1", "nvidia-nvswitch0", "nvidiabus", "null")
-    found = driver.device_files(replace(PLACES, devices=tmp_path))
+    found = nvidia_driver.device_files(replace(PLACES, devices=tmp_path))
     assert {str(path.relative_to(tmp_path)) for path in found} == {*names, "nvidia-caps/nvidia-cap1"}
 
 
@@ -82,7 +83,7 @@ def test_device_files_are_the_drivers_and_no_others(tmp_path):
     ],
 )
 def test_what_a_program_would_miss(names, missing):
-    assert driver.missing_devices(tuple(Path(name) for name in names)) == missing
+    assert nvidia_driver.missing_devices(tuple(Path(name) for name in names)) == missing
 
 
 def test_libraries_are_found_as_the_loader_would_and_stubs_are_not(tmp_path):
@@ -92,7 +93,7 @@ def test_libraries_are_found_as_the_loader_would_and_stubs_are_not(tmp_path):
     late = plain_files(tmp_path / "late", "libcuda.so.1", "libnvidia-ml.so.1")
     plain_files(tmp_path / "stubs", "libcuda.so.1")
     places = replace(PLACES, folders=(tmp_path / "stubs", first), late_folders=(late,))
-    found = {library.name: library.path for library in driver.find_libraries(places)}
+    found = {library.name: library.path for library in nvidia_driver.find_libraries(places)}
     assert found == {
         "libcuda.so.1": first / "libcuda.so.580.1",
         "libnvidia-gpucomp.so.580.1": first / "libnvidia-gpucomp.so.580.1",
@@ -111,58 +112,60 @@ def test_the_loaders_cache_is_read_for_this_architecture_alone(tmp_path, monkeyp
     script = tmp_path / "ldconfig"
     script.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
     script.chmod(0o755)
-    monkeypatch.setattr(driver.platform, "machine", lambda: "x86_64")
-    found = driver.find_libraries(replace(PLACES, ldconfig=(str(script), "-p")))
+    monkeypatch.setattr(nvidia_driver.platform, "machine", lambda: "x86_64")
+    found = nvidia_driver.find_libraries(replace(PLACES, ldconfig=(str(script), "-p")))
     assert [(library.name, library.path.name) for library in found] == [("libcuda.so.1", "libcuda.so.1")]
 
 
 def test_a_machine_without_a_driver_says_so():
     with pytest.raises(UnavailableError, match="no NVIDIA driver: its kernel module is not loaded"):
-        driver.find_driver(PLACES)
+        nvidia_driver.find_driver(PLACES)
 
 
 def test_windows_linux_has_one_device_and_a_folder(tmp_path):
     late = plain_files(tmp_path / "wsl/lib", "libcuda.so.1", "libdxcore.so")
     (tmp_path / "dxg").write_text("")
-    found = driver.find_driver(replace(PLACES, wsl=(tmp_path / "dxg", tmp_path / "wsl"), late_folders=(late,)))
+    found = nvidia_driver.find_driver(
+        replace(PLACES, wsl=(tmp_path / "dxg", tmp_path / "wsl"), late_folders=(late,))
+    )
     assert found.devices == (tmp_path / "dxg",) and found.folders == (tmp_path / "wsl",)
     assert {library.name for library in found.libraries} == {"libcuda.so.1", "libdxcore.so"}
 
 
 def test_device_files_that_the_first_start_makes_are_seen(tmp_path, monkeypatch):
     places = replace(PLACES, proc=make_module(tmp_path / "proc"), devices=tmp_path / "dev")
-    monkeypatch.setattr(driver, "places_here", lambda: places)
-    driver._found_once.cache_clear()
-    assert driver.driver_here().devices == ()
+    monkeypatch.setattr(nvidia_driver, "places_here", lambda: places)
+    nvidia_driver._found_once.cache_clear()
+    assert nvidia_driver.driver_here().devices == ()
     plain_files(tmp_path / "dev", "nvidia-uvm")
-    assert driver.driver_here().devices == (tmp_path / "dev/nvidia-uvm",)
-    driver._found_once.cache_clear()
+    assert nvidia_driver.driver_here().devices == (tmp_path / "dev/nvidia-uvm",)
+    nvidia_driver._found_once.cache_clear()
 
 
 def test_a_version_that_only_the_librarys_name_tells(tmp_path):
     places = replace(PLACES, devices=plain_files(tmp_path / "dev", "nvidia0"))
     make_libraries(tmp_path / "lib", version="535.54.03")
-    assert driver.find_driver(replace(places, folders=(tmp_path / "lib",))).version == "535.54.03"
+    assert nvidia_driver.find_driver(replace(places, folders=(tmp_path / "lib",))).version == "535.54.03"
     with_module = replace(places, folders=(tmp_path / "lib",), proc=make_module(tmp_path / "proc", "550.1.2"))
-    assert driver.find_driver(with_module).version == "550.1.2"
+    assert nvidia_driver.find_driver(with_module).version == "550.1.2"
 
 
 def test_staging_gives_one_folder_that_mends_itself(stub, tmp_path):
-    folder = driver.stage_libraries(stub, tmp_path)
+    folder = nvidia_driver.stage_libraries(stub, tmp_path)
     assert folder.name.startswith("580.65.06-")
     assert (folder / "libcuda.so.1").resolve() == folder / "libcuda.so.580.65.06"
     original = next(library.path for library in stub.libraries if library.name == "libcuda.so.1")
     assert (folder / "libcuda.so.1").read_bytes() == original.read_bytes()
     assert original.stat().st_ino != (folder / "libcuda.so.1").stat().st_ino
     (folder / "libcuda.so.580.65.06").write_bytes(b"damaged")
-    again = driver.stage_libraries(stub, tmp_path)
+    again = nvidia_driver.stage_libraries(stub, tmp_path)
     assert again == folder and (folder / "libcuda.so.1").read_bytes() == original.read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
 def test_without_libcuda_nothing_is_staged(stub, tmp_path):
     with pytest.raises(UnavailableError, match=r"the driver's libcuda\.so\.1 is not on this machine"):
-        driver.stage_libraries(replace(stub, libraries=()), tmp_path)
+        nvidia_driver.stage_libraries(replace(stub, libraries=()), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -185,20 +188,20 @@ def test_without_libcuda_nothing_is_staged(stub, tmp_path):
 )
 def test_a_driver_older_than_the_runtime_is_refused_with_both_versions(version, cuda, fits):
     if fits:
-        driver.check_runtime(version, cuda, "torch-2.13")
+        nvidia_driver.check_runtime(version, cuda, "torch-2.13")
         return
     with pytest.raises(UnavailableError) as caught:
-        driver.check_runtime(version, cuda, "torch-2.13")
+        nvidia_driver.check_runtime(version, cuda, "torch-2.13")
     reason = str(caught.value)
-    assert version in reason and f"CUDA {cuda}" in reason and driver.least_driver(cuda) in reason
+    assert version in reason and f"CUDA {cuda}" in reason and nvidia_driver.least_driver(cuda) in reason
     assert "torch-2.13" in reason and "\n" not in reason
 
 
 def test_every_stacks_cuda_is_in_the_table_of_drivers():
-    versions = runtime.stack_cuda_versions(stack_names())
+    versions = cuda_runtime.stack_cuda_versions(stack_names())
     assert versions == {"paper-2022": "10.2", "torch-2.13": "13.0"}
-    assert all(driver.least_driver(version) for version in versions.values())
-    assert runtime.stack_cuda_version("torch-2.13", "cpu") is None
+    assert all(nvidia_driver.least_driver(version) for version in versions.values())
+    assert cuda_runtime.stack_cuda_version("torch-2.13", "cpu") is None
 
 
 @pytest.mark.parametrize(
@@ -213,12 +216,12 @@ def test_every_stacks_cuda_is_in_the_table_of_drivers():
     ],
 )
 def test_cuda_of_installed_packages(packages, cuda):
-    assert runtime.cuda_of_packages(packages) == cuda
+    assert cuda_runtime.cuda_of_packages(packages) == cuda
 
 
 def test_the_program_inside_finds_the_stub(stub, tmp_path):
-    found = look(stub.root, str(driver.stage_libraries(stub, tmp_path)))
-    assert access.problem_of(found) is None
+    found = look(stub.root, str(nvidia_driver.stage_libraries(stub, tmp_path)))
+    assert gpu.problem_of(found) is None
     assert found["names"] == ["Stub"] and found["uuids"] == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
     assert found["library"].startswith(str(tmp_path)) and found["driver_version"] == 13000
 
@@ -226,9 +229,9 @@ def test_the_program_inside_finds_the_stub(stub, tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"init": 100}, f"cuInit gave 100 ({access.STATUSES[100]})"),
+        ({"init": 100}, f"cuInit gave 100 ({gpu.STATUSES[100]})"),
         ({"init": 803}, "cuInit gave 803 (the driver's library is of another version than its kernel module)"),
-        ({"init": 804}, f"cuInit gave 804 ({access.STATUSES[804]})"),
+        ({"init": 804}, f"cuInit gave 804 ({gpu.STATUSES[804]})"),
         ({"init": 7777}, "cuInit gave 7777"),
         ({"count": 0}, "the driver starts and lists no device"),
     ],
@@ -236,35 +239,35 @@ def test_the_program_inside_finds_the_stub(stub, tmp_path):
 def test_a_driver_that_fails_is_explained(tmp_path, options, reason):
     folder = make_libraries(tmp_path / "lib", **options)
     devices = plain_files(tmp_path / "dev", "nvidia0", "nvidiactl", "nvidia-uvm")
-    assert access.problem_of(look(devices, str(folder))) == reason
+    assert gpu.problem_of(look(devices, str(folder))) == reason
 
 
 def test_what_is_missing_inside_is_named(tmp_path):
-    reason = access.problem_of(look(tmp_path, ""))
+    reason = gpu.problem_of(look(tmp_path, ""))
     assert reason == "no libcuda.so.1 inside; inside there is no device file /dev/nvidia0"
 
 
 def test_ways_are_tried_in_order_and_an_arm_leaves_one():
-    assert access.modes_of(Docker(), {}) == ("toolkit", "plain")
-    assert access.modes_of(Charliecloud(), {"seccomp": "default"}) == ("plain",)
-    assert access.modes_of(Host(), {}) == ("host",)
-    assert access.modes_of(Docker(), {"gpu": "plain"}) == ("plain",)
+    assert gpu.modes_of(Docker(), {}) == ("toolkit", "plain")
+    assert gpu.modes_of(Charliecloud(), {"seccomp": "default"}) == ("plain",)
+    assert gpu.modes_of(Host(), {}) == ("host",)
+    assert gpu.modes_of(Docker(), {"gpu": "plain"}) == ("plain",)
 
 
 def test_every_way_gives_the_program_the_same_variables(stub, tmp_path):
-    ways = {mode: access.access(mode, stub, tmp_path) for mode in ("host", "toolkit", "plain")}
-    folder = driver.stage_libraries(stub, tmp_path)
+    ways = {mode: gpu.access(mode, stub, tmp_path) for mode in ("host", "toolkit", "plain")}
+    folder = nvidia_driver.stage_libraries(stub, tmp_path)
     assert {way.variables["LD_LIBRARY_PATH"] for way in ways.values()} == {f"{folder}:/.singularity.d/libs"}
     assert ways["plain"].folders == (folder,) and not ways["toolkit"].folders and not ways["host"].folders
     assert Device(source=stub.root / "nvidia0", target=Path("/dev/nvidia0")) in ways["plain"].devices
 
 
 def test_the_devices_that_we_were_told_to_use_are_those_of_every_launch(stub, tmp_path, monkeypatch):
-    for name in access.CHOICE:
+    for name in gpu.CHOICE:
         monkeypatch.delenv(name, raising=False)
-    assert set(access.variables(tmp_path)) == {"LD_LIBRARY_PATH"}
+    assert set(gpu.variables(tmp_path)) == {"LD_LIBRARY_PATH"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    ways = [access.access(mode, stub, tmp_path).variables for mode in ("host", "toolkit", "plain")]
+    ways = [gpu.access(mode, stub, tmp_path).variables for mode in ("host", "toolkit", "plain")]
     assert [way["CUDA_VISIBLE_DEVICES"] for way in ways] == ["3"] * 3
 
 
@@ -272,7 +275,7 @@ def test_plain_wants_device_files(stub, tmp_path):
     with pytest.raises(
         UnavailableError, match=r"this machine has no device file /dev/nvidia0 \(mend it: nvidia-mod"
     ):
-        access.access("plain", replace(stub, devices=()), tmp_path)
+        gpu.access("plain", replace(stub, devices=()), tmp_path)
 
 
 class Sites:
@@ -281,7 +284,7 @@ class Sites:
     def __init__(self, monkeypatch, working):
         self.tried = []
         self.working = working
-        monkeypatch.setattr(access, "try_access", self.attempt)
+        monkeypatch.setattr(gpu, "try_access", self.attempt)
 
     def attempt(self, site, conditions, devices=None):
         self.tried.append(site.gpu.mode)
@@ -309,7 +312,7 @@ IMAGE = {
 
 def test_the_first_way_that_works_is_taken_and_the_others_reasons_kept(stub, docker_site, monkeypatch):
     sites = Sites(monkeypatch, {"plain"})
-    found, record = access.with_gpu("docker", docker_site, IMAGE, {}, stub)
+    found, record = gpu.with_gpu("docker", docker_site, IMAGE, {}, stub)
     assert sites.tried == ["toolkit", "plain"] and found.gpu.mode == record["mode"] == "plain"
     assert record["refused"] == ["toolkit: toolkit does not work"]
     assert (record["driver"], record["cuda_driver_version"], record["cuda_runtime_version"]) == (
@@ -323,7 +326,7 @@ def test_the_first_way_that_works_is_taken_and_the_others_reasons_kept(stub, doc
 def test_no_way_is_one_line_with_every_reason(stub, docker_site, monkeypatch):
     Sites(monkeypatch, set())
     with pytest.raises(UnavailableError) as caught:
-        access.with_gpu("docker", docker_site, IMAGE, {}, stub)
+        gpu.with_gpu("docker", docker_site, IMAGE, {}, stub)
     assert str(caught.value) == (
         "docker does not reach the GPU: toolkit: toolkit does not work; plain: plain does not work"
     )
@@ -332,9 +335,9 @@ def test_no_way_is_one_line_with_every_reason(stub, docker_site, monkeypatch):
 def test_an_old_driver_or_a_stack_for_the_cpu_is_refused_before_any_launch(stub, docker_site, monkeypatch):
     sites = Sites(monkeypatch, {"plain", "toolkit"})
     with pytest.raises(UnavailableError, match=r"driver 470\.1 is too old for CUDA 13\.0 of the stack torch-2\.13"):
-        access.with_gpu("docker", docker_site, IMAGE, {}, replace(stub, version="470.1"))
+        gpu.with_gpu("docker", docker_site, IMAGE, {}, replace(stub, version="470.1"))
     with pytest.raises(UnavailableError, match=r"holds the stack torch-2\.13 for the CPU"):
-        access.with_gpu("docker", docker_site, {**IMAGE, "variant": "cpu"}, {}, stub)
+        gpu.with_gpu("docker", docker_site, {**IMAGE, "variant": "cpu"}, {}, stub)
     assert sites.tried == []
 
 
@@ -342,7 +345,7 @@ CONDITIONS = {"threads": 1, "cpus": 1, "open_files": 64, "allocator": "default",
 
 
 def test_a_launch_gets_its_way_and_a_cpu_launch_nothing(stub, docker_site, tmp_path):
-    way = access.access("plain", stub, tmp_path)
+    way = gpu.access("plain", stub, tmp_path)
     site = replace(docker_site, gpu=way)
     with launching.ready(site, {"mode": "train", "device": "cuda"}, CONDITIONS, pad_bytes=0) as prepared:
         planned = prepared.planned
@@ -364,7 +367,7 @@ def test_a_launch_gets_its_way_and_a_cpu_launch_nothing(stub, docker_site, tmp_p
 def test_every_environments_block_is_the_same_whatever_its_way(stub, docker_site, tmp_path):
     blocks = set()
     for mode in ("host", "toolkit", "plain"):
-        site = replace(docker_site, gpu=access.access(mode, stub, tmp_path))
+        site = replace(docker_site, gpu=gpu.access(mode, stub, tmp_path))
         with launching.ready(site, {"mode": "train", "device": "cuda"}, CONDITIONS, pad_bytes=3) as prepared:
             folder = str(prepared.folder)
             blocks.add(tuple(word.replace(folder, "FOLDER") for word in prepared.planned.argv))

@@ -11,17 +11,18 @@ import pytest
 from stub_driver import make_libraries
 from test_campaign import PLAN, unit, values_of
 
-from tare import campaign, machine
-from tare.campaign import Campaign, run_campaign
-from tare.cuda import health, nvml
-from tare.errors import UnavailableError
-from tare.files import project_root, read_json
+from tare.core.errors import UnavailableError
+from tare.core.files import project_root, read_json
+from tare.experiments import campaign
+from tare.experiments.campaign import Campaign, run_campaign
+from tare.machine import facts, gpu_health, nvml
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 ASK_STUB = """
 import json, time
-from tare import machine
-from tare.cuda import health, nvml
+from tare.machine import facts as machine
+from tare.machine import gpu_health as health
+from tare.machine import nvml
 with nvml.Sampler(interval_s=0.01) as sampler:
     time.sleep(0.2)
 print(json.dumps({
@@ -58,7 +59,7 @@ def test_facts_through_the_real_binding(answers):
 
 def test_the_machines_gpus_keep_nvidia_smis_words(answers):
     (gpu,) = answers["gpus"]
-    assert set(machine.GPU_FIELDS.values()) <= set(gpu) and all(isinstance(value, str) for value in gpu.values())
+    assert set(facts.GPU_FIELDS.values()) <= set(gpu) and all(isinstance(value, str) for value in gpu.values())
     assert (gpu["memory_mib"], gpu["power_limit_w"], gpu["max_sm_clock_mhz"]) == ("81920", "700.00", "1980")
     assert gpu["mig_mode"] == "[N/A]" and float(gpu["compute_capability"]) == 9.0
 
@@ -95,7 +96,7 @@ def test_a_health_snapshot_through_the_real_binding(answers):
     assert device["throttled_ns"] == {"power": 0, "thermal": 1000, "board limit": None, "reliability": 5000}
     assert {"remapped_rows", "throttled_ns, board limit"} <= set(device["reasons"])
     assert "processes" not in device["reasons"]
-    assert health.problems(state, state) == [
+    assert gpu_health.problems(state, state) == [
         f"another process was on the GPU: {process['name']} (process 1, 5 MiB)"
     ]
 
@@ -220,27 +221,27 @@ PROCESS = {"pid": 4711, "name": "python", "used_bytes": 512 << 20}
     ],
 )
 def test_what_happened_between_two_snapshots(after, sentence):
-    assert health.problems(state(), after) == ([sentence] if sentence else [])
+    assert gpu_health.problems(state(), after) == ([sentence] if sentence else [])
 
 
 def test_the_drivers_messages_are_found_in_the_kernels_log(tmp_path):
     log = tmp_path / "kmsg"
     log.write_text("6,1,1;eth0 up\n3,2,9;NVRM: Xid (PCI:0000:04:00): 13, Graphics Exception\n6,3,9;NVRM: loading\n")
-    assert [health.XID.search(line)["number"] for line in health.xid_lines(log)] == ["13"]
-    assert health.xid_lines(tmp_path / "none") is None
+    assert [gpu_health.XID.search(line)["number"] for line in gpu_health.xid_lines(log)] == ["13"]
+    assert gpu_health.xid_lines(tmp_path / "none") is None
 
 
 def test_others_at_rest_are_measured_and_said(monkeypatch):
     busy = [device(gpu_utilization_percent=80, processes=[PROCESS])]
-    monkeypatch.setattr(health, "snapshot", lambda: state(devices=busy))
-    found = health.at_rest(0.01)
+    monkeypatch.setattr(gpu_health, "snapshot", lambda: state(devices=busy))
+    found = gpu_health.at_rest(0.01)
     assert found["devices"][0]["mean_utilization_percent"] == 80
     assert found["flags"] == [
         "another process was on the GPU: python (process 4711, 512 MiB)",
         "others used Stub at rest: 80% of 0.01 s",
     ]
-    monkeypatch.setattr(health, "snapshot", state)
-    assert health.at_rest(0.01)["flags"] == []
+    monkeypatch.setattr(gpu_health, "snapshot", state)
+    assert gpu_health.at_rest(0.01)["flags"] == []
 
 
 def test_flags_gather_the_problems_of_units_that_count():
@@ -254,13 +255,13 @@ def test_flags_gather_the_problems_of_units_that_count():
         row(3),
         {"unit": 4, "discarded": False, "voided": None},
     ]
-    assert health.gpu_flags(units) == [
+    assert gpu_health.gpu_flags(units) == [
         "the GPU was slowed by power in 2 of 3 units, such as unit 1: 25% of the unit",
         "the driver changed in 1 of 3 units, such as unit 1: 1 became 2",
     ]
-    assert health.gpu_flags([{"unit": 0}]) == []
+    assert gpu_health.gpu_flags([{"unit": 0}]) == []
     start = {"gpu_at_start": {"flags": ["others used Stub at rest: 80% of 1 s"]}}
-    assert health.gpu_flags([], start) == ["before the first unit others used Stub at rest: 80% of 1 s"]
+    assert gpu_health.gpu_flags([], start) == ["before the first unit others used Stub at rest: 80% of 1 s"]
 
 
 @pytest.fixture
@@ -272,9 +273,9 @@ def on_gpu(monkeypatch):
         taken.append(0)
         return state(len(taken), [device(ecc_volatile_corrected=len(taken), processes=[PROCESS])])
 
-    monkeypatch.setattr(health, "snapshot", snapshot)
-    monkeypatch.setattr(health.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(machine, "gpu_identity", lambda: [{"uuid": UUID, "driver": "580.65.06"}])
+    monkeypatch.setattr(gpu_health, "snapshot", snapshot)
+    monkeypatch.setattr(gpu_health.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(facts, "gpu_identity", lambda: [{"uuid": UUID, "driver": "580.65.06"}])
     return taken
 
 
@@ -295,7 +296,7 @@ def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_pat
     assert "another process was on the GPU" in capsys.readouterr().out
     assert all(row["gpu"]["problems"][0] == "new memory errors that were corrected: 1" for row in units)
     assert units[0]["gpu"]["before"]["at_ns"] < units[0]["gpu"]["after"]["at_ns"]
-    assert health.gpu_flags(units)[0].startswith("new memory errors that were corrected in 3 of 3 units")
+    assert gpu_health.gpu_flags(units)[0].startswith("new memory errors that were corrected in 3 of 3 units")
     taken = len(on_gpu)
     run(tmp_path / "cpu", {**PLAN, "spec": {"device": "cpu"}})
     plan, units = campaign.read_sealed(tmp_path / "cpu" / campaign.SEALED)
@@ -314,7 +315,7 @@ def test_another_user_at_the_start_does_not_divide_a_campaign(tmp_path, on_gpu, 
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, way_refused("by launch 7"), interrupted)
-    monkeypatch.setattr(health, "at_rest", lambda: {"flags": [], "devices": []})
+    monkeypatch.setattr(gpu_health, "at_rest", lambda: {"flags": [], "devices": []})
     run(tmp_path, way_refused("by launch 8"))
     assert not (tmp_path / "superseded-1").exists()
     assert read_json(tmp_path / campaign.PLAN)[campaign.AT_START_KEY]["flags"]
@@ -324,7 +325,7 @@ def test_another_user_at_the_start_does_not_divide_a_campaign(tmp_path, on_gpu, 
 def test_another_driver_ends_a_campaign(tmp_path, on_gpu, monkeypatch):
     def changing(number, done):
         if number == 1:
-            monkeypatch.setattr(machine, "gpu_identity", lambda: [{"uuid": UUID, "driver": "590.1"}])
+            monkeypatch.setattr(facts, "gpu_identity", lambda: [{"uuid": UUID, "driver": "590.1"}])
         return unit(number)
 
     summary = run(tmp_path, CUDA, changing)

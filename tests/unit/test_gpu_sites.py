@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from envs.docker import Docker
-from tare import measure
-from tare.cuda import access
-from tare.errors import UnavailableError
-from tare.files import write_json
+from tare.core.errors import UnavailableError
+from tare.core.files import write_json
+from tare.experiments import measure
+from tare.launch import gpu
 
 CONDITIONS = {"threads": 1, "cpus": 1, "open_files": 64, "allocator": "default", "page_cache": "warm"}
 IMAGE = {
@@ -24,16 +24,16 @@ def records(tmp_path, monkeypatch):
     """Image records of host and docker, and ways to the GPU that are what `ways` says."""
     for name in ("host", "docker"):
         write_json(tmp_path / f"images/{name}.json", {**IMAGE, "status": "ok", "python": "p", "reference": "r"})
-    monkeypatch.setattr(measure.images, "ensure", lambda record: record)
+    monkeypatch.setattr(measure.build, "ensure", lambda record: record)
     monkeypatch.setattr(Docker, "session", lambda self: contextlib.nullcontext())
 
     def found(study, working=("host", "docker")):
         def with_gpu(name, site, image, conditions):
             if name not in working:
                 raise UnavailableError(f"{name} does not reach the GPU: plain: no libcuda.so.1 inside")
-            return replace(site, gpu=access.GpuAccess(mode="plain")), {"mode": "plain"}
+            return replace(site, gpu=gpu.GpuAccess(mode="plain")), {"mode": "plain"}
 
-        monkeypatch.setattr(access, "with_gpu", with_gpu)
+        monkeypatch.setattr(gpu, "with_gpu", with_gpu)
         with measure.sites(study, None, ["host", "docker"], tmp_path / "images", None) as given:
             return given
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tare import images
-from tare.adapters import Environment, Prepared
-from tare.base import Base
-from tare.cli import main
-from tare.errors import IntegrityError, UnavailableError, UserError
-from tare.files import read_json, sha256_file, write_json
-from tare.manifest import manifest_digest, read_manifest
-from tare.tree import Tree
-from tare.wheels import Fetched, Wheel
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import read_json, sha256_file, write_json
+from tare.core.manifest import manifest_digest, read_manifest
+from tare.images import build
+from tare.images.base import Base
+from tare.images.tree import Tree
+from tare.images.wheels import Fetched, Wheel
+from tare.model.environment import Environment, Prepared
 
 STACK = "torch-2.13"
 
@@ -73,7 +73,7 @@ def world(tmp_path, monkeypatch):
     layer = tmp_path / "base.tar"
 
     class World:
-        recipe = images.load_recipe()
+        recipe = build.load_recipe()
         runtime, host = Runtime(), Host()
         base = Base(
             kind="debian",
@@ -122,157 +122,157 @@ def world(tmp_path, monkeypatch):
     world = World()
     wheel = Wheel(name="torch", version="2.13.0", sha256="a" * 64, path=tmp_path / "torch.whl")
     wheel.path.write_bytes(b"a wheel")
-    monkeypatch.setattr(images, "fetch_wheels", lambda _: Fetched(wheels=(wheel,), seconds=3.0))
-    monkeypatch.setattr(images, "build_tree", world.tree)
-    monkeypatch.setattr(images, "get_base", world.get_base)
-    monkeypatch.setattr(images, "load_recipe", lambda: world.recipe)
+    monkeypatch.setattr(build, "fetch_wheels", lambda _: Fetched(wheels=(wheel,), seconds=3.0))
+    monkeypatch.setattr(build, "build_tree", world.tree)
+    monkeypatch.setattr(build, "get_base", world.get_base)
+    monkeypatch.setattr(build, "load_recipe", lambda: world.recipe)
     known = {"docker": world.runtime, "host": world.host}
-    monkeypatch.setattr(images, "environment", known.__getitem__)
+    monkeypatch.setattr(build, "environment", known.__getitem__)
     return world
 
 
 def test_image_is_assembled_once_and_again_when_the_recipe_changes(world):
-    first = images.build(STACK, "cpu")
+    first = build.build(STACK, "cpu")
     assert not first["cached"] and first["status"] == "ok"
-    assert images.image_of(first).tag.startswith("tare/torch-2.13:")
+    assert build.image_of(first).tag.startswith("tare/torch-2.13:")
     assert first["seconds"].keys() >= {"fetch", "tree", "base", "assemble"}
     assert first["packages"] == [{"name": "torch", "version": "2.13.0", "sha256": "a" * 64}]
-    again = images.build(STACK, "cpu")
+    again = build.build(STACK, "cpu")
     assert again == first | {"cached": True}
     world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
-    changed = images.build(STACK, "cpu")
+    changed = build.build(STACK, "cpu")
     assert not changed["cached"] and changed["key"] != first["key"] and changed["digest"] != first["digest"]
 
 
 def test_damaged_archive_is_made_again_and_refused_until_then(world):
-    first = images.build(STACK, "cpu")
+    first = build.build(STACK, "cpu")
     archive = Path(first["path"])
     whole = archive.read_bytes()
     archive.write_bytes(whole.replace(b"python", b"nohtyp"))
     with pytest.raises(IntegrityError, match="build-image"):
-        images.image_of(first)
-    again = images.build(STACK, "cpu")
+        build.image_of(first)
+    again = build.build(STACK, "cpu")
     assert not again["cached"] and archive.read_bytes() == whole
 
 
 def test_form_is_kept_until_its_file_changes(world):
-    image = images.build(STACK, "cpu")
-    record = images.derive(image, "docker")
+    image = build.build(STACK, "cpu")
+    record = build.derive(image, "docker")
     assert (record["status"], record["cached"], world.runtime.calls) == ("ok", False, 1)
     assert record["python"] == "/opt/tare/torch-2.13/bin/python3"
     assert record["seconds"]["convert"] == 1.5 and record["seconds"]["fetch"] == 3.0
     assert record["tree_digest"] == image["tree"]["digest"] and record["digest"] == image["digest"]
-    assert images.derive(image, "docker") == record | {"cached": True}
+    assert build.derive(image, "docker") == record | {"cached": True}
     Path(record["reference"]).write_text("tampered with")
-    assert images.derive(image, "docker")["cached"] is False
+    assert build.derive(image, "docker")["cached"] is False
     assert world.runtime.calls == 2
 
 
 def test_records_say_what_lies_on_the_disk(world):
-    image = images.build(STACK, "cpu")
+    image = build.build(STACK, "cpu")
     assert image["storage"]["disk_bytes"] > image["bytes"]  # the layers are kept beside the archive
-    form, tree = images.derive(image, "docker")["storage"], images.derive(image, "host")["storage"]
+    form, tree = build.derive(image, "docker")["storage"], build.derive(image, "host")["storage"]
     assert (form["files"], form["shared_bytes"]) == (1, 0)
     assert tree["disk_bytes"] == tree["shared_bytes"] > 0
-    assert images.build_stack_tree(STACK, "cpu").record["wheel_bytes"] == len(b"a wheel")
+    assert build.build_stack_tree(STACK, "cpu").record["wheel_bytes"] == len(b"a wheel")
 
 
 def test_seconds_outlive_a_preparation_that_had_nothing_to_make(world, monkeypatch):
-    image = images.build(STACK, "cpu")
-    record = images.derive(image, "docker")
+    image = build.build(STACK, "cpu")
+    record = build.derive(image, "docker")
     kept = Path(record["reference"]).parent.with_name("docker.json")
     write_json(kept, {**read_json(kept), "source": "an adapter before its last edit"})
     made = world.runtime.prepare
     monkeypatch.setattr(world.runtime, "prepare", lambda *given: replace(made(*given), seconds={}))
-    again = images.derive(image, "docker")
+    again = build.derive(image, "docker")
     assert world.runtime.calls == 2
     assert (again["seconds"], again["cached"]) == (record["seconds"], True)
 
 
 def test_form_of_a_level_is_kept_beside_the_other(world):
-    image = images.build(STACK, "cpu")
-    plain = images.derive(image, "docker")
+    image = build.build(STACK, "cpu")
+    plain = build.derive(image, "docker")
     assert plain["options"] == {} and plain["install"] == "tree"
-    tight = images.derive(image, "docker", {"fit": "tight"})
+    tight = build.derive(image, "docker", {"fit": "tight"})
     assert tight == plain | {"options": {"fit": "tight"}, "cached": True}
-    loose = images.derive(image, "docker", {"fit": "loose"})
+    loose = build.derive(image, "docker", {"fit": "loose"})
     assert loose["options"] == {"fit": "loose"} and loose["details"] == {"form": "loose"}
     assert loose["reference"] != plain["reference"] and loose["digest"] == plain["digest"]
     assert world.runtime.calls == 2
     Path(loose["reference"]).unlink()
-    again = images.ensure(loose)
+    again = build.ensure(loose)
     assert again == loose and Path(again["reference"]).exists() and world.runtime.calls == 3
 
 
 def test_record_of_an_earlier_version_is_derived_again(world):
-    record = images.derive(images.build(STACK, "cpu"), "docker")
+    record = build.derive(build.build(STACK, "cpu"), "docker")
     old = {key: value for key, value in record.items() if key not in ("options", "install")}
     world.runtime.lost = True
-    assert images.ensure(old)["digest"] == record["digest"]
+    assert build.ensure(old)["digest"] == record["digest"]
 
 
 def test_what_a_probe_said_of_the_network_outlives_a_lost_form(world):
-    record = images.derive(images.build(STACK, "cpu"), "docker") | {"isolates_network": False}
+    record = build.derive(build.build(STACK, "cpu"), "docker") | {"isolates_network": False}
     world.runtime.lost = True
-    assert images.ensure(record)["isolates_network"] is False
+    assert build.ensure(record)["isolates_network"] is False
 
 
 def test_host_gets_the_tree_itself(world):
-    record = images.derive(images.build(STACK, "cpu"), "host")
+    record = build.derive(build.build(STACK, "cpu"), "host")
     assert record["python"] == f"{record['reference']}/bin/python3"
     assert record["tree_digest"] == record["digest"]
     assert "assemble" not in record["seconds"]
-    assert images.ensure(record) is record
+    assert build.ensure(record) is record
     Path(record["python"]).write_text("nohtyp")
-    assert images.ensure(record)["tree_digest"] == record["tree_digest"]  # built again
+    assert build.ensure(record)["tree_digest"] == record["tree_digest"]  # built again
 
 
 @pytest.mark.parametrize("failure", [UnavailableError("no daemon"), OSError(28, "No space left on device")])
 def test_environment_that_fails_is_a_record_with_its_reason(world, failure):
     world.runtime.failure = failure
-    image = images.build(STACK, "cpu")
-    record = images.derive(image, "docker")
+    image = build.build(STACK, "cpu")
+    record = build.derive(image, "docker")
     assert record["status"] == "unavailable" and record["reference"] is None and record["bytes"] is None
     assert str(failure) in record["reason"]
     assert record["tree_digest"] == image["tree"]["digest"]
     with pytest.raises(UnavailableError):
-        images.ensure(record)
+        build.ensure(record)
     world.runtime.failure = None
-    assert images.derive(image, "docker")["status"] == "ok"
+    assert build.derive(image, "docker")["status"] == "ok"
 
 
 def test_host_is_measured_where_no_base_can_be_had(world):
     world.base = UnavailableError("no base image: nothing answers")
-    image = images.build(STACK, "cpu")
+    image = build.build(STACK, "cpu")
     assert image["status"] == "unavailable"
-    assert images.derive(image, "host")["status"] == "ok"
-    assert "nothing answers" in images.derive(image, "docker")["reason"]
+    assert build.derive(image, "host")["status"] == "ok"
+    assert "nothing answers" in build.derive(image, "docker")["reason"]
 
 
 def test_lost_form_comes_back_before_a_launch(world):
-    record = images.derive(images.build(STACK, "cpu"), "docker")
-    assert images.ensure(record) is record
+    record = build.derive(build.build(STACK, "cpu"), "docker")
+    assert build.ensure(record) is record
     world.runtime.lost = True
-    again = images.ensure(record)
+    again = build.ensure(record)
     assert world.runtime.calls == 2 and again["digest"] == record["digest"]
 
 
 def test_another_image_is_not_passed_off_as_the_lost_one(world):
-    record = images.derive(images.build(STACK, "cpu"), "docker")
+    record = build.derive(build.build(STACK, "cpu"), "docker")
     world.runtime.lost = True
     world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
     with pytest.raises(IntegrityError, match=record["digest"]):
-        images.ensure(record)
+        build.ensure(record)
 
 
 def test_base_with_too_old_a_c_library_gives_way(world, monkeypatch):
     asked = []
-    monkeypatch.setattr(images, "debian_base", lambda recipe, reason: asked.append(reason) or world.base)
+    monkeypatch.setattr(build, "debian_base", lambda recipe, reason: asked.append(reason) or world.base)
     old = {"kind": "registry", "name": "python:3.11-slim", "reason": None}
-    tree = world.tree(images.load_stack(STACK, "cpu"), (), None)
+    tree = world.tree(build.load_stack(STACK, "cpu"), (), None)
     for glibc, gives_way in (((2, 31), True), ((2, 36), False), ((2, 41), False)):
         base = Base(**{**vars(world.base), **old, "glibc": glibc})
-        assert (images._fitting_base(base, tree, world.recipe["base"]) is world.base) is gives_way
+        assert (build._fitting_base(base, tree, world.recipe["base"]) is world.base) is gives_way
     assert asked == ["python:3.11-slim has glibc 2.31, and this machine's interpreter needs 2.36"]
 
 
@@ -305,10 +305,10 @@ def test_bad_arguments_are_one_line(tmp_path, capsys):
 def test_recipe_without_its_parts_is_refused(tmp_path, text):
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(UserError, match=r"recipe\.yaml"):
-        images.load_recipe(tmp_path / "recipe.yaml")
+        build.load_recipe(tmp_path / "recipe.yaml")
 
 
 def test_recipe_pins_a_digest_and_records_are_json():
-    registry = images.load_recipe()["base"]["registry"]
+    registry = build.load_recipe()["base"]["registry"]
     assert registry["digest"].startswith("sha256:") and len(registry["digest"]) == 71
-    json.dumps(images.load_recipe())
+    json.dumps(build.load_recipe())

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tare.files import project_root
-from tare.inside import counting, elf, facts, frameworks, train
-from tare.inside.marks import Marks, now_ns, peak_memory
+from tare.core.files import project_root
+from tare.worker import counting, elf, facts, frameworks, train
+from tare.worker.marks import Marks, now_ns, peak_memory
 from workloads import mnist_cnn, sentiment_rnn
 
 ROOT = project_root()
@@ -133,7 +133,7 @@ def test_the_vocabulary_ends_at_200_words_and_the_rest_is_unknown():
 def test_torchvision_imports_beside_a_cpu_build():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from tare.inside.frameworks import import_torch\n"
+        "from tare.worker.frameworks import import_torch\n"
         "torch = import_torch(1)\nimport torchvision\nprint(torch.get_num_threads())"
     )
     done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, timeout=120)
@@ -185,7 +185,7 @@ def test_marks_are_in_order_and_count_cpu_time():
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted((ROOT / "tare/inside").glob("*.py")), *sorted((ROOT / "workloads").glob("*.py"))],
+    [*sorted((ROOT / "tare/worker").glob("*.py")), *sorted((ROOT / "workloads").glob("*.py"))],
     ids=lambda path: path.name,
 )
 def test_it_stays_in_python_3_6(path):
@@ -194,7 +194,7 @@ def test_it_stays_in_python_3_6(path):
 
 def test_a_workload_is_described_without_its_framework():
     code = (
-        "import sys; from tare.registry import describe_workload, module_names\n"
+        "import sys; from tare.model.registry import describe_workload, module_names\n"
         "[describe_workload(name) for name in module_names('workloads')]\n"
         "assert 'torch' not in sys.modules"
     )

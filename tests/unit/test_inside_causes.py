@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tare.files import project_root
-from tare.inside import causes, kernels, needed
+from tare.core.files import project_root
+from tare.worker import causes, kernels, needed
 
 # As torch 2.13 (oneDNN 3.12, MKL 2024.2) and torch 1.11 (oneDNN 2.5) wrote them on a step of the CNN.
 NEW_CONVOLUTION = (
@@ -115,7 +115,7 @@ def test_a_forked_step_names_what_it_runs_and_leaves_its_parent_silent(tmp_path)
     """In a fresh process, as launches are: MKL asks once in its life whether to tell its calls."""
     spec = {"device": "cpu", "threads": 1, "record": str(tmp_path / "record.json")}
     code = (
-        "import json, os, sys, torch, test_inside_causes as own; from tare.inside import kernels; "
+        "import json, os, sys, torch, test_inside_causes as own; from tare.worker import kernels; "
         f"found = kernels.capture(torch, own.Job, [[torch.ones(16, 64)]], json.loads({json.dumps(spec)!r})); "
         "print(json.dumps([found, 'MKL_VERBOSE' in os.environ]))"
     )

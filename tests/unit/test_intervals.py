@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tare.intervals import (
+from tare.model.study import CONTROL, HOST
+from tare.stats.intervals import (
     Interval,
     bootstrap_interval,
     judge,
@@ -18,7 +19,6 @@ from tare.intervals import (
     t_quantile,
     two_way,
 )
-from tare.study import CONTROL, HOST
 
 
 def interval(low, high):

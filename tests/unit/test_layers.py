@@ -4,7 +4,7 @@ import ast
 import sys
 from pathlib import Path
 
-from tare.files import project_root
+from tare.core.files import project_root
 
 ROOT = project_root()
 PLOTTING = {"matplotlib", "seaborn"}
@@ -54,7 +54,7 @@ def sources():
 
 def test_only_figures_and_report_import_a_plotting_library():
     users = {module_name(p) for p in sources() if PLOTTING & {name.split(".")[0] for name in imports(p)}}
-    assert all(name.startswith(("tare.figures", "tare.report")) for name in users), users
+    assert all(name.startswith(("tare.report.figures", "tare.report")) for name in users), users
     assert users, "nothing draws any figure"
 
 
@@ -66,7 +66,7 @@ def test_spython_stays_in_the_apptainer_adapter():
 def test_layers_import_only_from_those_above_them():
     rank = {name: number for number, row in enumerate(LAYERS) for name in row}
     wrong = []
-    for path in [*(ROOT / "tare").glob("*.py"), *(ROOT / "tare/audit").glob("*.py")]:
+    for path in [*(ROOT / "tare").glob("*.py"), *(ROOT / "tare/literature").glob("*.py")]:
         own = module_name(path).split(".")[1:]
         if not own or own[0] not in rank:
             continue
@@ -79,7 +79,7 @@ def test_layers_import_only_from_those_above_them():
 
 def test_there_are_no_circles():
     graph = {module_name(p): {n for n in imports(p, top_level_only=True)} for p in sources()}
-    # `from tare.figures import x` names the package as well as its module x; the module is the dependency.
+    # `from tare.report.figures import x` names the package as well as its module x; the module is the dependency.
     graph = {
         name: {
             n
@@ -110,11 +110,11 @@ def test_no_module_is_named_like_one_of_the_standard_library():
 def test_the_part_that_runs_inside_imports_the_standard_library_and_frameworks_only():
     frameworks = {"torch", "torchvision", "torchtext", "tokenizers"}
     allowed = set(sys.stdlib_module_names) | frameworks | {"tare", "workloads"}
-    for folder in ("tare/inside", "workloads"):
+    for folder in ("tare/worker", "workloads"):
         for path in (ROOT / folder).glob("*.py"):
             for name in imports(path):
                 assert name.split(".")[0] in allowed, f"{path} imports {name}"
-                assert not name.startswith("tare.") or name.startswith("tare.inside"), f"{path} imports {name}"
+                assert not name.startswith("tare.") or name.startswith("tare.worker"), f"{path} imports {name}"
 
 
 def test_no_room_is_larger_than_a_room_should_be():

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tare.files import project_root
-from tare.inside import memory
+from tare.core.files import project_root
+from tare.worker import memory
 
 # Memory ends for real: after the imports this process may map a few hundred megabytes more, and no further.
 PROGRAM = """
@@ -15,7 +15,7 @@ import json, resource, sys
 sys.path.insert(0, {root!r})
 import torch
 torch.set_num_threads(1)
-from tare.inside import memory
+from tare.worker import memory
 from workloads import mnist_cnn
 generator = torch.Generator().manual_seed(0)
 images = [(torch.randn(1, 28, 28, generator=generator), index % 10) for index in range(512)]

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from tare import metrics, tables, traces
-from tare.errors import IntegrityError
+from tare.analysis import metrics
+from tare.core.errors import IntegrityError
+from tare.model import tables
+from tare.profilers import torch_trace
 
 S = 1_000_000_000
 
@@ -228,7 +230,7 @@ def write_trace(path, events=CUDA_TRACE):
 
 
 def test_own_time_is_total_less_what_was_called_inside(tmp_path):
-    table = traces.operators(traces.read_events(write_trace(tmp_path / "t.json.gz"))).set_index("name")
+    table = torch_trace.operators(torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))).set_index("name")
     assert table.loc["aten::linear", "total_s"] == pytest.approx(50e-6)
     assert table.loc["aten::linear", "self_s"] == pytest.approx((50 - 8 - 30) * 1e-6)
     assert table.loc["aten::addmm", "self_s"] == pytest.approx(30e-6)
@@ -236,7 +238,9 @@ def test_own_time_is_total_less_what_was_called_inside(tmp_path):
 
 
 def test_copies_are_told_apart_by_direction(tmp_path):
-    table = traces.device_activity(traces.read_events(write_trace(tmp_path / "t.json.gz"))).set_index("kind")
+    table = torch_trace.device_activity(torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))).set_index(
+        "kind"
+    )
     assert table.loc["htod", ["calls", "bytes"]].tolist() == [1, 1024]
     assert table.loc["dtoh", "total_s"] == pytest.approx(2e-6)
     assert table.loc["memset", "total_s"] == pytest.approx(1.5e-6)
@@ -251,7 +255,7 @@ def test_a_trace_cut_short_or_empty_is_named(tmp_path, content):
     for name in ("t.json", "t.json.gz"):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(IntegrityError, match="run the profile again"):
-            traces.read_events(tmp_path / name)
+            torch_trace.read_events(tmp_path / name)
 
 
 def profile_record(cuda):

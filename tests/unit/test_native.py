@@ -13,16 +13,16 @@ import pytest
 from test_images import Runtime
 from test_stacks import STACK_YAML, make_wheel
 
-from tare import images, native
-from tare.base import Base
-from tare.errors import UnavailableError
-from tare.files import sha256_file
-from tare.interpreter import find_interpreter, shared_libraries, stdlib_files
-from tare.process import run
-from tare.rootfs import differences, find_guest, run_guest, snapshot, unpack, whiteouts
-from tare.stacks import load_stack
-from tare.tree import EPOCH_S
-from tare.wheels import Fetched, Wheel
+from tare.core.errors import UnavailableError
+from tare.core.files import sha256_file
+from tare.core.process import run
+from tare.images import build, native
+from tare.images.base import Base
+from tare.images.interpreter import find_interpreter, shared_libraries, stdlib_files
+from tare.images.rootfs import differences, find_guest, run_guest, snapshot, unpack, whiteouts
+from tare.images.tree import EPOCH_S
+from tare.images.wheels import Fetched, Wheel
+from tare.model.stacks import load_stack
 
 VERSION = "3.11"
 PACKAGES = f"usr/lib/python{VERSION}/site-packages"
@@ -90,7 +90,7 @@ def world(tmp_path, monkeypatch, base_layer):
     path = make_wheel(tmp_path / "wheels")
 
     class World:
-        recipe = images.load_recipe()
+        recipe = build.load_recipe()
         wheel = Wheel(name="demo", version="1.0", sha256=sha256_file(path), path=path)
         fetched = Fetched(wheels=(wheel,), seconds=1.0)
         base = Base(
@@ -242,8 +242,8 @@ def test_container_gets_a_form_and_gets_it_again(world, monkeypatch):
     assert (record["status"], record["install"], record["python"]) == ("ok", "native", f"/usr/bin/python{VERSION}")
     assert record["details"]["python_version"].startswith(VERSION)
     runtime.lost = True
-    monkeypatch.setattr(images, "environment", {"docker": runtime}.__getitem__)
-    again = images.ensure(record)
+    monkeypatch.setattr(build, "environment", {"docker": runtime}.__getitem__)
+    again = build.ensure(record)
     assert runtime.calls == 2 and again["digest"] == record["digest"] and again["install"] == "native"
 
 

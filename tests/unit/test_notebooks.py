@@ -11,9 +11,9 @@ import device_builders
 import nbformat
 import pytest
 
-from tare import notebooks
-from tare.errors import TareError, UserError
-from tare.files import project_root, write_json
+from tare.core.errors import TareError, UserError
+from tare.core.files import project_root, write_json
+from tare.report import notebooks
 
 LONGEST_CELL = 5
 

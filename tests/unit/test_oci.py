@@ -12,12 +12,12 @@ import time
 
 import pytest
 
-from tare.base import get_base, glibc_version, host_sources, normalise_layer
-from tare.errors import IntegrityError, UnavailableError
-from tare.manifest import manifest_digest, read_manifest
-from tare.oci import Layer, assemble, check_archive, write_tree_layer
-from tare.pull import Repository, pull
-from tare.tree import EPOCH_S, Tree
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.manifest import manifest_digest, read_manifest
+from tare.images.base import get_base, glibc_version, host_sources, normalise_layer
+from tare.images.oci import Layer, assemble, check_archive, write_tree_layer
+from tare.images.pull import Repository, pull
+from tare.images.tree import EPOCH_S, Tree
 
 CONFIG = {"env": {"PATH": "/bin"}, "workdir": "/", "labels": {"a": "b"}}
 
@@ -217,7 +217,7 @@ def test_base_from_a_registry_is_kept_and_found_again(tmp_path, monkeypatch):
     assert (base.glibc, base.digests, base.reason) == ((2, 41), (digest(registry.layer),), None)
     assert get_base(recipe) == base  # the registry has gone
     base.layers[0].write_bytes(b"damaged")
-    monkeypatch.setattr("tare.base.host_release", lambda: {"ID": "plan9", "PRETTY_NAME": "Plan 9"})
+    monkeypatch.setattr("tare.images.base.host_release", lambda: {"ID": "plan9", "PRETTY_NAME": "Plan 9"})
     with pytest.raises(UnavailableError, match=r"refused.*Plan 9 has no Debian archive"):
         get_base(recipe)
 

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tare import arms, campaign, interpreter, measure, metrics, rounds, study, turns
-from tare.cli import main
-from tare.errors import UnavailableError, UserError
-from tare.files import project_root, read_json
-from tare.inside.train import import_first
-from tare.inside.turns import children_can_follow
-from tare.stacks import load_stack
+from tare.analysis import metrics
+from tare.cli.main import main
+from tare.core.errors import UnavailableError, UserError
+from tare.core.files import project_root, read_json
+from tare.experiments import campaign, measure, rounds, turns
+from tare.images import interpreter
+from tare.model import arms, study
+from tare.model.stacks import load_stack
+from tare.worker.train import import_first
+from tare.worker.turns import children_can_follow
 from workloads import sentiment_rnn
 
 HEADLINE, OTHER = "torch-2.13", "paper-2022"
@@ -186,7 +189,7 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
     prepared = tmp_path / "data.json"
     prepared.write_text(json.dumps({"dataset": "mnist", "files": [], "folder": str(tmp_path)}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure.data, "ensure", lambda record: tmp_path)
+        patch.setattr(measure.catalog, "ensure", lambda record: tmp_path)
         sites = measure.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)
         with sites as (found, missing, provenance):
             assert found == {}

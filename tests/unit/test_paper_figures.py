@@ -7,12 +7,13 @@ import xml.etree.ElementTree as ET
 import builders
 import pytest
 
-from tare import figures, tables
-from tare.figures import paper_rows, paper_words
-from tare.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, numbers
-from tare.intervals import t_interval
-from tare.published import load
-from tare.study import campaign_name
+from tare.literature.published import load
+from tare.model import tables
+from tare.model.study import campaign_name
+from tare.report import figures
+from tare.report.figures import paper_rows, paper_words
+from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, numbers
+from tare.stats.intervals import t_interval
 
 SVG = "{http://www.w3.org/2000/svg}"
 PAPER = load("nyu2022")

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tare.planning import (
+from tare.model.study import CONTROL
+from tare.stats.planning import (
     CYCLES,
     DRAWS,
     HUBER_VARIANCE,
@@ -16,7 +17,6 @@ from tare.planning import (
     estimate_components,
     unit_spread,
 )
-from tare.study import CONTROL
 
 
 def nested(generator, components, units, draws, cycles):

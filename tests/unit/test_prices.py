@@ -7,16 +7,18 @@ import builders
 import price_builders
 import pytest
 
-from tare import figures, prices, storage, tables
-from tare.adapters import Prepared
-from tare.cli import main
-from tare.errors import IntegrityError, UnavailableError, UserError
-from tare.files import read_json, write_json
-from tare.manifest import allocated_bytes
-from tare.registry import environment
-from tare.report import evidence
-from tare.report import prices as words
-from tare.study import load_checked
+from tare.analysis import image_costs
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import read_json, write_json
+from tare.core.manifest import allocated_bytes
+from tare.images import storage
+from tare.model import tables
+from tare.model.environment import Prepared
+from tare.model.registry import environment
+from tare.model.study import load_checked
+from tare.report import evidence, figures
+from tare.report import image_costs as words
 
 STACK = price_builders.STACK
 NAMES = ("host", "docker", "apptainer", "charliecloud")
@@ -26,7 +28,7 @@ GONE = {"podman": "podman is not installed"}
 def table_of(folder, names=NAMES, gone=GONE, starts="some", **starting):
     price_builders.image_records(folder, names, gone)
     record = price_builders.starts_record(names, gone, **starting) if starts else None
-    return prices.build("nyu2022", [prices.read_forms(folder, STACK, [*names, *gone])], record)
+    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, [*names, *gone])], record)
 
 
 def case_of(table):
@@ -36,35 +38,35 @@ def case_of(table):
 
 def test_stages_add_up_and_nothing_is_counted_twice(tmp_path):
     table = table_of(tmp_path)
-    assert prices.price(table, STACK, "host", "ready_s") == 20.0  # fetch and tree; its parts are in the tree
-    assert prices.price(table, STACK, "docker", "ready_s") == 40.0
-    assert prices.price(table, STACK, "apptainer", "convert_s") == 18.0
-    assert prices.price(table, STACK, "host", "convert_s") is None
-    assert prices.price(table, STACK, "docker", "convert_bytes_per_s") == price_builders.IMAGE_BYTES / 10.0
+    assert image_costs.price(table, STACK, "host", "ready_s") == 20.0  # fetch and tree; its parts are in the tree
+    assert image_costs.price(table, STACK, "docker", "ready_s") == 40.0
+    assert image_costs.price(table, STACK, "apptainer", "convert_s") == 18.0
+    assert image_costs.price(table, STACK, "host", "convert_s") is None
+    assert image_costs.price(table, STACK, "docker", "convert_bytes_per_s") == price_builders.IMAGE_BYTES / 10.0
 
 
 def test_bytes_are_those_of_the_disk_beyond_the_tree_and_those_to_carry(tmp_path):
     table = table_of(tmp_path)
-    assert prices.price(table, STACK, "host", "added_bytes") == 0
-    assert prices.price(table, STACK, "host", "archive_bytes") == 244_000_000
-    assert prices.price(table, STACK, "apptainer", "archive_bytes") == 250_000_000
-    assert prices.price(table, STACK, "docker", "archive_bytes") == price_builders.IMAGE_BYTES
-    assert prices.price(table, STACK, "docker", "said_bytes") == 850_000_000
-    assert prices.price(table, STACK, "charliecloud", "said_bytes") is None
+    assert image_costs.price(table, STACK, "host", "added_bytes") == 0
+    assert image_costs.price(table, STACK, "host", "archive_bytes") == 244_000_000
+    assert image_costs.price(table, STACK, "apptainer", "archive_bytes") == 250_000_000
+    assert image_costs.price(table, STACK, "docker", "archive_bytes") == price_builders.IMAGE_BYTES
+    assert image_costs.price(table, STACK, "docker", "said_bytes") == 850_000_000
+    assert image_costs.price(table, STACK, "charliecloud", "said_bytes") is None
     sources = table[table["item"] == "archive_bytes"].set_index("env")["source"]
     assert "not compressed" in sources["docker"] and "zstd" in sources["apptainer"]
 
 
 def test_what_is_missing_says_why(tmp_path):
     table = table_of(tmp_path, starts=None)
-    assert prices.why_not(table, STACK, "podman", "disk_bytes") == GONE["podman"]
-    assert "study's own stack" in prices.why_not(table, STACK, "docker", "warm_start_s")
+    assert image_costs.why_not(table, STACK, "podman", "disk_bytes") == GONE["podman"]
+    assert "study's own stack" in image_costs.why_not(table, STACK, "docker", "warm_start_s")
     path = tmp_path / STACK / "docker.json"
     write_json(path, {**read_json(path), "storage": None})
-    again = prices.build("nyu2022", [prices.read_forms(tmp_path, STACK, NAMES)], None)
-    assert "does not count them" in prices.why_not(again, STACK, "docker", "disk_bytes")
+    again = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
+    assert "does not count them" in image_costs.why_not(again, STACK, "docker", "disk_bytes")
     with pytest.raises(UserError, match="no image record"):
-        prices.read_forms(tmp_path, "another", NAMES)
+        image_costs.read_forms(tmp_path, "another", NAMES)
 
 
 def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
@@ -73,22 +75,22 @@ def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
     record = read_json(path)
     record["seconds"].pop("load")
     write_json(path, {**record, "seconds": {**record["seconds"], "prepare": 0.1}})
-    table = prices.build("nyu2022", [prices.read_forms(tmp_path, STACK, NAMES)], None)
-    assert prices.price(table, STACK, "docker", "convert_s") is None
-    assert "had the image already" in prices.why_not(table, STACK, "docker", "convert_s")
-    assert prices.price(table, STACK, "docker", "ready_s") is None
+    table = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
+    assert image_costs.price(table, STACK, "docker", "convert_s") is None
+    assert "had the image already" in image_costs.why_not(table, STACK, "docker", "convert_s")
+    assert image_costs.price(table, STACK, "docker", "ready_s") is None
 
 
 def test_two_stacks_stand_in_one_table(tmp_path):
     price_builders.image_records(tmp_path, NAMES, {})
     price_builders.image_records(tmp_path, [], dict.fromkeys(NAMES, "no CPython 3.7 here"), stack="older")
-    forms = [prices.read_forms(tmp_path, stack, NAMES) for stack in (STACK, "older")]
-    table = prices.build("nyu2022", forms, price_builders.starts_record(NAMES, {}))
-    assert prices.stacks_of(table) == [STACK, "older"]
-    assert prices.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
+    forms = [image_costs.read_forms(tmp_path, stack, NAMES) for stack in (STACK, "older")]
+    table = image_costs.build("nyu2022", forms, price_builders.starts_record(NAMES, {}))
+    assert image_costs.stacks_of(table) == [STACK, "older"]
+    assert image_costs.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
     assert f"starts each of {STACK}." in figures.image_prices(table).figure.get_supxlabel().replace("\n", " ")
-    assert prices.price(table, STACK, "docker", "warm_start_s") > 0
-    assert prices.price(table, "older", "docker", "warm_start_s") is None
+    assert image_costs.price(table, STACK, "docker", "warm_start_s") > 0
+    assert image_costs.price(table, "older", "docker", "warm_start_s") is None
 
 
 def test_a_price_without_kind_or_reason_is_refused(tmp_path):
@@ -104,15 +106,15 @@ def test_a_failed_start_is_a_row_with_its_reason(tmp_path):
     for unit in record["units"]:
         failed = {"status": "failed", "reason": "no such image", "inside": None}
         unit["launches"]["docker"] = {"cold": failed, "warm": failed}
-    table = prices.build("nyu2022", [prices.read_forms(tmp_path, STACK, NAMES)], record)
-    assert prices.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
+    table = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], record)
+    assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
     told = " ".join(case_of(table).starts())
     assert "Docker" not in told and "Charliecloud" in told
 
 
 def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):
     table = table_of(tmp_path, obstacle="only root may (`sync`)")
-    assert prices.why_not(table, STACK, "docker", "cold_start_s") == "only root may (`sync`)"
+    assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "only root may (`sync`)"
     told = " ".join(case_of(table).starts())
     assert "Cold starts are unavailable: only root may (`sync`)." in told
     assert "Warm starts" in told and "Cold start less" not in told
@@ -223,7 +225,7 @@ def test_the_figure_shows_what_there_is_and_says_what_cold_is(tmp_path):
 def test_the_notebooks_table_has_every_environment_once(tmp_path):
     wide = figures.price_table(table_of(tmp_path))
     assert wide.loc[(STACK, "docker"), "ready_s"] == 40.0
-    assert list(wide.columns) == [item for item in prices.ITEMS if item in wide.columns]
+    assert list(wide.columns) == [item for item in image_costs.ITEMS if item in wide.columns]
     assert not wide.index.duplicated().any()
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import UnavailableError
-from tare.process import run
+from tare.core.errors import UnavailableError
+from tare.core.process import run
 
 
 def test_output_status_and_cpu_time():

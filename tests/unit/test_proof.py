@@ -27,9 +27,9 @@ from proving import (
     summary,
 )
 
-from tare import turns
-from tare.intervals import log_ratios_of
-from tare.study import CONTROL
+from tare.experiments import turns
+from tare.model.study import CONTROL
+from tare.stats.intervals import log_ratios_of
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}
 WORLD = World(effects=EFFECTS)

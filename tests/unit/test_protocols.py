@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tare import metrics, protocols, tables, verdicts
-from tare.protocols import Hosts
+from tare.analysis import metrics, other_designs, verdicts
+from tare.analysis.other_designs import Hosts
+from tare.model import tables
 
 DRIFTING = Hosts(
     median=[(1.0, 1.01), (1.1, 1.1), (1.2, 1.19), (1.3, 1.31)],
@@ -27,7 +28,7 @@ def sealed(request):
 
 
 def test_one_after_the_other_takes_every_ordered_pair_of_units():
-    found = protocols.one_after_the_other(DRIFTING, 0.05)
+    found = other_designs.one_after_the_other(DRIFTING, 0.05)
     assert found.pairs == 12
     assert found.lowest == pytest.approx(1.01 / 1.3) and found.highest == pytest.approx(1.31 / 1.0)
     by_hand = [s[1] / f[0] for i, f in enumerate(DRIFTING.median) for j, s in enumerate(DRIFTING.median) if i != j]
@@ -36,19 +37,19 @@ def test_one_after_the_other_takes_every_ordered_pair_of_units():
 
 def test_a_margin_is_alike_to_both_sides():
     hosts = Hosts(median=[(1.0, 1.0), (1.0, 1.049), (1.049, 1.0)], mean=[])
-    assert protocols.one_after_the_other(hosts, 0.05).beyond == 0
-    assert protocols.one_after_the_other(hosts, 0.04).beyond == 2  # 1.049 by 1 and 1 by 1.049
+    assert other_designs.one_after_the_other(hosts, 0.05).beyond == 0
+    assert other_designs.one_after_the_other(hosts, 0.04).beyond == 2  # 1.049 by 1 and 1 by 1.049
 
 
 def test_halves_are_as_many_on_either_side():
-    assert protocols.halves(DRIFTING) == ([1.0, 1.1], [1.19, 1.31])
+    assert other_designs.halves(DRIFTING) == ([1.0, 1.1], [1.19, 1.31])
     odd = Hosts(median=[], mean=[*DRIFTING.mean, (1.4, 1.41)])
-    assert protocols.halves(odd) == ([1.0, 1.1], [1.31, 1.41])
-    assert protocols.halves(Hosts(median=[], mean=DRIFTING.mean[:3])) is None
+    assert other_designs.halves(odd) == ([1.0, 1.1], [1.31, 1.41])
+    assert other_designs.halves(Hosts(median=[], mean=DRIFTING.mean[:3])) is None
 
 
 def test_pyperfs_test_is_students_with_pooled_variance():
-    found = protocols.pyperf_like(DRIFTING)
+    found = other_designs.pyperf_like(DRIFTING)
     reference = stats.ttest_ind([1.19, 1.31], [1.0, 1.1], equal_var=True)
     assert found.t == pytest.approx(reference.statistic)
     assert found.significant == (reference.pvalue <= 0.05)
@@ -57,29 +58,29 @@ def test_pyperfs_test_is_students_with_pooled_variance():
 
 
 def test_launches_that_are_all_alike_do_not_differ():
-    assert not protocols.pyperf_like(Hosts(median=[], mean=[(1.0, 1.0)] * 4)).significant
-    assert protocols.pyperf_like(Hosts(median=[], mean=[(1.0, 1.1)] * 4)).significant
+    assert not other_designs.pyperf_like(Hosts(median=[], mean=[(1.0, 1.0)] * 4)).significant
+    assert other_designs.pyperf_like(Hosts(median=[], mean=[(1.0, 1.1)] * 4)).significant
 
 
 def test_hyperfine_divides_the_slower_by_the_faster_and_propagates_errors():
-    found = protocols.hyperfine_like(DRIFTING)
+    found = other_designs.hyperfine_like(DRIFTING)
     assert found.host[0] == pytest.approx(1.05) and found.control[0] == pytest.approx(1.25)
     assert found.faster == "host" and found.ratio == pytest.approx(1.25 / 1.05)
     spreads = (0.1 / math.sqrt(2) / 1.05) ** 2 + (0.12 / math.sqrt(2) / 1.25) ** 2
     assert found.ratio_sd == pytest.approx(found.ratio * math.sqrt(spreads))
     turned = Hosts(median=[], mean=[(control, host) for host, control in reversed(DRIFTING.mean)])
-    assert protocols.hyperfine_like(turned).faster == "host.control"
+    assert other_designs.hyperfine_like(turned).faster == "host.control"
 
 
 def test_too_few_units_say_nothing():
     few = Hosts(median=DRIFTING.median[:1], mean=DRIFTING.mean[:1])
-    assert protocols.one_after_the_other(few, 0.05) is None
-    assert protocols.pyperf_like(few) is None and protocols.hyperfine_like(few) is None
+    assert other_designs.one_after_the_other(few, 0.05) is None
+    assert other_designs.pyperf_like(few) is None and other_designs.hyperfine_like(few) is None
 
 
 def test_values_are_the_launches_own(sealed):
     plan, units = sealed
-    hosts = protocols.hosts_of(plan, units)
+    hosts = other_designs.hosts_of(plan, units)
     assert len(hosts.median) == len(hosts.mean) == 7  # the first unit does not count
     rows = pd.DataFrame(metrics.campaign_metrics(plan, units, "x"))
     metric = {"rounds": "real_s", "turns": "turn_step_mean_s"}[plan["kind"]]
@@ -93,14 +94,14 @@ def test_units_without_both_hosts_and_void_ones_are_left_out(sealed):
     broken = [dict(unit) for unit in units]
     broken[2] |= {"launches": {**units[2]["launches"], "host.control": {"status": "failed", "reason": "x"}}}
     broken[3] |= {"voided": "docker: it died"}
-    assert len(protocols.hosts_of(plan, broken).median) == 5
+    assert len(other_designs.hosts_of(plan, broken).median) == 5
 
 
 @pytest.mark.parametrize("design", ["stein", "fixed"])
 def test_the_paired_interval_is_the_verdict_tables_control(sealed, design):
     plan, units = sealed
     plan = {**plan, "decision": {"design": design}, "ended": None, "sampling": {**plan["sampling"], "pilot": 4}}
-    found = protocols.paired(plan, units)
+    found = other_designs.paired(plan, units)
     rows = tables.make("metrics", metrics.campaign_metrics(plan, units, "x"))
     row = verdicts.verdict_rows(plan, rows)[0]
     assert math.exp(found.low) == pytest.approx(row["control_ci_low"])
@@ -113,7 +114,7 @@ def test_drift_that_moves_sequential_medians_does_not_move_pairs():
         "nyu2022", "mnist_cnn", ["host", "docker"], {}, 10, random.Random(5)
     )
     plan = {**plan, "decision": None, "ended": None}
-    sequential = protocols.one_after_the_other(protocols.hosts_of(plan, units), 0.02)
+    sequential = other_designs.one_after_the_other(other_designs.hosts_of(plan, units), 0.02)
     assert sequential.beyond > sequential.pairs / 2  # blocks differ by 5%
-    paired = protocols.paired(plan, units)
+    paired = other_designs.paired(plan, units)
     assert paired.low < 0 < paired.high and paired.high - paired.low < 0.02

@@ -3,9 +3,9 @@
 import pytest
 from audit_builders import edited
 
-from tare import published
-from tare.errors import UserError
-from tare.quantities import parse, parse_as
+from tare.core.errors import UserError
+from tare.literature import published
+from tare.model.quantities import parse, parse_as
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tare import cli, published
-from tare.audit import own_log
-from tare.cuda import logs
-from tare.errors import IntegrityError, TareError, UserError
+from tare.cli import main
+from tare.core.errors import IntegrityError, TareError, UserError
+from tare.literature import own_log, published
+from tare.profilers import logs
 
 DATA = Path(__file__).parent.parent / "data"
 FORMS = {
@@ -47,7 +47,7 @@ def write_trace(path, *extra):
 
 
 def run(capsys, *arguments):
-    status = cli.main(["read-log", *map(str, arguments)])
+    status = main.main(["read-log", *map(str, arguments)])
     told = capsys.readouterr()
     return status, told.out, told.err
 

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tare import campaign, data, reference, reference_input, reference_parts, study
-from tare.cli import main
-from tare.commands import reference as reference_command
-from tare.errors import IntegrityError, UnavailableError, UserError
-from tare.files import project_root, read_json, sha256_file, write_json
-from tare.process import run
-from tare.reference_parts import Clock, Part, outcome, parts_of, run_parts
+from tare.cli import reference as reference_command
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root, read_json, sha256_file, write_json
+from tare.core.process import run
+from tare.datasets import catalog
+from tare.experiments import campaign, reference, reference_input, reference_parts
+from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
+from tare.model import study
 
 STUDY, STACK = "recorded", "torch-2.13"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -173,7 +175,7 @@ def carried(tmp_path, monkeypatch, data_cache):
     monkeypatch.setattr(reference_input, "describe_workload", lambda name: {"dataset": "tiny"})
     monkeypatch.setattr(reference_input, "_pack_packages", packages)
     monkeypatch.setattr(reference_input, "_pack_ch_run", lambda folder: "not here")
-    monkeypatch.setattr(data, "prepare", lambda name, *_: record)
+    monkeypatch.setattr(catalog, "prepare", lambda name, *_: record)
     folder = tmp_path / "carried"
     reference_input.pack(folder)
     shutil.rmtree(source)
@@ -184,13 +186,13 @@ def test_data_arrive_byte_for_byte_where_there_is_no_source(carried, tmp_path, m
     def nothing(name, *_):
         raise UnavailableError("no source answers")
 
-    monkeypatch.setattr(data, "prepare", nothing)
+    monkeypatch.setattr(catalog, "prepare", nothing)
     assert reference_input.read(carried)["left_out"] == "not here"
     assert reference_input.bring_data(carried, ["tiny", "other"], tmp_path / "records") == {
         "other": "no data set other: no source answers"
     }
     record = read_json(tmp_path / "records/tiny.json")
-    assert (data.ensure(record) / "rows.txt").read_text() == "row\n" * 100
+    assert (catalog.ensure(record) / "rows.txt").read_text() == "row\n" * 100
 
 
 def test_a_carried_file_that_changed_is_refused(carried):
@@ -263,12 +265,12 @@ LACKING = (
     "pynvml",
 )
 MEASURES = (
-    "tare.cli",
-    "tare.measure",
-    "tare.reference",
-    "tare.bound",
-    "tare.commands.runs",
-    "tare.commands.reference",
+    "tare.cli.main",
+    "tare.experiments.measure",
+    "tare.experiments.reference",
+    "tare.images.installed",
+    "tare.cli.runs",
+    "tare.cli.reference",
 )
 
 
@@ -282,7 +284,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 for name in {MEASURES}:
     importlib.import_module(name)
-from tare.registry import environments
+from tare.model.registry import environments
 print(sorted(environments()))
 """
     ended = run([sys.executable, "-c", code], timeout_s=120, cwd=project_root())

@@ -11,11 +11,12 @@ import pytest
 from builders import profile_record
 from campaign_builders import rounds_campaign, write_campaign
 
-from tare import campaign, reference, reference_pack, reference_parts, study
-from tare.cli import main
-from tare.errors import IntegrityError, UserError
-from tare.files import project_root, read_json, sha256_file, write_json
-from tare.reference_parts import Clock
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import project_root, read_json, sha256_file, write_json
+from tare.experiments import campaign, reference, reference_pack, reference_parts
+from tare.experiments.reference_parts import Clock
+from tare.model import study
 
 STUDY = "recorded"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}

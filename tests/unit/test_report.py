@@ -10,10 +10,9 @@ import builders
 import pytest
 from pages import draw, visible
 
-from tare import figures
-from tare.errors import IntegrityError, UserError
-from tare.files import read_json, write_json
-from tare.report import answer, build, conditions, facts, losses, material, method, profiles
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import read_json, write_json
+from tare.report import answer, build, conditions, facts, figures, losses, material, method, profiles
 from tare.report.evidence import gather
 from tare.report.wording import percent, signed
 

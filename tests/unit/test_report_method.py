@@ -9,8 +9,7 @@ import builders
 import pytest
 from pages import draw, row, visible
 
-from tare import figures
-from tare.report import answer, build, designs, instrument, number_tables, settings
+from tare.report import answer, build, designs, figures, instrument, number_tables, settings
 from tare.report.evidence import gather
 from tare.report.wording import percent, signed
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from pages import draw, visible
 
-from tare import tables
-from tare.errors import UserError
+from tare.core.errors import UserError
+from tare.model import tables
 from tare.report import audit_tables, build, paper
 from tare.report.evidence import gather
 from tare.report.sections import SECTIONS

@@ -9,12 +9,12 @@ import device_builders
 import pytest
 from pages import draw, visible
 
-from tare import datasheet
-from tare.files import read_json, write_json
-from tare.published import load
+from tare.core.files import read_json, write_json
+from tare.literature.published import load
+from tare.model import datasheet
+from tare.model.study import HOST
 from tare.report import beside_published, build, reference_section, references
 from tare.report.evidence import gather
-from tare.study import HOST
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,9 @@ import builders
 import pytest
 from pages import draw, visible
 
-from tare import figures
-from tare.figures.choice import arm_of, is_level
-from tare.report import build, losses, settings, stacks
+from tare.report import build, figures, losses, settings, stacks
 from tare.report.evidence import gather
+from tare.report.figures.choice import arm_of, is_level
 
 STUDY = builders.STUDY
 

@@ -8,11 +8,10 @@ import builders
 import pytest
 from campaign_builders import FACTORS
 
-from tare import figures
-from tare.intervals import Interval
-from tare.report import why, why_words
+from tare.report import figures, why, why_words
 from tare.report.evidence import gather
 from tare.report.sections import SECTIONS
+from tare.stats.intervals import Interval
 
 KERNEL = "convolution jit:avx512_core backward_weights"
 PLANTED = {

@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare import figures, published, tables
-from tare.audit import roofline as audited
-from tare.figures import plane, rooflines, roofs
-from tare.figures.paper_roofline import drawn_points
-from tare.files import read_json
-from tare.intervals import t_quantile
+from tare.core.files import read_json
+from tare.literature import published
+from tare.literature import roofline as audited
+from tare.model import tables
+from tare.report import figures
 from tare.report import rooflines as report
 from tare.report.evidence import gather
+from tare.report.figures import plane, rooflines, roofs
+from tare.report.figures.paper_roofline import drawn_points
+from tare.stats.intervals import t_quantile
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from processes import finished
 
-from tare import apptainer_install, runtimes
-from tare.apptainer_install import debian_archive, relocate
-from tare.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError, UserError
+from tare.runtimes import apptainer, programs
+from tare.runtimes.apptainer import debian_archive, relocate
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def own_cache(tmp_path, monkeypatch):
 
 def test_runs_before_there_is_a_virtual_environment():
     code = (
-        "import sys; import tare.runtimes, tare.apptainer_install, tare.daemon\n"
+        "import sys; import tare.runtimes.programs, tare.runtimes.apptainer, tare.runtimes.daemon\n"
         "foreign = [m for m, x in sys.modules.items() if 'site-packages' in (getattr(x, '__file__', '') or '')]\n"
         "print(foreign)"
     )
@@ -33,32 +33,32 @@ def test_runs_before_there_is_a_virtual_environment():
 
 def test_system_runtimes_forbid_installation(monkeypatch, capsys):
     monkeypatch.setenv("RUNTIMES", "system")
-    monkeypatch.setattr(runtimes, "which", lambda name: None)
-    monkeypatch.setattr(runtimes, "apt", lambda *_, **__: pytest.fail("apt was called"))
-    assert runtimes.install() == 0
+    monkeypatch.setattr(programs, "which", lambda name: None)
+    monkeypatch.setattr(programs, "apt", lambda *_, **__: pytest.fail("apt was called"))
+    assert programs.install() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(runtimes.WANTED) + 1
+    assert len(lines) == len(programs.WANTED) + 1
     assert all("missing: " in line and "RUNTIMES=system" in line for line in lines)
 
 
 def test_an_unknown_word_in_runtimes_is_refused(monkeypatch):
     monkeypatch.setenv("RUNTIMES", "sytem")
     with pytest.raises(UserError, match="sytem"):
-        runtimes.install()
+        programs.install()
 
 
 def test_other_users_and_other_families_install_nothing(monkeypatch):
-    monkeypatch.setattr(runtimes.os, "getuid", lambda: 1000)
-    assert runtimes.may_install() == "only root can install"
-    monkeypatch.setattr(runtimes.os, "getuid", lambda: 0)
-    monkeypatch.setattr(runtimes, "which", lambda name: None)
-    assert runtimes.may_install() == "not a Debian-family machine"
+    monkeypatch.setattr(programs.os, "getuid", lambda: 1000)
+    assert programs.may_install() == "only root can install"
+    monkeypatch.setattr(programs.os, "getuid", lambda: 0)
+    monkeypatch.setattr(programs, "which", lambda name: None)
+    assert programs.may_install() == "not a Debian-family machine"
 
 
 def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):
-    monkeypatch.setattr(runtimes, "candidate", {"docker.io": "20", "charliecloud-runtime": "0.31"}.get)
-    wants = [want for want in runtimes.WANTED if want.programs[0] in ("dockerd", "docker", "ch-run", "newuidmap")]
-    packages, unknown = runtimes.choose_packages(wants)
+    monkeypatch.setattr(programs, "candidate", {"docker.io": "20", "charliecloud-runtime": "0.31"}.get)
+    wants = [want for want in programs.WANTED if want.programs[0] in ("dockerd", "docker", "ch-run", "newuidmap")]
+    packages, unknown = programs.choose_packages(wants)
     assert packages == ["docker.io", "charliecloud-runtime"]
     assert [want.packages for want in unknown] == [("uidmap",)]
 
@@ -68,28 +68,28 @@ def test_one_package_that_fails_does_not_spoil_the_others(monkeypatch):
         bad = "uidmap" in arguments
         return finished(returncode=100 if bad else 0, stderr="E: uidmap cannot be had" if bad else "")
 
-    monkeypatch.setattr(runtimes, "apt", apt)
-    failed = runtimes.install_packages(["uidmap", "fuse3"])
+    monkeypatch.setattr(programs, "apt", apt)
+    failed = programs.install_packages(["uidmap", "fuse3"])
     assert list(failed) == ["uidmap"]
     assert "cannot be had" in failed["uidmap"]
 
 
 def test_candidate_versions_as_apt_prints_them(monkeypatch):
     text = "apptainer:\n  Installed: (none)\n  Candidate: {}\n  Version table:\n"
-    monkeypatch.setattr(runtimes, "apt", lambda *_, **__: finished(text.format("1.4.5-2")))
-    assert runtimes.candidate("apptainer") == "1.4.5-2"
-    monkeypatch.setattr(runtimes, "apt", lambda *_, **__: finished(text.format("(none)")))
-    assert runtimes.candidate("apptainer") is None
+    monkeypatch.setattr(programs, "apt", lambda *_, **__: finished(text.format("1.4.5-2")))
+    assert programs.candidate("apptainer") == "1.4.5-2"
+    monkeypatch.setattr(programs, "apt", lambda *_, **__: finished(text.format("(none)")))
+    assert programs.candidate("apptainer") is None
 
 
 def test_upstreams_package_with_another_hash_is_refused(monkeypatch, tmp_path):
     fake = tmp_path / "apptainer_amd64.deb"
     fake.write_bytes(b"not it")
-    monkeypatch.setattr(apptainer_install, "UPSTREAM", fake.as_uri())
-    monkeypatch.setattr(apptainer_install.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(apptainer_install, "install_packages", lambda *_: pytest.fail("it was installed"))
+    monkeypatch.setattr(apptainer, "UPSTREAM", fake.as_uri())
+    monkeypatch.setattr(apptainer.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(apptainer, "install_packages", lambda *_: pytest.fail("it was installed"))
     with pytest.raises(UnavailableError, match=r"has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}: not installed"):
-        apptainer_install.from_upstream()
+        apptainer.from_upstream()
 
 
 def test_the_archive_comes_from_the_machines_own_configuration(monkeypatch, tmp_path):
@@ -100,11 +100,9 @@ def test_the_archive_comes_from_the_machines_own_configuration(monkeypatch, tmp_
         f"Packages|Someone|http://elsewhere/|{keyring}|stable\n"
         f"Packages|Debian|http://mirror/debian/|{keyring}|bookworm\n"
     )
-    monkeypatch.setattr(apptainer_install, "apt", lambda *_, **__: finished(listing))
+    monkeypatch.setattr(apptainer, "apt", lambda *_, **__: finished(listing))
     assert debian_archive() == ("http://mirror/debian/", str(keyring))
-    monkeypatch.setattr(
-        apptainer_install, "apt", lambda *_, **__: finished(listing.replace("|Debian|", "|Ubuntu|"))
-    )
+    monkeypatch.setattr(apptainer, "apt", lambda *_, **__: finished(listing.replace("|Debian|", "|Ubuntu|")))
     with pytest.raises(UnavailableError, match="no Debian archive"):
         debian_archive()
 
@@ -122,7 +120,7 @@ def test_relocation_patches_both_programs_and_puts_settings_where_each_looks(mon
     (root / "etc/apptainer").mkdir(parents=True)
     (root / "etc/apptainer/apptainer.conf").touch()
     calls = []
-    monkeypatch.setattr(apptainer_install, "run", lambda argv, **_: calls.append(argv))
+    monkeypatch.setattr(apptainer, "run", lambda argv, **_: calls.append(argv))
     relocate(root, prefix)
     loader = str(prefix / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
     assert [call[1:4] for call in calls] == [["--set-interpreter", loader, "--force-rpath"]] * 2
@@ -133,43 +131,43 @@ def test_relocation_patches_both_programs_and_puts_settings_where_each_looks(mon
 
 
 def test_singularity_serves_where_apptainer_is_absent(monkeypatch):
-    monkeypatch.setattr(runtimes, "which", lambda name: Path("/opt/singularity") if name == "singularity" else None)
-    assert runtimes.find_apptainer() == runtimes.Found(Path("/opt/singularity"), "path")
-    monkeypatch.setattr(runtimes, "which", lambda name: None)
-    assert runtimes.find_apptainer() is None
-    program = runtimes.relocated_prefix() / "usr/bin/apptainer"
+    monkeypatch.setattr(programs, "which", lambda name: Path("/opt/singularity") if name == "singularity" else None)
+    assert programs.find_apptainer() == programs.Found(Path("/opt/singularity"), "path")
+    monkeypatch.setattr(programs, "which", lambda name: None)
+    assert programs.find_apptainer() is None
+    program = programs.relocated_prefix() / "usr/bin/apptainer"
     program.parent.mkdir(parents=True)
     program.touch()
-    assert runtimes.find_apptainer() == runtimes.Found(program, "relocated")
+    assert programs.find_apptainer() == programs.Found(program, "relocated")
 
 
 def test_the_record_of_installations_keeps_what_was_there():
-    runtimes.note("fuse3", how="the distribution's package")
-    runtimes.note("uidmap", how="the distribution's package")
-    assert set(json.loads(runtimes.record_path().read_text())) == {"fuse3", "uidmap"}
+    programs.note("fuse3", how="the distribution's package")
+    programs.note("uidmap", how="the distribution's package")
+    assert set(json.loads(programs.record_path().read_text())) == {"fuse3", "uidmap"}
 
 
 def test_what_failed_is_not_tried_again_at_once(monkeypatch):
-    runtimes.note("uidmap", how=None)
-    assert runtimes.failed_lately("uidmap")
-    monkeypatch.setattr(runtimes.time, "time", lambda: 1e10)
-    assert not runtimes.failed_lately("uidmap")
-    runtimes.note("fuse3", how="the distribution's package")
-    assert not runtimes.failed_lately("fuse3")
+    programs.note("uidmap", how=None)
+    assert programs.failed_lately("uidmap")
+    monkeypatch.setattr(programs.time, "time", lambda: 1e10)
+    assert not programs.failed_lately("uidmap")
+    programs.note("fuse3", how="the distribution's package")
+    assert not programs.failed_lately("fuse3")
 
 
 def test_installing_gives_up_with_one_line_and_status_0(monkeypatch, capsys):
     monkeypatch.setattr(
-        runtimes, "WANTED", (runtimes.Want(programs=("nonsense",), packages=("no-such",), purpose="x"),)
+        programs, "WANTED", (programs.Want(programs=("nonsense",), packages=("no-such",), purpose="x"),)
     )
-    monkeypatch.setattr(runtimes, "may_install", lambda: None)
-    monkeypatch.setattr(runtimes, "candidate", lambda name: None)
-    monkeypatch.setattr(runtimes, "without_services", contextlib.nullcontext)
-    monkeypatch.setattr(runtimes, "find_apptainer", lambda: runtimes.Found(Path("/x"), "path"))
+    monkeypatch.setattr(programs, "may_install", lambda: None)
+    monkeypatch.setattr(programs, "candidate", lambda name: None)
+    monkeypatch.setattr(programs, "without_services", contextlib.nullcontext)
+    monkeypatch.setattr(programs, "find_apptainer", lambda: programs.Found(Path("/x"), "path"))
     calls = []
-    monkeypatch.setattr(runtimes, "apt", lambda *argv, **_: calls.append(argv) or finished())
-    assert runtimes.install() == 0
+    monkeypatch.setattr(programs, "apt", lambda *argv, **_: calls.append(argv) or finished())
+    assert programs.install() == 0
     assert calls == [("apt-get", "update")]
     assert "still missing: nonsense" in capsys.readouterr().out
-    assert runtimes.install() == 0
+    assert programs.install() == 0
     assert len(calls) == 1

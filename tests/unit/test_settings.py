@@ -6,9 +6,9 @@ import os
 import pytest
 import torch
 
-from tare import arms, study
-from tare.errors import UserError
-from tare.inside import settings, train
+from tare.core.errors import UserError
+from tare.model import arms, study
+from tare.worker import settings, train
 from workloads import mnist_cnn, sentiment_rnn
 
 BATCH = 4

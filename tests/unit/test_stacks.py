@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tare import tree as trees
-from tare import wheels
-from tare.errors import IntegrityError, UnavailableError, UserError
-from tare.files import project_root
-from tare.interpreter import find_interpreter
-from tare.manifest import first_difference, read_manifest
-from tare.stacks import Stack, load_stack, lock_files, read_lock, stack_names, stacks_dir
-from tare.tree import build_tree, foreign_libraries, unpack_wheel
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root
+from tare.core.manifest import first_difference, read_manifest
+from tare.images import tree as trees
+from tare.images import wheels
+from tare.images.interpreter import find_interpreter
+from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
+from tare.model.stacks import Stack, load_stack, lock_files, read_lock, stack_names, stacks_dir
 
 STACK_YAML = """\
 name: tiny

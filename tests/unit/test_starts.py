@@ -6,10 +6,10 @@ import random
 import price_builders
 import pytest
 
-from tare import starts
-from tare.errors import UserError
-from tare.inside import start
-from tare.study import load_checked
+from tare.core.errors import UserError
+from tare.experiments import starts
+from tare.model.study import load_checked
+from tare.worker import start
 
 SITES = {name: name for name in ("host", "host.control", "docker", "apptainer")}
 

@@ -6,9 +6,9 @@ import json
 import pytest
 import yaml
 
-from tare import study
-from tare.errors import UserError
-from tare.files import project_root
+from tare.core.errors import UserError
+from tare.core.files import project_root
+from tare.model import study
 
 
 @pytest.fixture

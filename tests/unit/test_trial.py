@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from test_adapters import LAUNCH
 
-from tare import trial
-from tare.adapters import Prepared
+from tare.launch import trial
+from tare.model.environment import Prepared
 
 
 @pytest.fixture(autouse=True)

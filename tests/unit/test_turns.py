@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tare import launch, turns
-from tare.planning import Components
-from tare.study import CONTROL, HOST
-from tare.turns import components_of, cores_of, cycle_ratios, fitting, group_of, settle, unit_values
+from tare.experiments import turns
+from tare.experiments.turns import components_of, cores_of, cycle_ratios, fitting, group_of, settle, unit_values
+from tare.launch import run
+from tare.model.study import CONTROL, HOST
+from tare.stats.planning import Components
 
 TOLERANCE = 0.002  # a tenth of the default margin of steps
 
@@ -74,7 +75,7 @@ def test_a_transient_is_found_in_noise_that_does_not_hide_it():
 
 @pytest.fixture
 def four_cpus(monkeypatch):
-    monkeypatch.setattr(launch.os, "sched_getaffinity", lambda pid: {2, 3, 5, 7})
+    monkeypatch.setattr(run.os, "sched_getaffinity", lambda pid: {2, 3, 5, 7})
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ class Clockwork:
 def test_on_a_device_steps_lie_between_events_and_nobody_waits_between_them(monkeypatch):
     import types
 
-    from tare.inside import turns as inside
+    from tare.worker import turns as inside
 
     class Job:
         def step(self, batch):

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare import verdicts
-from tare.intervals import judge, stein_interval, t_interval
-from tare.study import CONTROL, HOST
+from tare.analysis import verdicts
+from tare.model.study import CONTROL, HOST
+from tare.stats.intervals import judge, stein_interval, t_interval
 
 IDENTITY = {"study": "s", "campaign": "c", "scenario": "single", "workload": "w", "stack": "t", "batch": 64}
 NAMES = [HOST, CONTROL, "docker", "apptainer", "podman"]

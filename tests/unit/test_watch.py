@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from ncu_text import DRAM, FFMA, csv_of
 
-from tare.cuda import watch
-from tare.errors import IntegrityError, UnavailableError
-from tare.files import sha256_file
-from tare.launch import FOLDER, Site
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import sha256_file
+from tare.experiments import counter_launches
+from tare.launch.run import FOLDER, Site
 
-NCU = watch.Tool(
+NCU = counter_launches.Tool(
     name="ncu",
     program=Path("/opt/nvidia/nsight-compute/2025.3.1/ncu"),
     folder=Path("/opt/nvidia/nsight-compute/2025.3.1"),
@@ -43,11 +43,11 @@ def fake_launch(answers, status="ok"):
 
 @pytest.fixture
 def with_ncu(monkeypatch):
-    monkeypatch.setattr(watch, "find", lambda name: NCU)
+    monkeypatch.setattr(counter_launches, "find", lambda name: NCU)
 
 
 def test_the_words_of_ncu():
-    assert watch.ncu_words(NCU, ("a.sum", "b.sum"), "counters.dram.csv") == [
+    assert counter_launches.ncu_words(NCU, ("a.sum", "b.sum"), "counters.dram.csv") == [
         "/opt/nvidia/nsight-compute/2025.3.1/ncu",
         *("--profile-from-start", "off", "--target-processes", "all", "--replay-mode", "kernel"),
         *("--cache-control", "none", "--clock-control", "none", "--metrics", "a.sum,b.sum"),
@@ -56,8 +56,8 @@ def test_the_words_of_ncu():
 
 
 def test_the_words_of_nsys():
-    tool = watch.Tool(name="nsys", program=Path("/n/nsys"), folder=Path("/n"), version="2025.1")
-    assert watch.nsys_words(tool, "nsys") == [
+    tool = counter_launches.Tool(name="nsys", program=Path("/n/nsys"), folder=Path("/n"), version="2025.1")
+    assert counter_launches.nsys_words(tool, "nsys") == [
         *("/n/nsys", "profile", "--trace", "cuda", "--sample", "none", "--cpuctxsw", "none"),
         *("--capture-range", "cudaProfilerApi", "--capture-range-end", "stop", "--export", "sqlite"),
         *("--force-overwrite", "true", "--output", f"{FOLDER}/nsys"),
@@ -75,7 +75,7 @@ def test_the_words_of_nsys():
     ],
 )
 def test_the_folder_that_environments_are_shown_holds_the_whole_installation(program, folder):
-    assert watch._installation(Path(program)) == Path(folder)
+    assert counter_launches._installation(Path(program)) == Path(folder)
 
 
 def test_two_launches_count_traffic_once_through_and_operations_by_replay(tmp_path, monkeypatch, with_ncu):
@@ -83,10 +83,10 @@ def test_two_launches_count_traffic_once_through_and_operations_by_replay(tmp_pa
     traffic = csv_of(DRAM, [("gemm", (4096, 1024, 128, 32)), ("relu", (1024, 1024, 32, 32))] * 2)
     operations = csv_of((FFMA,), [("gemm", (1000,)), ("relu", (0,))] * 2, passes=3)
     launch, asked = fake_launch([traffic, operations])
-    monkeypatch.setattr(watch, "launch", launch)
-    record = watch.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
+    monkeypatch.setattr(counter_launches, "launch", launch)
+    record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     assert (record["status"], record["tool"], record["steps"]) == ("ok", "ncu 2025.3.1.0", 2)
-    assert {key: record[key] for key in watch.NCU} == {
+    assert {key: record[key] for key in counter_launches.NCU} == {
         "replay": "kernel",
         "cache_control": "none",
         "clock_control": "none",
@@ -99,8 +99,8 @@ def test_two_launches_count_traffic_once_through_and_operations_by_replay(tmp_pa
         assert NCU.folder in site.folders and spec["counters"] is True and spec["mode"] == "counters"
     assert all(name.startswith("dram__") for name in record["parts"][0]["metrics"])
     assert not any(name.startswith("dram__") for name in record["parts"][1]["metrics"])
-    table = watch.read_counters(record, tmp_path)
-    from tare.cuda.counters import metric_rows
+    table = counter_launches.read_counters(record, tmp_path)
+    from tare.profilers.counters import metric_rows
 
     rows = {row["metric"]: row["value"] for row in metric_rows(table, record["steps"], "ncu")}
     assert rows["dram_read_bytes"] == 5120 and rows["dram_write_bytes"] == 2048
@@ -115,28 +115,28 @@ def test_counters_that_the_driver_reserves_are_unavailable_with_the_remedy(tmp_p
         "https://developer.nvidia.com/ERR_NVGPUCTRPERM\n"
     )
     launch, _ = fake_launch([text], status="failed")
-    monkeypatch.setattr(watch, "launch", launch)
-    record = watch.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
+    monkeypatch.setattr(counter_launches, "launch", launch)
+    record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     assert record["status"] == "unavailable" and "ERR_NVGPUCTRPERM" in record["reason"] and record["remedy"]
 
 
 def test_a_launch_that_dies_under_ncu_is_a_failure_and_not_a_zero(tmp_path, monkeypatch, with_ncu):
     launch, _ = fake_launch([None], status="failed")
-    monkeypatch.setattr(watch, "launch", launch)
-    record = watch.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
+    monkeypatch.setattr(counter_launches, "launch", launch)
+    record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     assert record["status"] == "failed" and "it died" in record["reason"]
 
 
 def test_a_machine_without_the_profiler_says_where_it_is_had(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    record = watch.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
+    record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     assert (record["status"], record["reason"]) == ("unavailable", "ncu is not installed")
     assert "nsight-compute" in record["remedy"]
-    assert watch.trace(SITE, SPEC, CONDITIONS, tmp_path)["reason"] == "nsys is not installed"
+    assert counter_launches.trace(SITE, SPEC, CONDITIONS, tmp_path)["reason"] == "nsys is not installed"
 
 
 def test_a_device_that_ncu_does_not_know_is_said(tmp_path, monkeypatch, with_ncu):
-    record = watch.count(SITE, SPEC, CONDITIONS, tmp_path, (6, 1))
+    record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (6, 1))
     assert record["status"] == "unavailable" and "6.1" in record["reason"]
 
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_the_records_is_refused(tmp_path):
     part = {"file": path.name, "sha256": sha256_file(path), "name": "dram"}
     path.write_bytes(gzip.compress(b"y", mtime=0))
     with pytest.raises(IntegrityError, match="run the profile again"):
-        watch.read_counters({"parts": [part]}, tmp_path)
+        counter_launches.read_counters({"parts": [part]}, tmp_path)
 
 
 def test_a_profiler_that_does_not_start_is_unavailable(tmp_path, monkeypatch):
@@ -155,9 +155,9 @@ def test_a_profiler_that_does_not_start_is_unavailable(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(UnavailableError):
-        watch.find("ncu")
+        counter_launches.find("ncu")
     program.write_text("#!/bin/sh\necho 'Version 2025.3.1.0 (build 36398880) (public-release)'\n")
-    assert (watch.find("ncu").version, watch.find("ncu").folder) == ("2025.3.1.0", tmp_path)
+    assert (counter_launches.find("ncu").version, counter_launches.find("ncu").folder) == ("2025.3.1.0", tmp_path)
 
 
 def test_a_script_on_path_is_followed_to_the_program_that_environments_can_start(tmp_path, monkeypatch):
@@ -174,12 +174,12 @@ def test_a_script_on_path_is_followed_to_the_program_that_environments_can_start
     head[18] ^= 0xFF
     foreign.write_bytes(head)  # of another processor
     answer = SimpleNamespace(ok=True, stdout="Version 2025.3.1.0 (build 36398880) (public-release)")
-    monkeypatch.setattr(watch, "run", lambda argv, **more: answer)
-    monkeypatch.setattr(watch.shutil, "which", lambda name: str(script))
+    monkeypatch.setattr(counter_launches, "run", lambda argv, **more: answer)
+    monkeypatch.setattr(counter_launches.shutil, "which", lambda name: str(script))
     places = (tmp_path / "opt",)
-    assert watch._binary("ncu", script, "2025.3.1.0", places) == program
-    assert watch._installation(program) == tmp_path / "opt/nsight-compute/2025.3.1"
-    assert watch._binary("ncu", program, "2025.3.1.0", places) == program
+    assert counter_launches._binary("ncu", script, "2025.3.1.0", places) == program
+    assert counter_launches._installation(program) == tmp_path / "opt/nsight-compute/2025.3.1"
+    assert counter_launches._binary("ncu", program, "2025.3.1.0", places) == program
     program.unlink()
-    assert watch._binary("ncu", script, "2025.3.1.0", places) == script
-    assert watch.find("ncu").version == "2025.3.1.0"
+    assert counter_launches._binary("ncu", script, "2025.3.1.0", places) == script
+    assert counter_launches.find("ncu").version == "2025.3.1.0"

@@ -192,7 +192,7 @@ def test_a_second_run_has_nothing_to_do_and_says_so_quickly(extended):
 def test_editing_a_figure_reruns_no_measurement_and_editing_a_workload_does(extended, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(extended, folder, symlinks=True)
-    for path in sorted((folder / "tare/figures").glob("*.py")):
+    for path in sorted((folder / "tare/report/figures").glob("*.py")):
         path.write_text(path.read_text() + "\n# edited\n")
     done = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
     planned = done.stdout + done.stderr

@@ -1,0 +1,1 @@
+"""From records to tables, verdicts, causes, rooflines and costs; never starts anything."""

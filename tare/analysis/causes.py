@@ -1,0 +1,318 @@
+"""Why environments differ: kernels and operators compared, extra time by phase, and what of it files account for.
+
+Everything is compared host against host first: what two hosts differ by is no cause of anything. No plotting here.
+
+Model of operator times (`operator_times`): log(own seconds) = unit + environment, the two hosts being one. One fit
+per operator; its residuals of all launches give one standard deviation, alike in every environment, with
+n(1 + E) - E degrees of freedom (n units, E environments), and t intervals at a Bonferroni level over operators and
+environments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+import pandas as pd
+
+from tare.analysis.launch_rows import PHASES
+from tare.analysis.metrics import pivot
+from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.stats.intervals import Interval, t_interval, t_quantile
+
+PHASE_METRICS = (*PHASES, "exit_s")
+SMALLEST_SHARE = 0.01  # of a step's own time: what is less is not worth a comparison, and widens all others
+OPERATOR = "operator"
+ALL_OPERATORS = "all operators"
+HOSTS = (HOST, CONTROL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetComparison:
+    """Which kernels the launches of two sides ran.
+
+    Attributes:
+        env: the side compared with the host; the host itself for host against host.
+        pairs, equal: pairs of launches, and those with the same kernels equally often.
+        kernels: different ones on the host.
+        only_here, only_host: in every launch of one side and in none of the other.
+        counts: name, calls of a step on the host, calls here, where each side always has its own number.
+    """
+
+    env: str
+    pairs: int
+    equal: int
+    kernels: int
+    only_here: tuple[str, ...]
+    only_host: tuple[str, ...]
+    counts: tuple[tuple[str, float, float], ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two sides run different kernels, launch after launch."""
+        return bool(self.only_here or self.only_host or self.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTime:
+    """Own time of one operator in one environment, as a ratio to the two hosts.
+
+    Attributes:
+        share: of the host's own time of a step.
+        host_s: geometric mean over the hosts' launches, seconds per step.
+        ratio, low, high: with the interval that decides; None where it can't be had.
+        control_low, control_high: the range of the second host's ratio to the first over units.
+        differs: the interval excludes 1, and the ratio lies outside what host to host shows in any unit.
+    """
+
+    operator: str
+    env: str
+    share: float
+    host_s: float
+    ratio: float
+    low: float | None
+    high: float | None
+    control_low: float
+    control_high: float
+    differs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseCost:
+    """Extra seconds of one phase of a whole run, against the mean of the two hosts, per unit.
+
+    `share` is the phase's part of the whole run's extra time, where the interval of that excludes zero.
+    """
+
+    env: str
+    phase: str
+    extra: Interval
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileAccount:
+    """How much of the extra time of imports the files of the imports account for.
+
+    Attributes:
+        imports: extra seconds of the imports in whole runs.
+        files: extra seconds of reading and mapping their files for the first time, in launches of their own.
+        after: extra seconds that the imports of those launches still take.
+        ratio, low, high: files by imports; None with a `reason`.
+    """
+
+    env: str
+    imports: Interval
+    files: Interval
+    after: Interval
+    ratio: float | None
+    low: float | None
+    high: float | None
+    reason: str | None
+
+
+def environments_of(table: pd.DataFrame) -> list[str]:
+    """Environments of a table that are compared with the host; those without one number are left out."""
+    if "kind" in table:
+        table = table[table["kind"] != "unavailable"]
+    return sorted(env for env in table["env"].unique() if env not in HOSTS and not env.endswith(BASELINE))
+
+
+def calls_by_launch(kernels: pd.DataFrame, operators: bool) -> dict[tuple[str, int], dict[str, float]]:
+    """Calls of a step by kernel, of each launch (environment, unit): of operators, or of all other libraries."""
+    own = kernels[(kernels["library"] == OPERATOR) == operators]
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for row in own.itertuples():
+        shape = "" if pd.isna(row.shape) else f" [{row.shape}]"
+        name = row.kernel if operators else f"{row.library}: {row.kernel}{shape}"
+        launch = found.setdefault((row.env, int(row.rep)), {})
+        launch[name] = launch.get(name, 0.0) + row.calls_per_step
+    return found
+
+
+def compare_sets(kernels: pd.DataFrame, *, operators: bool) -> list[SetComparison]:
+    """Host against host over all pairs of launches, then host against each environment over all pairs.
+
+    Args:
+        kernels: rows of one workload's campaign of causes.
+        operators: whether the framework's operators are compared, or the libraries' kernels.
+    """
+    launches = calls_by_launch(kernels, operators)
+    hosts = [calls for (env, _), calls in sorted(launches.items()) if env in HOSTS]
+    if not hosts:
+        return []
+    found = [_compare(HOST, hosts, hosts, list(combinations(hosts, 2)))]
+    for env in sorted({env for env, _ in launches} - set(HOSTS)):
+        own = [calls for (name, _), calls in sorted(launches.items()) if name == env]
+        found.append(_compare(env, hosts, own, list(product(hosts, own))))
+    return found
+
+
+def _compare(env: str, hosts: list[dict], own: list[dict], pairs: list[tuple[dict, dict]]) -> SetComparison:
+    on_host, here = set().union(*hosts), set().union(*own)
+    always_host, always_here = set(hosts[0]).intersection(*hosts), set(own[0]).intersection(*own)
+    counts = []
+    for name in sorted(always_host & always_here):
+        before, now = {calls[name] for calls in hosts}, {calls[name] for calls in own}
+        if len(before) == len(now) == 1 and before != now:
+            counts.append((name, before.pop(), now.pop()))
+    return SetComparison(
+        env=env,
+        pairs=len(pairs),
+        equal=sum(left == right for left, right in pairs),
+        kernels=len(on_host),
+        only_here=tuple(sorted(always_here - on_host)),
+        only_host=tuple(sorted(always_host - here)),
+        counts=tuple(counts),
+    )
+
+
+def operator_times(kernels: pd.DataFrame, alpha: float) -> list[OperatorTime]:
+    """Every operator with a share of the step worth comparing, and all together, in each environment.
+
+    Args:
+        kernels: rows of one workload's campaign of causes.
+        alpha: of all intervals together.
+    """
+    own = kernels[(kernels["library"] == OPERATOR) & kernels["s_per_step"].notna()]
+    names = [*HOSTS, *environments_of(own)]
+    table = own.pivot_table(index=["kernel", "rep"], columns="env", values="s_per_step", aggfunc="sum")
+    if len(table) == 0 or not set(HOSTS) <= set(table.columns):
+        return []
+    together = table.groupby(level="rep").sum(min_count=1)
+    means = table[list(HOSTS)].mean(axis=1).groupby(level="kernel").mean()
+    shares = (means / means.sum()).sort_values(ascending=False)
+    chosen = [name for name in shares.index if shares[name] >= SMALLEST_SHARE]
+    level = alpha / max(1, (len(chosen) + 1) * (len(names) - len(HOSTS)))
+    found = _fit(ALL_OPERATORS, together.reindex(columns=names), 1.0, level)
+    for name in chosen:
+        found += _fit(name, table.loc[name].reindex(columns=names), float(shares[name]), level)
+    return found
+
+
+def _fit(operator: str, values: pd.DataFrame, share: float, alpha: float) -> list[OperatorTime]:
+    """The model of this module's head for one operator: shape of `values` [units, hosts and environments].
+
+    An environment that lacks a unit of the hosts' is left out: it must not take the unit away from the others.
+    """
+    if not set(HOSTS) <= set(values.columns):
+        return []
+    values = values.dropna(subset=list(HOSTS))
+    present = [name for name in values.columns if len(values) and values[name].notna().all()]
+    complete = values[present]
+    logs = np.log(complete[complete.gt(0).all(axis=1)])
+    others = [name for name in present if name not in HOSTS]
+    units = len(logs)
+    if not units or not set(HOSTS) <= set(present) or not others:
+        return []
+    relative = logs.sub(logs[list(HOSTS)].mean(axis=1), axis=0)
+    control = (logs[CONTROL] - logs[HOST]).to_numpy()
+    effects = relative[others].mean()
+    # Residuals of unit + environment, by launch: the unit's effect is what all its launches share.
+    adjusted = logs.sub(pd.Series({name: effects.get(name, 0.0) for name in present}), axis=1)
+    residual = adjusted.sub(adjusted.mean(axis=1), axis=0)
+    freedom = units * (1 + len(others)) - len(others)
+    spread = math.sqrt(float((residual.to_numpy() ** 2).sum()) / freedom)
+    half = t_quantile(alpha, freedom) * spread * math.sqrt(1.5 / units)
+    reach = float(np.abs(control).max())
+    return [
+        OperatorTime(
+            operator=operator,
+            env=env,
+            share=share,
+            host_s=float(np.exp(logs[list(HOSTS)].to_numpy().mean())),
+            ratio=math.exp(effects[env]),
+            low=math.exp(effects[env] - half),
+            high=math.exp(effects[env] + half),
+            control_low=math.exp(control.min()),
+            control_high=math.exp(control.max()),
+            differs=abs(effects[env]) > max(half, reach),
+        )
+        for env in others
+    ]
+
+
+def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interval:
+    """Interval of the extra units of a metric per unit: of an environment against the mean of the two hosts.
+
+    For the control: against the first host.
+    """
+    values = pivot(metrics, metric).reindex(columns=[*HOSTS, env] if env != CONTROL else list(HOSTS)).dropna()
+    base = values[HOST] if env == CONTROL else values[list(HOSTS)].mean(axis=1)
+    return t_interval((values[env] - base).to_numpy(), alpha)
+
+
+def phase_costs(rounds: pd.DataFrame, alpha: float) -> list[PhaseCost]:
+    """Extra seconds of the whole run and of each phase, in every environment and in the control.
+
+    Args:
+        rounds: metric rows of one workload's headline campaign of whole runs.
+        alpha: of all environments together, for each phase.
+    """
+    others = environments_of(rounds)
+    level = alpha / max(1, len(others))
+    found = []
+    for env in (*others, CONTROL):
+        whole = extra(rounds, "real_s", env, level)
+        for phase in ("real_s", *PHASE_METRICS):
+            own = extra(rounds, phase, env, level)
+            told = whole.low is not None and not whole.low <= 0 <= whole.high and own.mean is not None
+            found.append(PhaseCost(env=env, phase=phase, extra=own, share=own.mean / whole.mean if told else None))
+    return [cost for cost in found if cost.extra.n]
+
+
+def file_accounts(rounds: pd.DataFrame, causes: pd.DataFrame, alpha: float) -> list[FileAccount]:
+    """What files account for of the extra time of imports, in each environment that both campaigns hold.
+
+    The two extras come from different campaigns. Each has half of the environment's alpha, so that the quotients of
+    their ends bound the ratio with the confidence of the whole.
+
+    Args:
+        rounds: metric rows of one workload's headline campaign of whole runs.
+        causes: those of its campaign of causes.
+        alpha: of all environments together.
+    """
+    others = sorted(set(environments_of(rounds)) & set(environments_of(causes)))
+    level = alpha / max(1, len(others))
+    found = []
+    for env in others:
+        imports = extra(rounds, "imports_s", env, level / 2)
+        files = extra(causes, "files_first_s", env, level / 2)
+        after = extra(causes, "imports_after_read_s", env, level)
+        found.append(_account(env, imports, files, after))
+    return found
+
+
+def _account(env: str, imports: Interval, files: Interval, after: Interval) -> FileAccount:
+    ratio, low, high, reason = None, None, None, None
+    if imports.low is None or files.low is None:
+        reason = "there is no interval yet: two complete units of each campaign are the least"
+    elif imports.low <= 0:
+        reason = "at the level that two intervals together need, imports may take no longer: no share is told"
+    else:
+        ends = [top / bottom for top in (files.low, files.high) for bottom in (imports.low, imports.high)]
+        ratio, low, high = files.mean / imports.mean, min(ends), max(ends)
+    return FileAccount(
+        env=env, imports=imports, files=files, after=after, ratio=ratio, low=low, high=high, reason=reason
+    )
+
+
+def differing_phases(verdicts: pd.DataFrame, env: str) -> list[str]:
+    """Phases whose verdict in whole runs says that they differ, in order of time.
+
+    Args:
+        verdicts: rows of one workload's headline campaign of whole runs.
+        env: an environment.
+    """
+    own = verdicts[(verdicts["env"] == env) & (verdicts["reference"] == HOST)]
+    different = set(own.loc[own["verdict"].isin(("different", "different within margin")), "metric"])
+    return [phase for phase in PHASE_METRICS if phase in different]
+
+
+def differing_operators(times: Sequence[OperatorTime], env: str) -> list[OperatorTime]:
+    """Single operators that differ in an environment, the largest share first."""
+    own = [time for time in times if time.env == env and time.differs and time.operator != ALL_OPERATORS]
+    return sorted(own, key=lambda time: -time.share)

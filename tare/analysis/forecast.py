@@ -1,0 +1,182 @@
+"""What a wanted precision will cost, before anything runs.
+
+It is read off an earlier campaign of the same comparison: of this machine where there is one, else of the named
+machine whose records come with the project. A forecast decides nothing: the campaign's own pilot does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import project_root, read_json
+from tare.experiments import rounds, turns
+from tare.experiments.campaign import SEALED, compared, counted, read_sealed
+from tare.machine import facts
+from tare.model import arms
+from tare.model.study import campaign_names
+from tare.stats.intervals import log_ratios_of, stein_units
+from tare.stats.planning import Components, Costs, estimate_components
+
+VALUES_OF = {"rounds": rounds.unit_values, "turns": turns.unit_values}
+REFERENCE = project_root() / "results/reference/spreads.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experience:
+    """What an earlier campaign tells of the next one.
+
+    Attributes:
+        source: where it comes from, for people.
+        spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
+        unit_s, first_s: seconds of a unit, and of the discarded ones before them together.
+        environments: how many were compared with the host; a unit of another number costs in proportion.
+        components, costs: of turns alone: where the spread of a block comes from, and what its parts cost.
+    """
+
+    source: str
+    spread: float
+    unit_s: float
+    first_s: float
+    environments: int
+    components: Components | None = None
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """One campaign at one precision: units, and seconds of machine time; or why nobody can tell."""
+
+    campaign: str
+    workload: str
+    half_width: float
+    units: int | None
+    seconds: float | None
+    capped: bool
+    note: str
+
+
+def forecasts(
+    study: Mapping[str, Any], folders: Sequence[Path], *, half_width: float | None, budget_s: float | None
+) -> Iterator[Forecast]:
+    """A forecast for every comparison of a study.
+
+    Args:
+        study: the checked study.
+        folders: of campaigns, the likelier ones first (results/campaigns/<study>).
+        half_width: wanted, relative; None for the study's.
+        budget_s: of one campaign; None for the study's.
+    """
+    for workload in study["workloads"]:
+        for name in campaign_names(study, workload):
+            kind, environments, *arm = name.split(".", 2)
+            settings = study[kind]
+            wanted = half_width or settings["half_width"]
+            budget = budget_s or settings["arm_budget_s" if arm else "budget_s"]
+            found = experience(folders, workload, name)
+            count = max(1, len(environments.split("+")) - 1)
+            if found is None:
+                note = "nothing was recorded of this comparison yet: its own pilot will tell"
+                yield Forecast(
+                    campaign=name, workload=workload, half_width=wanted, units=None, seconds=None, capped=False,
+                    note=note,
+                )  # fmt: skip
+                continue
+            own = settings.get("stack_units" if arms.parse(arm[0]).other_stack else "arm_units") if arm else None
+            fixed = own or settings.get("units")
+            alpha = (1 - study["confidence"]) / count
+            units, seconds = needed(found, wanted, settings["pilot"], alpha, count, fixed)
+            yield Forecast(
+                campaign=name,
+                workload=workload,
+                half_width=wanted,
+                units=units,
+                seconds=seconds,
+                capped=not fixed and seconds > budget,
+                note=found.source,
+            )
+
+
+def needed(
+    found: Experience, half_width: float, pilot: int, alpha: float, environments: int, fixed: int | None = None
+) -> tuple[int, float]:
+    """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width."""
+    units = fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha)
+    scale = (environments + 2) / (found.environments + 2)
+    return units, scale * (found.first_s + units * found.unit_s)
+
+
+def experience(folders: Sequence[Path], workload: str, name: str) -> Experience | None:
+    """The first that is of use: a sealed campaign of this name, one of its kind and arm, the reference."""
+    kind, _, *arm = name.split(".", 2)
+    for folder in folders:
+        own = sorted((folder / workload).glob(f"{kind}.*/{SEALED}"))
+        own = [path for path in own if path.parent.name.split(".", 2)[2:] == arm]
+        own.sort(key=lambda path: path.parent.name != name)
+        for path in own:
+            try:
+                found = from_campaign(path)
+            except (IntegrityError, UserError):
+                continue  # a damaged record is refused where it is used; a forecast goes on without it
+            if found is not None:
+                return found
+    return from_reference(REFERENCE, workload, ".".join([kind, *arm]))
+
+
+def from_campaign(sealed: Path) -> Experience | None:
+    """What a sealed campaign of this machine tells; None with fewer than two complete units.
+
+    Raises:
+        IntegrityError: it is not what was sealed.
+    """
+    plan, units = read_sealed(sealed)
+    own = counted(units)
+    ratios = log_ratios_of([VALUES_OF[plan["kind"]](unit) for unit in own], plan["environments"])
+    spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
+    if not spreads:
+        return None
+    now = facts.identity()
+    same = all(plan["machine"].get(key) == now[key] for key in now)
+    components, costs = None, None
+    if plan["kind"] == "turns":
+        components = estimate_components([turns.cycle_ratios(unit) for unit in own])
+        costs = Costs(
+            block_s=float(np.mean([unit["start_s"] + unit["end_s"] for unit in own])),
+            draw_s=float(np.median([s for unit in own for s in unit["draw_s"]])),
+            cycle_s=float(np.median([s for unit in own for s in unit["cycle_s"]])),
+        )
+    return Experience(
+        source=f"from {sealed.parent}{'' if same else ', of another machine or other CPUs'}",
+        spread=max(spreads),
+        unit_s=float(np.mean([unit["cost_s"] for unit in own])),
+        first_s=sum(unit["cost_s"] for unit in units if unit["discarded"]),
+        environments=len(compared(plan)),
+        components=components,
+        costs=costs,
+    )
+
+
+def from_reference(path: Path, workload: str, name: str) -> Experience | None:
+    """What the project's own records tell, of the machine that they name."""
+    if not path.exists():
+        return None
+    record = read_json(path)
+    row = record["campaigns"].get(workload, {}).get(name)
+    if row is None:
+        return None
+    return Experience(
+        source=f"from {path.relative_to(project_root()) if path.is_relative_to(project_root()) else path}: "
+        f"{record['machine']}",
+        spread=row["spread"],
+        unit_s=row["unit_s"],
+        first_s=row["first_s"],
+        environments=row["environments"],
+        components=Components(**row["components"]) if row["components"] else None,
+        costs=Costs(**row["costs"]) if row["costs"] else None,
+    )

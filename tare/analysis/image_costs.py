@@ -1,0 +1,287 @@
+"""What an image costs: seconds and bytes of every environment's form, from image records and from starts.
+
+Conventions are those of docs/images.md. Every row has its kind; a form that is not to be had gives its reason.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import read_json
+from tare.experiments.starts import AS_FOUND, COLD, SCHEMA, WARM, mark_ns, start_s
+from tare.model import tables
+from tare.model.rows import measured, unavailable
+
+Record = Mapping[str, Any]
+SHARED = "oci"  # stands for the image that all contained environments derive from
+ALL_WORKLOADS = "all"  # an image is the same for every workload
+STAGES = {"fetch": "fetch_s", "tree": "tree_s", "base": "base_s", "assemble": "assemble_s"}
+CONVERT = "convert_s"
+MADE = "image record, as it took when it was made"
+UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "_faults": "1"}
+ITEMS = {
+    "fetch_s": "fetch the locked packages",
+    "tree_s": "build the tree",
+    "base_s": "make the base",
+    "assemble_s": "assemble the image",
+    "convert_s": "convert",
+    "ready_s": "packages to startable, in all",
+    "convert_bytes_per_s": "conversion throughput",
+    "archive_bytes": "what is carried to another machine",
+    "disk_bytes": "on this disk",
+    "added_bytes": "added to the host's own tree",
+    "said_bytes": "size that the runtime states",
+    "cold_start_s": "cold start",
+    "warm_start_s": "warm start",
+}
+# Items that a form without a number still gets, each with the reason.
+FORM_ITEMS = ("ready_s", "archive_bytes", "disk_bytes", "added_bytes")
+DAEMON_HAD_IT = "the runtime had the image already when its record was made: nothing was converted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forms:
+    """The image records of one stack: of its tree, of its image, of every environment."""
+
+    stack: str
+    tree: Record | None
+    image: Record | None
+    environments: Mapping[str, Record]
+
+
+def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
+    """The records of a stack below `folder`.
+
+    Raises:
+        UserError: the record of one of the environments is missing.
+    """
+    found = {}
+    for env in environments:
+        path = folder / stack / f"{env}.json"
+        if not path.exists():
+            raise UserError(f"no image record {path}: make it with `snakemake {path}`")
+        found[env] = read_json(path)
+    shared = {name: folder / stack / f"{name}.json" for name in ("tree", SHARED)}
+    tree, image = (read_json(path) if path.exists() else None for path in shared.values())
+    return Forms(stack=stack, tree=tree, image=image, environments=found)
+
+
+def read_starts(path: Path) -> Record:
+    """The record of `tare starts`.
+
+    Raises:
+        IntegrityError: it is not such a record, or of another version.
+    """
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA or "units" not in record:
+        raise IntegrityError(f"{path} is no record of starts that this version reads; delete it and run again")
+    return record
+
+
+def build(study: str, forms: Sequence[Forms], starts: Record | None) -> pd.DataFrame:
+    """The table of prices.
+
+    Args:
+        study: its name.
+        forms: of every stack.
+        starts: record of `tare starts`; its stack is one of those, the others have no starts.
+    """
+    rows: list[dict[str, Any]] = []
+    for one in forms:
+        identity = {"study": study, "scenario": "images", "stack": one.stack, "batch": None, "rep": None}
+        for env, row in _whole(_form_rows(one), f"a record of the images of {one.stack}"):
+            about = {"campaign": "images", "workload": ALL_WORKLOADS, "arm": "stack=same", "env": env}
+            rows.append({**identity, **about, **row})
+        own = starts if starts is not None and starts["stack"] == one.stack else None
+        about = {"campaign": "starts", "workload": (starts or {}).get("workload", ALL_WORKLOADS)}
+        about["arm"] = (starts or {}).get("arm", "stack=same")
+        for env, rep, row in _whole(_start_rows(own, list(one.environments)), "the record of starts"):
+            rows.append({**identity, **about, "env": env, **row, "rep": rep})
+    return tables.make("prices", rows)
+
+
+def _whole(rows: Iterator[Any], what: str) -> list[Any]:
+    """All rows, if the record that they are made from is whole.
+
+    Raises:
+        IntegrityError: it lacks something.
+    """
+    try:
+        return list(rows)
+    except (KeyError, TypeError, AttributeError, StopIteration, RuntimeError) as error:
+        lacking = error.args[0] if isinstance(error, KeyError) else error
+        raise IntegrityError(f"{what} is not what this version writes ({lacking}); make it again") from error
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    return {"item": row.pop("metric"), **row}
+
+
+def _has(item: str, value: float, source: str) -> dict[str, Any]:
+    return _named(measured(item, value, unit_of(item), source))
+
+
+def _lacks(item: str, source: str, reason: str | None) -> dict[str, Any]:
+    return _named(unavailable(item, unit_of(item), source, reason or ""))
+
+
+def unit_of(item: str) -> str:
+    """Unit of an item, by the end of its name."""
+    return next(unit for end, unit in UNITS.items() if item.endswith(end))
+
+
+def _form_rows(forms: Forms) -> Iterator[tuple[str, dict[str, Any]]]:
+    image = forms.image
+    if image is not None and image.get("status") == "ok":
+        yield SHARED, _has("archive_bytes", image["bytes"], "OCI archive, not compressed")
+        for row in _storage_rows(image.get("storage"), "image record", ("disk_bytes",)):
+            yield SHARED, row
+    for env, record in forms.environments.items():
+        if record["status"] != "ok":
+            for item in FORM_ITEMS:
+                yield env, _lacks(item, "image record", record["reason"])
+            continue
+        for row in (*_stage_rows(record, image), *_size_rows(record, image, forms.tree)):
+            yield env, row
+
+
+def _stage_rows(record: Record, image: Record | None) -> Iterator[dict[str, Any]]:
+    """Seconds of the stages that a form needs, their sum, and how fast it was converted."""
+    took = record["seconds"]
+    total = 0.0
+    for stage, item in STAGES.items():
+        if stage in took:
+            total += took[stage]
+            yield _has(item, took[stage], MADE)
+    own = {name: value for name, value in took.items() if name not in STAGES and not name.startswith("tree_")}
+    if set(own) == {"prepare"} and not record.get("path"):
+        yield _lacks(CONVERT, MADE, DAEMON_HAD_IT)
+        yield _lacks("ready_s", MADE, DAEMON_HAD_IT)
+        return
+    if own:
+        total += sum(own.values())
+        yield _has(CONVERT, sum(own.values()), f"{MADE}: {', '.join(own)}")
+        if image is not None and image.get("status") == "ok":
+            rate = image["bytes"] / sum(own.values())
+            yield _has("convert_bytes_per_s", rate, "bytes of the OCI archive by seconds of the conversion")
+    yield _has("ready_s", total, "sum of the stages, each as it took when it was made")
+
+
+def _size_rows(record: Record, image: Record | None, tree: Record | None) -> Iterator[dict[str, Any]]:
+    """Bytes that are carried, on the disk, and added; what the runtime itself states."""
+    storage = record.get("storage") or {}
+    contained = bool(record.get("image_id"))
+    if not contained:
+        wheels = (tree or {}).get("wheel_bytes")
+        reason = "the tree's record does not count the wheels; make it again"
+        source = "the locked wheels, compressed as they are downloaded"
+        yield _has("archive_bytes", wheels, source) if wheels else _lacks("archive_bytes", source, reason)
+    elif storage.get("files") == 1:
+        how = (record.get("details") or {}).get("compression")
+        source = f"the form itself, one file{f', compressed ({how})' if how else ''}: allocated blocks"
+        yield _has("archive_bytes", storage["disk_bytes"], source)
+    elif image is not None and image.get("status") == "ok":
+        yield _has("archive_bytes", image["bytes"], "OCI archive, not compressed")
+    else:
+        yield _lacks("archive_bytes", "OCI archive", "the record of the image is missing")
+    yield from _storage_rows(record.get("storage"), "allocated blocks")
+    if contained and not record.get("path"):
+        yield _has("said_bytes", record["bytes"], "the runtime's own `image inspect`")
+
+
+def _storage_rows(
+    storage: Record | None, source: str, items: Sequence[str] = ("disk_bytes", "added_bytes")
+) -> Iterator[dict[str, Any]]:
+    """Allocated bytes, and those that the host's tree does not hold already."""
+    if storage is None or storage["disk_bytes"] is None:
+        reason = storage["reason"] if storage else "the image's record does not count them; make it again"
+        yield from (_lacks(item, source, reason) for item in items)
+        return
+    found = {"disk_bytes": storage["disk_bytes"], "added_bytes": storage["disk_bytes"] - storage["shared_bytes"]}
+    how = {
+        "disk_bytes": "allocated blocks",
+        "added_bytes": "allocated blocks, less those of the host's tree by inode",
+    }
+    yield from (_has(item, found[item], how[item]) for item in items)
+
+
+def _start_rows(
+    starts: Record | None, environments: Sequence[str]
+) -> Iterator[tuple[str, int | None, dict[str, Any]]]:
+    """Rows of every start; what was not started has one row for each phase with the reason."""
+    phases = (COLD, WARM)
+    if starts is None:
+        reason = "starts are measured for the study's own stack only, when it is measured"
+        yield from (
+            (env, None, _lacks(f"{phase}_start_s", "starts", reason)) for env in environments for phase in phases
+        )
+        return
+    for env, reason in starts["unavailable"].items():
+        yield from ((env, None, _lacks(f"{phase}_start_s", "starts", reason)) for phase in phases)
+    if starts["cold"]["reason"]:
+        for env in starts["environments"]:
+            yield env, None, _lacks(f"{COLD}_start_s", "starts", starts["cold"]["reason"])
+    for unit in starts["units"]:
+        for env in unit["order"]:
+            for phase, launch in unit["launches"][env].items():
+                if phase != AS_FOUND:
+                    yield from ((env, unit["unit"], row) for row in start_rows(phase, launch))
+
+
+def start_rows(phase: str, launch: Record) -> list[dict[str, Any]]:
+    """One start: its time, in two parts, and what it took from the disk."""
+    if launch["status"] != "ok":
+        return [_lacks(f"{phase}_start_s", "launcher", f"{launch['status']}: {launch['reason']}")]
+    entry, imports = mark_ns(launch, "entry"), mark_ns(launch, "imports")
+    results = launch["inside"]["results"]
+    rows = [
+        _has(f"{phase}_start_s", start_s(launch) or 0.0, "from the launcher's call to the end of the imports"),
+        _has(f"{phase}_runtime_start_s", (entry - launch["spawn_ns"]) / 1e9, "marks"),
+        _has(f"{phase}_imports_s", (imports - entry) / 1e9, "marks"),
+        _has(f"{phase}_major_faults", results["major_faults"], "getrusage inside"),
+    ]
+    read = {
+        f"{phase}_machine_read_bytes": (launch["machine_read_bytes"], "/proc/vmstat", "the kernel counts none"),
+        f"{phase}_own_read_bytes": (results["read_bytes"], "/proc/self/io inside", results["read_bytes_reason"]),
+    }
+    for item, (value, source, reason) in read.items():
+        rows.append(_lacks(item, source, reason) if value is None else _has(item, value, source))
+    return rows
+
+
+def price(table: pd.DataFrame, stack: str, env: str, item: str) -> float | None:
+    """One price, the median where it was taken several times; None where there is none."""
+    values = list(repeated(table, stack, env, item).values())
+    return statistics.median(values) if values else None
+
+
+def repeated(table: pd.DataFrame, stack: str, env: str, item: str) -> dict[int, float]:
+    """Values of an item by repetition; one that was taken once is under 0."""
+    own = table[
+        (table["stack"] == stack) & (table["env"] == env) & (table["item"] == item) & table["value"].notna()
+    ]
+    return {0 if pd.isna(row.rep) else int(row.rep): float(row.value) for row in own.itertuples()}
+
+
+def why_not(table: pd.DataFrame, stack: str, env: str, item: str) -> str | None:
+    """The first reason that an item has no value; None where it has one or there is no row of it."""
+    own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == item)]
+    return None if own["value"].notna().any() or own.empty else str(own["reason"].iloc[0])
+
+
+def stacks_of(table: pd.DataFrame) -> list[str]:
+    """Stacks of a table, in its order."""
+    return list(dict.fromkeys(table["stack"]))
+
+
+def environments_of(table: pd.DataFrame, stack: str) -> list[str]:
+    """Environments that have an image of a stack, or a reason for having none, in the table's order."""
+    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["env"] != SHARED)]
+    return list(dict.fromkeys(own["env"]))

@@ -1,0 +1,184 @@
+"""What other protocols would have said of host against host, from a sealed campaign's own launches.
+
+Nothing is to be found there, so whatever a protocol finds is its own. The launches are those that Tare made, paired
+otherwise: this shows what the pairing is worth, not what a protocol would do with the same machine time (it would
+have other launches, of other lengths). A unit's host stands for a launch of one environment, its control for one of
+another.
+
+Sources: medians one after the other, as studies of containers do; pyperf's `is_significant` (pyperf/_utils.py:
+Student's two-sample t with pooled variance, two-sided, 95%, equal numbers); hyperfine's relative speed
+(src/benchmark/relative_speed.rs: ratio of means, the slower by the faster, errors propagated as independent).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tare.analysis.launch_rows import real_s
+from tare.analysis.verdicts import MARGIN_OF, interval_of
+from tare.experiments import rounds, turns
+from tare.experiments.campaign import counted, family_alpha
+from tare.model.study import CONTROL, HOST
+from tare.stats.intervals import Interval, log_ratios_of, t_quantile
+
+FEWEST_PAIRS = 2
+PYPERF_ALPHA = 0.05
+VALUES_OF = {"rounds": rounds.unit_values, "turns": turns.unit_values}
+
+Unit = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The two hosts of each unit, in order of time, seconds.
+
+    Attributes:
+        median: of a launch's counted steps; of a whole run, its real time.
+        mean: the same with the mean.
+    """
+
+    median: list[tuple[float, float]]
+    mean: list[tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequential:
+    """Ratios of the control of one unit to the host of another, over all ordered pairs of units."""
+
+    pairs: int
+    lowest: float
+    highest: float
+    beyond: int  # pairs whose ratio lies outside the margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Significance:
+    """Host's launches of the first half against the control's of the second, by a two-sample t test."""
+
+    n: int  # launches on either side
+    ratio: float  # mean of the control by mean of the host
+    t: float
+    critical: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the two would be called different."""
+        return abs(self.t) >= self.critical
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Mean and standard deviation of both sides, seconds, and how many times faster one is said to be."""
+
+    n: int
+    host: tuple[float, float]
+    control: tuple[float, float]
+    ratio: float
+    ratio_sd: float
+
+    @property
+    def faster(self) -> str:
+        """Which of the two is named first."""
+        return HOST if self.host[0] <= self.control[0] else CONTROL
+
+
+def hosts_of(plan: Mapping[str, Any], units: Sequence[Unit]) -> Hosts:
+    """Medians and means of both hosts by unit; units in which one of them failed are left out."""
+    found = Hosts(median=[], mean=[])
+    for unit in counted(list(units)):
+        rows = [unit["launches"].get(name, {}) for name in (HOST, CONTROL)]
+        if any(row.get("status") != "ok" for row in rows):
+            continue
+        steps = [_seconds(plan["kind"], row) for row in rows]
+        found.median.append(tuple(statistics.median(values) for values in steps))
+        found.mean.append(tuple(statistics.fmean(values) for values in steps))
+    return found
+
+
+def _seconds(kind: str, launch: Mapping[str, Any]) -> list[float]:
+    """What a launch timed: every counted step of its turns, or its whole run."""
+    if kind == "rounds":
+        return [real_s(launch)]
+    return [step for draw in launch["draws"] for burst in draw["turns"]["step_s"] for step in burst]
+
+
+def one_after_the_other(hosts: Hosts, margin: float) -> Sequential | None:
+    """The host of one unit against the control of another, a median each; None with fewer than two units."""
+    if len(hosts.median) < FEWEST_PAIRS:
+        return None
+    ratios = [
+        second[1] / first[0]
+        for i, first in enumerate(hosts.median)
+        for j, second in enumerate(hosts.median)
+        if i != j
+    ]
+    limit = math.log1p(margin)
+    return Sequential(
+        pairs=len(ratios),
+        lowest=min(ratios),
+        highest=max(ratios),
+        beyond=sum(abs(math.log(ratio)) > limit for ratio in ratios),
+    )
+
+
+def halves(hosts: Hosts) -> tuple[list[float], list[float]] | None:
+    """Means of the first half's hosts and of the second half's controls: all of one side, then all of the other.
+
+    As many on either side; the middle one of an odd number is left out. None with fewer than two on a side.
+    """
+    half = len(hosts.mean) // 2
+    if half < FEWEST_PAIRS:
+        return None
+    return [host for host, _ in hosts.mean[:half]], [control for _, control in hosts.mean[-half:]]
+
+
+def pyperf_like(hosts: Hosts) -> Significance | None:
+    """Student's two-sample t test on the means of launches, as pyperf judges; None with too few units.
+
+    pyperf takes every value of every process as independent; one mean per launch, as here, finds fewer differences.
+    """
+    sides = halves(hosts)
+    if sides is None:
+        return None
+    first, second = sides
+    n = len(first)
+    pooled = (statistics.variance(first) + statistics.variance(second)) / 2
+    means = statistics.fmean(first), statistics.fmean(second)
+    error = math.sqrt(2 * pooled / n)
+    difference = means[1] - means[0]
+    t = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
+    return Significance(n=n, ratio=means[1] / means[0], t=t, critical=t_quantile(PYPERF_ALPHA, 2 * n - 2))
+
+
+def hyperfine_like(hosts: Hosts) -> Speed | None:
+    """Mean and standard deviation of each side and "x ± y times faster", as hyperfine says; None with too few."""
+    sides = halves(hosts)
+    if sides is None:
+        return None
+    (host, control) = [(statistics.fmean(side), statistics.stdev(side)) for side in sides]
+    fast, slow = sorted((host, control))
+    ratio = slow[0] / fast[0]
+    spread = ratio * math.hypot(slow[1] / slow[0], fast[1] / fast[0])
+    return Speed(n=len(sides[0]), host=host, control=control, ratio=ratio, ratio_sd=spread)
+
+
+def paired(plan: Mapping[str, Any], units: Sequence[Unit]) -> Interval:
+    """Tare's own control: the interval of the second host's log-ratio to the first, unit by unit."""
+    own = counted(list(units))
+    values = [(unit["unit"], VALUES_OF[plan["kind"]](unit)) for unit in own]
+    ratios = {
+        number: found[0] for number, value in values if (found := log_ratios_of([value], [HOST, CONTROL])[CONTROL])
+    }
+    pilot = sorted(unit["unit"] for unit in own)[: plan["sampling"].get("pilot", 0)]
+    return interval_of(pd.Series(ratios, dtype=float), plan, pilot, family_alpha(plan))
+
+
+def margin_of(plan: Mapping[str, Any]) -> float:
+    """The margin that a campaign is judged by."""
+    return plan["margins"][MARGIN_OF[plan["kind"]]]

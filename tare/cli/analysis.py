@@ -1,0 +1,61 @@
+"""`tare tables`, `tare audit`: records to tables, and what others published judged beside them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    parser = subparsers.add_parser("tables", help="extract metrics from records and judge them")
+    parser.add_argument("--campaigns", nargs="*", type=Path, default=[], help="sealed.json of campaigns")
+    parser.add_argument("--profiles", nargs="*", type=Path, default=[], help="profile.json of profiled launches")
+    parser.add_argument("--only", nargs="+", help="names of the tables to write (default: all)")
+    parser.add_argument("--study", help="the study, to refuse campaigns that were planned with other margins")
+    parser.add_argument("--show", action="store_true", help="also print the verdicts on whole runs and steps")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
+    parser.set_defaults(run=run_tables)
+
+    audit = subparsers.add_parser("audit", help="judge a published study by its own data and by this machine")
+    audit.add_argument("--paper", default="nyu2022", help="a study of config/published")
+    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machine.json")
+    audit.add_argument("--shared", type=Path, default=Path("results"), help="folder of what studies share: probes")
+    audit.add_argument("--out", type=Path, required=True, help="folder of the tables published and claims")
+    audit.set_defaults(run=run_audit)
+
+
+def run_tables(arguments: argparse.Namespace) -> int:
+    """`tare tables`."""
+    from tare.analysis import extract
+    from tare.core.progress import say
+    from tare.model.study import load_checked
+
+    margins = load_checked(arguments.study)["margins"] if arguments.study else None
+    tables = extract.build(arguments.campaigns, arguments.profiles, margins)
+    extract.write(tables, arguments.out, arguments.only)
+    if arguments.show:
+        for line in extract.describe_verdicts(tables["verdicts"]):
+            say(line)
+    return 0
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """`tare audit`."""
+    from tare.core.progress import say
+    from tare.literature import audit, claims, measured_here, published
+    from tare.model import tables
+
+    study = published.load(arguments.paper)
+    found = measured_here.gather(arguments.results, arguments.shared)
+    findings, judged = audit.judge(study, found), claims.judge_claims(study, found)
+    tables.write("published", findings, arguments.out / "published.csv")
+    tables.write("claims", judged, arguments.out / "claims.csv")
+    agree, claimed = findings["agrees"].value_counts(), judged["here"].value_counts()
+    say(f"{study.paper}: {len(findings)} findings ({_counted(agree)}); {len(judged)} claims ({_counted(claimed)})")
+    return 0
+
+
+def _counted(counts: Any) -> str:
+    return ", ".join(f"{count} {word}" for word, count in counts.items())

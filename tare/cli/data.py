@@ -1,0 +1,27 @@
+"""`tare fetch`: bring one data set into the cache and write its record."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add(subparsers: argparse._SubParsersAction) -> None:
+    """Add this group's commands."""
+    parser = subparsers.add_parser("fetch", help="fetch, verify and prepare a data set")
+    parser.add_argument("--dataset", required=True, help="a group of data/registry.yaml: mnist, sentiment")
+    parser.add_argument("--choice", default="auto", help="a member of the group, or auto: the first that answers")
+    parser.add_argument("--out", type=Path, help="the record (default: results/data/DATASET.json)")
+    parser.set_defaults(run=run_fetch)
+
+
+def run_fetch(arguments: argparse.Namespace) -> int:
+    """Write the record of a prepared data set."""
+    from tare.core.files import write_json
+    from tare.core.progress import say
+    from tare.datasets.catalog import prepare
+
+    record = prepare(arguments.dataset, arguments.choice)
+    write_json(arguments.out or Path("results/data") / f"{arguments.dataset}.json", record)
+    say(f"{record['title']}: {record['rows']} rows, {record['bytes'] / 1e6:.1f} MB in {record['folder']}")
+    return 0

@@ -1,0 +1,186 @@
+"""What this machine can measure: every environment, profiler, device and data source, each really tried.
+
+For what is missing there is the reason and, where one is known, the one command that mends it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from tare.core.errors import TareError
+from tare.machine import profiler_checks
+from tare.machine.gpu_checks import gpu_checks
+from tare.machine.profiler_checks import Check, lacking
+
+WIDTH = 100
+NAME_WIDTH = 24
+SECTIONS = {
+    "environments": "Environments (each by a real launch)",
+    "profilers": "Profilers and counters",
+    "devices": "Devices",
+    "gpu": "GPU: ways in, settings, tests",
+    "data": "Data sources",
+    "stacks": "Software stacks",
+}
+
+
+def environment_check(name: str) -> Check:
+    """Probe one environment; a defect of its adapter makes that one unavailable, not the doctor."""
+    from tare.model.registry import environment
+
+    try:
+        probe = environment(name).probe()
+    except Exception as error:  # an adapter may be anybody's
+        return lacking(name, f"its probe failed: {type(error).__name__}: {error}")
+    return Check(
+        name=name,
+        available=probe.available,
+        version=probe.version,
+        reason=probe.reason,
+        remedy=probe.remedy,
+        details=probe.details,
+    )
+
+
+def data_checks() -> list[Check]:
+    """Whether each source of each data set answers now."""
+    from tare.datasets.catalog import check_sources
+
+    return [
+        Check(
+            name=f"{source['dataset']}: {source['name']}",
+            available=source["available"],
+            reason=source["reason"],
+            remedy=source["remedy"],
+            details={key: source[key] for key in ("kind", "address", "canonical") if key in source},
+        )
+        for source in check_sources()
+    ]
+
+
+def stack_checks() -> list[Check]:
+    """Which lock of each stack fits this machine."""
+    from tare.model.stacks import fitting_variant, load_stack, stack_names
+
+    variant = fitting_variant()
+    checks = []
+    for name in stack_names():
+        try:
+            load_stack(name, variant)
+        except TareError as error:
+            checks.append(lacking(name, str(error), variant=variant))
+        else:
+            checks.append(Check(name=name, available=True, version=f"{variant} lock", details={"variant": variant}))
+    return checks
+
+
+def _one(check: Callable[[], Check]) -> Callable[[], list[Check]]:
+    return lambda: [check()]
+
+
+def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
+    """(section, what is tried, how)."""
+    from tare.model.registry import module_names
+
+    def probe(name: str) -> Callable[[], list[Check]]:
+        return lambda: [environment_check(name)]
+
+    return [
+        ("data", "data sources", data_checks),
+        ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
+        *(("environments", name, probe(name)) for name in module_names("envs")),
+        ("profilers", "nsys", _one(profiler_checks.nsys)),
+        ("profilers", "ncu", _one(profiler_checks.ncu)),
+        ("profilers", "perf counters", _one(profiler_checks.cpu_counters)),
+        ("profilers", "DRAM counters", _one(profiler_checks.dram_counters)),
+        ("profilers", "energy meter", _one(profiler_checks.cpu_energy)),
+        ("devices", "GPUs", profiler_checks.gpu_devices),
+        ("devices", "device memory", _one(profiler_checks.device_memory_counters)),
+        ("gpu", "GPU", gpu_checks),
+        ("stacks", "stacks", stack_checks),
+    ]
+
+
+def _guarded(what: str, task: Callable[[], list[Check]]) -> list[Check]:
+    try:
+        return task()
+    except (TareError, OSError) as error:
+        return [lacking(what, getattr(error, "reason", None) or str(error), getattr(error, "remedy", None))]
+
+
+def examine(progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Try everything, side by side; returns the report: machine, one list of checks per section, seconds taken."""
+    from tare import __version__
+    from tare.machine import facts as machine
+    from tare.model.registry import environments
+
+    environments()  # imports the adapters once, in this thread
+    started = time.monotonic()
+    tasks = _tasks()
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        futures: list[tuple[str, str, Future[list[Check]]]] = [
+            (section, what, pool.submit(_guarded, what, task)) for section, what, task in tasks
+        ]
+        for number, (section, what, future) in enumerate(futures, start=1):
+            progress(f"{number} of {len(futures)}: {what}")
+            sections[section] += [check.as_dict() for check in future.result()]
+    return {
+        "tare": __version__,
+        "machine": machine.describe(),
+        **sections,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _wrapped(label: str, text: str, width: int) -> list[str]:
+    first, rest = f"{'':8}{label}: ", " " * 10
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _note(check: dict[str, Any]) -> str:
+    """What is worth a word beside the version of something that works."""
+    details = check["details"]
+    words = [
+        str(details[key]) for key in ("mount_mode", "origin", "storage_driver", "name", "device") if key in details
+    ]
+    if details.get("canonical"):
+        words.append("canonical")
+    if details.get("isolates_network") is False:
+        words.append("with a network: it cannot be taken away here")
+    return ", ".join(word for word in words if word != "path")
+
+
+def _lines(checks: Iterable[dict[str, Any]], width: int) -> list[str]:
+    lines = []
+    for check in checks:
+        mark = "yes" if check["available"] else "no "
+        tail = "  ".join(part for part in (check["version"], _note(check) if check["available"] else "") if part)
+        lines.append(f"  {mark}   {check['name']:{NAME_WIDTH}} {tail}".rstrip())
+        for label, key in (("why", "reason"), ("mend it", "remedy")):
+            if not check["available"] and check[key]:
+                lines += _wrapped(label, check[key], width)
+    return lines
+
+
+def render(report: dict[str, Any], width: int = WIDTH) -> str:
+    """The report for a terminal, at most `width` columns but for commands that would not survive a break."""
+    facts = report["machine"]
+    gib = 1 << 30
+    memory = f"{facts['memory_bytes'] / gib:.1f} GiB" if facts["memory_bytes"] else "unknown memory"
+    lines = [
+        f"This machine: {facts['cpu_model']}, {facts['cpu_logical']} logical CPUs, {memory}",
+        f"{'':14}{facts['distribution']}, Linux {facts['kernel']}, virtualisation: {facts['virtualisation']}",
+    ]
+    for key, title in SECTIONS.items():
+        if report.get(key):
+            lines += ["", title, *_lines(report[key], width)]
+    working = [check["name"] for check in report["environments"] if check["available"]]
+    lines += ["", f"It can measure: {', '.join(working) or 'nothing'}  (examined in {report['seconds']:.0f} s)"]
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""`tare doctor`: what this machine can measure, and the one command that mends each thing that it cannot."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(subparsers: argparse._SubParsersAction) -> None:
+    """Add this group's commands."""
+    parser = subparsers.add_parser("doctor", help="what this machine can measure, and what mends the rest")
+    parser.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    parser.set_defaults(run=run_doctor)
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Examine, then print; the exit status is 0 whatever is found, since lacking something is no failure."""
+    import json
+    import os
+    import sys
+
+    from tare.cli import doctor
+
+    def progress(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K    {text}", end="", file=sys.stderr, flush=True)
+
+    report = doctor.examine(progress)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    try:
+        print(json.dumps(report, indent=1) if arguments.json else doctor.render(report), flush=True)
+    except BrokenPipeError:  # its reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,48 @@
+"""`tare starts`, `tare prices`: what an image costs before anything is trained."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+
+    starts = subparsers.add_parser("starts", parents=[common], help="cold and warm starts of several environments")
+    starts.add_argument("--workload", required=True, help="whose imports end a start")
+    starts.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    starts.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
+    starts.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
+    starts.set_defaults(run=run_starts)
+
+    prices = subparsers.add_parser("prices", parents=[common], help="what images cost: seconds, bytes, starts")
+    prices.add_argument("--images", type=Path, default=Path("results/images"), help="folder of image records")
+    prices.add_argument("--starts", type=Path, help="record of `tare starts`; without it, starts are unavailable")
+    prices.add_argument("--out", type=Path, required=True, help="table to write (CSV)")
+    prices.set_defaults(run=run_prices)
+
+
+def run_starts(arguments: argparse.Namespace) -> int:
+    """`tare starts`."""
+    from tare.experiments.starts import measure_starts
+
+    measure_starts(arguments.study, arguments.workload, arguments.environments, arguments.images, arguments.out)
+    return 0
+
+
+def run_prices(arguments: argparse.Namespace) -> int:
+    """`tare prices`."""
+    from tare.analysis import image_costs
+    from tare.model import tables
+    from tare.model.study import load_checked
+
+    study = load_checked(arguments.study)
+    stacks = list(dict.fromkeys([study["stack"], *study.get("stacks", ())]))
+    forms = [image_costs.read_forms(arguments.images, stack, study["environments"]) for stack in stacks]
+    starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
+    tables.write("prices", image_costs.build(study["study"], forms, starts), arguments.out)
+    return 0

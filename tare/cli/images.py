@@ -1,0 +1,159 @@
+"""Trees, images and their forms: build-tree, build-image, derive-image, derive-arm."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    tree = subparsers.add_parser("build-tree", help="build a stack's tree of interpreter and packages")
+    _common(tree)
+    _optional(tree)
+    tree.add_argument("--seen", help="what the caller saw of the interpreter: kept in the record")
+    tree.set_defaults(run=run_build_tree)
+    image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
+    _common(image)
+    _optional(image)
+    image.set_defaults(run=run_build_image)
+    form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
+    _common(form)
+    form.add_argument("--env", required=True, help="environment, a module of envs/")
+    form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
+    form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
+    form.set_defaults(run=run_derive_image)
+    bound = subparsers.add_parser(
+        "bind-stack", help="the stack `bound`: a framework that is installed here, as it is"
+    )
+    bound.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="interpreter that has the framework"
+    )
+    bound.add_argument("--environments", nargs="*", help="write their records too (default: all there are)")
+    bound.add_argument("--probes", type=Path, help="folder of records of `tare probe`; default: each is tried now")
+    bound.add_argument("--out", type=Path, default=Path("results/images/bound"), help="folder of the records")
+    bound.set_defaults(run=run_bind_stack)
+    arm = subparsers.add_parser("derive-arm", help="as derive-image, for one arm: one factor at another level")
+    _common(arm)
+    arm.add_argument("--env", required=True, help="environment, a module of envs/")
+    arm.add_argument("--arm", required=True, help="factor=level: stack=native, or one that the environment varies")
+    arm.add_argument("--image", type=Path, help="record of build-image; default: made, or taken from the cache")
+    arm.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
+    arm.set_defaults(run=run_derive_arm)
+
+
+def _optional(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--optional", action="store_true", help="a stack that can't be had here is a record with its reason"
+    )
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stack", required=True, help="folder of containers/stacks/")
+    parser.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")
+    parser.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
+
+
+def run_build_tree(arguments: argparse.Namespace) -> int:
+    """Build the tree and write its record."""
+    from tare.core.files import write_json
+    from tare.images.build import build_stack_tree
+
+    record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record)
+    write_json(arguments.out, {**record, "seen": arguments.seen})
+    return 0
+
+
+def _or_missing(arguments: argparse.Namespace, make: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` gives; where the stack is optional and can't be had, a record that says what would provide it."""
+    from tare.core.errors import UnavailableError
+    from tare.images.build import missing_stack
+
+    try:
+        return make(arguments.stack, arguments.variant)
+    except UnavailableError as error:
+        if not arguments.optional:
+            raise
+        return missing_stack(arguments.stack, arguments.variant, str(error))
+
+
+def run_build_image(arguments: argparse.Namespace) -> int:
+    """Build the image, link its archive beside the record and write the record."""
+    from tare.core.files import write_json
+    from tare.core.progress import say
+    from tare.images.build import build, link_into
+
+    record = _or_missing(arguments, build)
+    if record["status"] != "ok":
+        say(f"no image of {arguments.stack}: {record['reason']}")
+    link_into(arguments.out.parent, record)
+    write_json(arguments.out, record)
+    return 0
+
+
+def run_derive_image(arguments: argparse.Namespace) -> int:
+    """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
+    from tare.core.files import read_json, write_json
+    from tare.core.progress import say
+    from tare.images.build import build, derive, link_into, without
+    from tare.model.registry import environment
+
+    environment(arguments.env)  # a name that does not exist is said before anything is built
+    image = arguments.image or arguments.out.with_name("oci.json")
+    if arguments.image or image.exists():
+        source = read_json(image)
+    else:
+        source = build(arguments.stack, arguments.variant)
+    probe = read_json(arguments.probe) if arguments.probe else {"available": True}
+    if probe["available"]:
+        record = derive(source, arguments.env)
+        record["isolates_network"] = probe.get("details", {}).get("isolates_network", True)
+    else:
+        record = without(source, arguments.env, probe["reason"])
+    if record["status"] != "ok":
+        say(f"{arguments.env} has no image of {arguments.stack}: {record['reason']}")
+    link_into(arguments.out.parent, record)
+    write_json(arguments.out, record)
+    return 0
+
+
+def run_derive_arm(arguments: argparse.Namespace) -> int:
+    """Derive an arm's form for one environment and write its record; one that can't be had is no failure."""
+    from tare.core.files import read_json, write_json
+    from tare.core.progress import say
+    from tare.images.build import build, link_into
+    from tare.launch.arm_images import derive_arm, parse
+    from tare.model.registry import environment
+
+    parse(arguments.arm, environment(arguments.env))  # a mistake is said before anything is built
+    source = read_json(arguments.image) if arguments.image else build(arguments.stack, arguments.variant)
+    probe = read_json(arguments.probe) if arguments.probe else {"available": True}
+    record = derive_arm(source, arguments.env, arguments.arm, probe)
+    if record["status"] != "ok":
+        say(f"{arguments.env} has no image of {arguments.stack} for {arguments.arm}: {record['reason']}")
+    link_into(arguments.out.parent, record)
+    write_json(arguments.out, record)
+    return 0
+
+
+def run_bind_stack(arguments: argparse.Namespace) -> int:
+    """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
+    from dataclasses import asdict
+
+    from tare.core.files import read_json
+    from tare.core.progress import say
+    from tare.images import installed
+    from tare.model.registry import environment, module_names
+
+    chosen = arguments.environments
+    names = module_names("envs") if chosen is None else chosen
+    probes = {}
+    for name in names:
+        adapter = environment(name)
+        probes[name] = read_json(arguments.probes / f"{name}.json") if arguments.probes else asdict(adapter.probe())
+    for name, record in installed.bind(arguments.python, arguments.out, probes).items():
+        say(f"{name}: {'ready' if record['status'] == 'ok' else record['reason']}")
+    return 0

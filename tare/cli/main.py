@@ -1,0 +1,66 @@
+"""`python -m tare …`: any single step by hand, exactly as the rules call it."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from tare import __version__
+from tare.core.errors import TareError
+
+GROUPS = (
+    "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
+    "report", "reference",
+)  # fmt: skip
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(prog="tare", description="Tare weighs the container.")
+    parser.add_argument("--version", action="version", version=f"tare {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for group in GROUPS:
+        importlib.import_module(f"tare.cli.{group}").add(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status is that of tare.core.errors."""
+    arguments = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return arguments.run(arguments) or 0
+    except TareError as error:
+        print(f"tare: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        line = explain_os_error(error)
+        if line is None:
+            raise
+        print(f"tare: {line}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tare: interrupted; finished units are kept, the next run carries on", file=sys.stderr)
+        return 130
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """A polite end is an interruption: what was started is ended, finished units are kept."""
+    raise KeyboardInterrupt
+
+
+def explain_os_error(error: OSError) -> str | None:
+    """One line for the failures of a disk that a user can mend; None for the others."""
+    where = error.filename or "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left while writing {where}: free some, or point TARE_CACHE at a larger disk"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"no permission for {where}: {os.strerror(error.errno)}"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV):
+        return f"cannot use {where}: {os.strerror(error.errno)}"
+    return None

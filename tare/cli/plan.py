@@ -1,0 +1,65 @@
+"""`tare plan`: what a wanted precision will cost, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    parser = subparsers.add_parser("plan", help="what a wanted precision will cost, before anything runs")
+    parser.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    parser.add_argument("--workload", help="only this workload")
+    parser.add_argument("--half-width", type=_fraction, help="wanted, relative (0.005 is half a per cent)")
+    parser.add_argument("--budget", type=_seconds, help="seconds that a campaign may take")
+    parser.add_argument("--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study")
+    parser.set_defaults(run=run_plan)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1; half a per cent is 0.005")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """One line per comparison of the study."""
+    from tare.analysis.forecast import forecasts
+    from tare.core.progress import duration, say
+    from tare.model.study import load_checked, settings_of
+
+    study = load_checked(arguments.study)
+    if arguments.workload:
+        study["workloads"] = {arguments.workload: settings_of(study, arguments.workload)}
+    own = Path("results/campaigns") / study["study"]
+    others = sorted(path for path in Path("results/campaigns").glob("*") if path.is_dir() and path != own)
+    total, unknown, notes = 0.0, 0, []
+    for row in forecasts(
+        study, arguments.campaigns or [own, *others], half_width=arguments.half_width, budget_s=arguments.budget
+    ):
+        wanted = f"±{100 * row.half_width:g}%"
+        head = f"{row.workload} {row.campaign}, {wanted}:"
+        if row.seconds is None:
+            unknown += 1
+            say(f"{head} {row.note}")
+            continue
+        total += row.seconds
+        cap = ", more than its time budget: it will be capped" if row.capped else ""
+        say(f"{head} {row.units} units, about {duration(row.seconds)}{cap}")
+        notes.append(row.note)
+    for note in dict.fromkeys(notes):
+        say(note)
+    if total:
+        rest = f", and {unknown} of which nothing is known" if unknown else ""
+        say(f"together about {duration(total)} of machine time{rest}")
+    return 0

@@ -1,0 +1,47 @@
+"""`tare probe` and `tare machine`: the records of what this machine can launch and what it is."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    probe = subparsers.add_parser("probe", help="try a launch in one environment and record what came of it")
+    probe.add_argument("--env", required=True)
+    probe.add_argument("--out", type=Path, required=True)
+    probe.set_defaults(run=run_probe)
+    machine = subparsers.add_parser("machine", help="record the facts of this machine")
+    machine.add_argument("--out", type=Path, required=True)
+    machine.set_defaults(run=run_machine)
+
+
+def run_probe(arguments: argparse.Namespace) -> int:
+    """An environment that does not work is a record with its reason, not a failure."""
+    from dataclasses import asdict
+
+    from tare.core.files import write_json
+    from tare.core.progress import say
+    from tare.model.registry import environment
+    from tare.runtimes.programs import programs
+
+    adapter = environment(arguments.env)
+    found = adapter.probe()
+    identity = {"schema": SCHEMA, "env": adapter.name, "title": adapter.title, "description": adapter.description}
+    write_json(arguments.out, {**identity, **asdict(found), "programs": programs()})
+    verdict = "available" if found.available else f"unavailable: {found.reason}"
+    say(f"{adapter.name} {found.version or ''}: {verdict}")
+    return 0
+
+
+def run_machine(arguments: argparse.Namespace) -> int:
+    """Write the facts."""
+    from tare.core.files import write_json
+    from tare.machine.facts import describe
+
+    write_json(arguments.out, describe())
+    return 0

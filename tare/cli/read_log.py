@@ -1,0 +1,94 @@
+"""`tare read-log`: what a profiler of NVIDIA devices wrote, in the project's metrics, beside what was published."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COLUMNS = ["file", "form", "metric", "value", "unit", "kind", "source", "per", "reason"]
+PAPER_COLUMNS = ["file", "metric", "where", "published", "value", "unit", "agrees", "note"]
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    parser = subparsers.add_parser("read-log", help="read logs of nvprof, ncu, nsys or torch.profiler")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="logs; docs/reading-logs.md lists forms"
+    )
+    parser.add_argument("--steps", type=int, help="training steps in each log (default: those that a trace marks)")
+    parser.add_argument("--paper", help="a study of config/published, whose numbers stand beside")
+    parser.add_argument("--workload", help="with --paper: which of its workloads the logs are of")
+    parser.add_argument("--env", help="with --paper: which of its environments")
+    parser.add_argument("--out", type=Path, help="table to write (CSV)")
+    parser.add_argument("--paper-out", type=Path, help="with --paper: table of the comparison to write (CSV)")
+    parser.set_defaults(run=run_read_log)
+
+
+def run_read_log(arguments: argparse.Namespace) -> int:
+    """`tare read-log`."""
+    import pandas as pd
+
+    from tare.core.files import atomic_path
+    from tare.literature import own_log, published
+    from tare.profilers import logs
+
+    _check(arguments)
+    study = published.load(arguments.paper) if arguments.paper else None
+    told: list[dict[str, Any]] = []
+    beside: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for path in arguments.files:
+        log = logs.read(path)
+        rows = logs.rows(log, arguments.steps)
+        told += [{"file": str(path), "form": log.form, **row} for row in rows]
+        lines += [f"{path}: {log.form}", *(f"  warning: {warning}" for warning in log.warnings)]
+        lines += _table(rows, ["metric", "value", "unit", "per", "source", "reason"])
+        if study is not None:
+            whole = logs.rows(log, 1)
+            found = own_log.beside(study, arguments.workload, arguments.env, whole, log.metrics)
+            beside += [{"file": str(path), **row} for row in found]
+            lines += ["", f"beside {study.paper}, {arguments.workload} in {arguments.env}:"]
+            lines += _table(found, ["metric", "where", "published", "value", "unit", "agrees", "note"])
+    for out, table, columns in ((arguments.out, told, COLUMNS), (arguments.paper_out, beside, PAPER_COLUMNS)):
+        if out is not None:
+            with atomic_path(out) as temporary:
+                pd.DataFrame(table, columns=columns).to_csv(temporary, index=False)
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # whoever reads has seen enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from tare.core.errors import UserError
+
+    if arguments.steps is not None and arguments.steps < 1:
+        raise UserError(f"--steps {arguments.steps}: a log holds at least one training step")
+    given = [name for name in ("workload", "env", "paper_out") if getattr(arguments, name) is not None]
+    if given and not arguments.paper:
+        raise UserError(f"--{given[0].replace('_', '-')} says what --paper published: name the study too")
+    if arguments.paper and not (arguments.workload and arguments.env):
+        raise UserError("--paper needs --workload and --env: which of its numbers stand beside the logs")
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
+    """Rows in columns as wide as their widest cell; the last may run on."""
+    if not rows:
+        return ["  nothing of it is in this log"]
+    texts = [list(columns), *([_text(row[name]) for name in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in texts) for place in range(len(columns) - 1)]
+    padded = [[cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)] for line in texts]
+    return ["  " + "  ".join([*cells, line[-1]]).rstrip() for cells, line in zip(padded, texts, strict=True)]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+    return str(value)

@@ -1,0 +1,48 @@
+"""`tare notebook`, `tare report`: from tables and records to figures, notebooks and the one page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--results", type=Path, required=True, help="folder of the study's results")
+
+    notebook = subparsers.add_parser("notebook", parents=[common], help="execute a notebook; it draws its figures")
+    notebook.add_argument("name", help="a notebook of notebooks/, without .ipynb")
+    notebook.add_argument("--workloads", nargs="+", required=True, help="those of the study")
+    notebook.add_argument("--out", type=Path, required=True, help="executed notebook; a page .html goes beside it")
+    notebook.set_defaults(run=run_notebook)
+
+    report = subparsers.add_parser("report", parents=[common], help="the one page that opens from disk")
+    report.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    report.add_argument(
+        "--shared",
+        type=Path,
+        default=Path("results"),
+        help="folder of campaigns, profiles, images, data and probes",
+    )
+    report.add_argument("--out", type=Path, required=True, help="index.html to write")
+    report.set_defaults(run=run_report)
+
+
+def run_notebook(arguments: argparse.Namespace) -> int:
+    """`tare notebook`."""
+    from tare.report import notebooks
+
+    notebooks.execute(arguments.name, arguments.results, arguments.workloads, arguments.out)
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """`tare report`."""
+    from tare.core.progress import say
+    from tare.report import build
+
+    path = build(arguments.results, arguments.shared, arguments.study, arguments.out)
+    say(f"the report: {path.resolve()}")
+    return 0

@@ -1,0 +1,110 @@
+"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `ceilings`, `run`: whatever launches a workload."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
+    common.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
+
+    kinds = {"rounds": "whole runs", "turns": "training steps", "causes": "kernels, operators and files"}
+    for kind, what in kinds.items():
+        parser = subparsers.add_parser(kind, parents=[common], help=f"{what} of several environments, compared")
+        parser.add_argument("--workload", required=True)
+        parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+        parser.add_argument("--arm", help="factor=level: a deliberate variation of one thing")
+        parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
+        parser.set_defaults(run=run_comparison, kind=kind)
+
+    sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
+    sweep.add_argument("--workload", required=True)
+    sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
+    sweep.set_defaults(run=run_sweep)
+
+    profile = subparsers.add_parser("profile", parents=[common], help="one profiled launch")
+    profile.add_argument("--workload", required=True)
+    profile.add_argument("--env", required=True)
+    profile.add_argument("--out", type=Path, required=True, help="profile.json; the trace goes beside it")
+    profile.set_defaults(run=run_profile)
+
+    ceilings = subparsers.add_parser("ceilings", parents=[common], help="copy, triad and GEMM on the host")
+    ceilings.add_argument("--out", type=Path, required=True)
+    ceilings.set_defaults(run=run_ceilings)
+
+    single = subparsers.add_parser("run", parents=[common], help="one whole run in one environment")
+    single.add_argument("--workload", required=True)
+    single.add_argument("--env", required=True)
+    single.add_argument("--batch", type=int)
+    single.add_argument("--out", type=Path, help="record of the launch (default: a summary on the terminal)")
+    single.set_defaults(run=run_single)
+
+
+def run_comparison(arguments: argparse.Namespace) -> int:
+    """`tare rounds`, `tare turns` and `tare causes`."""
+    from tare.experiments import measure
+
+    measure.compare(
+        arguments.kind,
+        arguments.study,
+        arguments.workload,
+        arguments.environments,
+        arguments.images,
+        arguments.data,
+        arguments.out,
+        arguments.arm,
+    )
+    return 0
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    """`tare sweep`."""
+    from tare.experiments import measure
+
+    measure.sweep(arguments.study, arguments.workload, arguments.images, arguments.data, arguments.out)
+    return 0
+
+
+def run_profile(arguments: argparse.Namespace) -> int:
+    """`tare profile`."""
+    from tare.experiments import measure
+
+    measure.profile(
+        arguments.study, arguments.workload, arguments.env, arguments.images, arguments.data, arguments.out
+    )
+    return 0
+
+
+def run_ceilings(arguments: argparse.Namespace) -> int:
+    """`tare ceilings`."""
+    from tare.experiments import measure
+
+    measure.ceilings(arguments.study, arguments.images, arguments.out)
+    return 0
+
+
+def run_single(arguments: argparse.Namespace) -> int:
+    """`tare run`: exit status 3 where the environment is unavailable or the launch failed."""
+    from tare.analysis.metrics import whole_run_metrics
+    from tare.core.progress import say
+    from tare.experiments import measure
+
+    record = measure.single(
+        arguments.study,
+        arguments.workload,
+        arguments.env,
+        arguments.batch,
+        arguments.images,
+        arguments.data,
+        arguments.out,
+    )
+    for row in whole_run_metrics(record):
+        value = f"{row['kind']}: {row['reason']}" if row["value"] is None else f"{row['value']:.6g} {row['unit']}"
+        say(f"{row['metric']:20} {value}")
+    return 0

@@ -1,0 +1,1 @@
+"""Files, processes and progress: what every other package stands on, and nothing of the subject."""

@@ -1,0 +1,1 @@
+"""Data sets: fetched, verified by hash, prepared for workloads."""

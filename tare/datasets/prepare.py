@@ -1,0 +1,160 @@
+"""Turn verified content into the form that a workload reads with the standard library and torch alone.
+
+MNIST keeps its four uncompressed idx files, in the layout that `torchvision.datasets.MNIST(root)` reads:
+`<root>/MNIST/raw/*-ubyte`. Reviews become one file, `reviews.jsonl`: a line per review, `{"label": 0 or 1,
+"text": …}`, 1 for a positive one, in an order that depends on the seed and the reviews' names alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import IntegrityError, UserError
+
+POSITIVE, NEGATIVE = 1, 0
+REVIEWS_FILE = "reviews.jsonl"
+_ACL_MEMBER = re.compile(r"(?:.*/)?train/(pos|neg)/([^/]+)\.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """One review: a name unique in its set, 1 for positive or 0 for negative, and the text as it came."""
+
+    name: str
+    label: int
+    text: str
+
+
+def read_acl_imdb(path: Path) -> list[Review]:
+    """The training reviews of aclImdb, from its .tar.gz or from the unpacked folder; sorted by name.
+
+    An archive is read as a stream and never unpacked, so that no member can write outside a folder.
+
+    Raises:
+        IntegrityError: the archive is cut short or holds no reviews.
+        UserError: there is no such folder or file.
+    """
+    if not path.exists():
+        raise UserError(f"no film reviews at {path}")
+    members = _tree_members(path) if path.is_dir() else _archive_members(path)
+    try:
+        reviews = [
+            Review(name=f"{side}/{name}", label=POSITIVE if side == "pos" else NEGATIVE, text=text)
+            for side, name, text in members
+        ]
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise IntegrityError(f"{path} can't be read to its end: {error}") from error
+    if not reviews:
+        raise IntegrityError(f"{path} holds no train/pos/*.txt or train/neg/*.txt")
+    return sorted(reviews, key=lambda review: review.name)
+
+
+def _tree_members(folder: Path) -> Iterator[tuple[str, str, str]]:
+    for path in folder.rglob("*.txt"):
+        if match := _ACL_MEMBER.fullmatch(path.relative_to(folder).as_posix()):
+            yield match[1], match[2], path.read_text(encoding="utf-8")
+
+
+def _archive_members(path: Path) -> Iterator[tuple[str, str, str]]:
+    with tarfile.open(path, mode="r|*") as tar:
+        for member in tar:
+            match = _ACL_MEMBER.fullmatch(member.name)
+            if match and member.isfile() and (body := tar.extractfile(member)):
+                yield match[1], match[2], body.read().decode("utf-8")
+
+
+def read_snippets(path: Path, counts: Mapping[str, int]) -> list[Review]:
+    """Sentences with a mean rating above 0 as positive, below 0 as negative; those at 0 are dropped.
+
+    Args:
+        path: lines of `id <tab> mean rating from -4 to 4 <tab> text`.
+        counts: how many `positive`, `negative` and `neutral` lines there must be.
+
+    Raises:
+        IntegrityError: a line has another form, or the counts differ.
+    """
+    reviews = []
+    found = {"positive": 0, "negative": 0, "neutral": 0}
+    for number, line in enumerate(path.read_bytes().decode("utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            name, rating, text = line.rstrip("\r").split("\t")
+            mean = float(rating)
+        except ValueError as error:
+            raise IntegrityError(f"{path} line {number} is not `id, rating, text`") from error
+        found["positive" if mean > 0 else "negative" if mean < 0 else "neutral"] += 1
+        if mean != 0:
+            reviews.append(Review(name=name, label=POSITIVE if mean > 0 else NEGATIVE, text=text))
+    if found != dict(counts):
+        raise IntegrityError(f"{path} holds {found}, expected {dict(counts)}")
+    return reviews
+
+
+def sample(reviews: Sequence[Review], rows: int, seed: int) -> list[Review]:
+    """A class-balanced sample in a shuffled order (one more positive where `rows` is odd).
+
+    Reviews are ordered by SHA-256 of `seed:name`, which no version of Python's generators can change.
+
+    Raises:
+        IntegrityError: a class has too few reviews.
+    """
+    shuffled = sorted(reviews, key=lambda r: hashlib.sha256(f"{seed}:{r.name}".encode()).digest())
+    wanted = {POSITIVE: rows - rows // 2, NEGATIVE: rows // 2}
+    chosen = []
+    for review in shuffled:
+        if wanted[review.label]:
+            wanted[review.label] -= 1
+            chosen.append(review)
+    if any(wanted.values()):
+        raise IntegrityError(f"a sample of {rows} balanced reviews needs more than these {len(reviews)}")
+    return chosen
+
+
+def write_reviews(reviews: Sequence[Review], folder: Path) -> int:
+    """Write reviews.jsonl; returns the number of rows."""
+    lines = (json.dumps({"label": r.label, "text": r.text}, ensure_ascii=False) + "\n" for r in reviews)
+    (folder / REVIEWS_FILE).write_text("".join(lines), encoding="utf-8")
+    return len(reviews)
+
+
+def _mnist_raw(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, Any]) -> int:
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    rows = 0
+    for name, path in paths.items():
+        shutil.copyfile(path, raw / name)
+        if "labels" in name:
+            with path.open("rb") as handle:
+                rows += int.from_bytes(handle.read(8)[4:], "big")
+    return rows
+
+
+def _reviews_acl_imdb(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, Any]) -> int:
+    (archive,) = paths.values()
+    return write_reviews(sample(read_acl_imdb(archive), **settings["sample"]), folder)
+
+
+def _reviews_snippets(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, Any]) -> int:
+    (table,) = paths.values()
+    return write_reviews(sample(read_snippets(table, settings["counts"]), **settings["sample"]), folder)
+
+
+# Each writes the prepared form into an empty folder and returns the number of rows.
+RECIPES: dict[str, Callable[[Mapping[str, Path], Path, Mapping[str, Any]], int]] = {
+    "mnist-raw": _mnist_raw,
+    "reviews-acl-imdb": _reviews_acl_imdb,
+    "reviews-snippets": _reviews_snippets,
+}
+# Part of a prepared set's key: raise it when a recipe writes something else than before.
+RECIPES_VERSION = 1

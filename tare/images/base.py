@@ -1,0 +1,321 @@
+"""The base root filesystem of the images: from a registry of images by digest, else from the host's own release."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import re
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import TareError, UnavailableError
+from tare.core.files import (
+    atomic_path,
+    cache_dir,
+    canonical_json,
+    locked,
+    read_json,
+    sha256_file,
+    sha256_text,
+    write_json,
+)
+from tare.core.process import run
+from tare.core.progress import step
+from tare.images.pull import Repository, pull
+from tare.images.tree import EPOCH_S
+
+FORMAT = 1
+MMDEBSTRAP_TIMEOUT_S = 600
+MERGED_USR = Path("/usr/share/mmdebstrap/hooks/merged-usr")
+_GLIBC = re.compile(rb"GNU C Library [^\n]*? version (\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A root filesystem.
+
+    Attributes:
+        kind: `registry` or `debian`.
+        name: `python:3.11-slim`, or the release: `Debian bookworm`.
+        digest: of the registry's manifest; of the one layer where we made it.
+        layers: uncompressed layer tars, lowest first.
+        digests: `sha256:…` of each layer.
+        glibc: version of its C library, as (2, 36).
+        reason: why it is not the registry's, or None.
+        seconds: what making or pulling it took.
+    """
+
+    kind: str
+    name: str
+    digest: str
+    layers: tuple[Path, ...]
+    digests: tuple[str, ...]
+    glibc: tuple[int, ...]
+    reason: str | None
+    seconds: float
+
+
+def get_base(recipe: dict[str, Any]) -> Base:
+    """The base by the recipe's order: what is cached, the registry, the host's own release.
+
+    Raises:
+        UnavailableError: neither can be had; both reasons are given.
+    """
+    for folder in (_registry_folder(recipe["registry"]), _debian_folder(recipe["debian"])):
+        found = _read_cached(folder)
+        if found is not None:
+            return found
+    try:
+        return registry_base(recipe["registry"])
+    except TareError as error:
+        reason = str(error)
+    try:
+        return debian_base(recipe["debian"], reason)
+    except UnavailableError as error:
+        raise UnavailableError(f"no base image: {reason}; {error.reason}", error.remedy) from error
+
+
+def registry_base(recipe: dict[str, Any]) -> Base:
+    """Pull the pinned image, or take it from the cache.
+
+    Raises:
+        UnavailableError: the registry does not answer in time.
+        IntegrityError: it served something else.
+    """
+    folder = _registry_folder(recipe)
+    repository = Repository(
+        host=recipe["host"],
+        name=recipe["repository"],
+        timeout_s=recipe["timeout_s"],
+        scheme=recipe.get("scheme", "https"),
+    )
+
+    def make() -> Base:
+        started = time.monotonic()
+        with step(f"asking {repository.host} for {repository.name}:{recipe['tag']}"):
+            pulled = pull(repository, recipe["digest"], folder)
+        return _describe(
+            "registry",
+            f"{repository.name.rpartition('/')[2]}:{recipe['tag']}",
+            pulled.digest,
+            pulled.layers,
+            time.monotonic() - started,
+        )
+
+    return _cached(folder, make)
+
+
+def debian_base(recipe: dict[str, Any], reason: str) -> Base:
+    """Unpack the recipe's packages of the host's own release with mmdebstrap, or take them from the cache.
+
+    Args:
+        recipe: packages, what to drop, keep and add.
+        reason: why it is wanted, for the record.
+
+    Raises:
+        UnavailableError: no Debian-family host, no mmdebstrap, or its archive does not answer.
+    """
+    release = host_release()
+    codename = release.get("VERSION_CODENAME", "")
+    if "debian" not in (release.get("ID"), *release.get("ID_LIKE", "").split()) or not codename:
+        raise UnavailableError(
+            f"{release.get('PRETTY_NAME', 'this system')} has no Debian archive to build a base from"
+        )
+    folder = _debian_folder(recipe)
+
+    def make() -> Base:
+        if shutil.which("mmdebstrap") is None:
+            raise UnavailableError("mmdebstrap is not installed", "apt-get install mmdebstrap")
+        started = time.monotonic()
+        layer = folder / "layer.tar"
+        what = f"making a base of {len(recipe['packages'])} packages of {release['ID']} {codename}"
+        with step(what), tempfile.TemporaryDirectory(prefix=".mmdebstrap-", dir=folder) as name:
+            raw = Path(name) / "raw.tar"
+            _mmdebstrap(recipe["packages"], codename, raw)
+            with atomic_path(layer) as temporary:
+                normalise_layer(raw, temporary, recipe)
+        name = f"{release['ID'].capitalize()} {codename}"
+        base = _describe("debian", name, f"sha256:{sha256_file(layer)}", (layer,), time.monotonic() - started)
+        return replace(base, reason=reason)
+
+    return _cached(folder, make)
+
+
+def host_release() -> dict[str, str]:
+    """What /etc/os-release says; empty where there is none."""
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
+def _registry_folder(recipe: dict[str, Any]) -> Path:
+    return cache_dir("bases", recipe["digest"].removeprefix("sha256:")[:32])
+
+
+def _debian_folder(recipe: dict[str, Any]) -> Path:
+    release = host_release()
+    key = [FORMAT, release.get("ID"), release.get("VERSION_CODENAME"), recipe]
+    return cache_dir("bases", sha256_text(canonical_json(key))[:32])
+
+
+def _cached(folder: Path, make: Callable[[], Base]) -> Base:
+    """The base in `folder`, made if it is not there."""
+    with locked(folder / ".lock", waiting_for="the base image"):
+        found = _read_cached(folder)
+        if found is None:
+            found = make()
+            write_json(folder / "base.json", asdict(found) | {"layers": [path.name for path in found.layers]})
+        return found
+
+
+def _read_cached(folder: Path) -> Base | None:
+    """A base from its record if each layer still has its hash, else None."""
+    record = folder / "base.json"
+    if not record.exists():
+        return None
+    content = read_json(record)
+    layers = tuple(folder / name for name in content["layers"])
+    for path, digest in zip(layers, content["digests"], strict=True):
+        if not path.exists() or f"sha256:{sha256_file(path)}" != digest:
+            path.unlink(missing_ok=True)
+            return None
+    tuples = {"layers": layers, "digests": tuple(content["digests"]), "glibc": tuple(content["glibc"])}
+    return Base(**{**content, **tuples})
+
+
+def _describe(kind: str, name: str, digest: str, layers: tuple[Path, ...], seconds: float) -> Base:
+    glibc = glibc_version(layers)
+    if not glibc:
+        raise UnavailableError(f"the base {name} has no GNU C library")
+    return Base(
+        kind=kind,
+        name=name,
+        digest=digest,
+        layers=layers,
+        digests=tuple(f"sha256:{sha256_file(path)}" for path in layers),
+        glibc=glibc,
+        reason=None,
+        seconds=round(seconds, 3),
+    )
+
+
+def glibc_version(layers: Iterable[Path]) -> tuple[int, ...]:
+    """Version of the C library in layer tars, the uppermost counts; () when there is none."""
+    version: tuple[int, ...] = ()
+    for layer in layers:
+        with tarfile.open(layer) as archive:
+            for member in archive:
+                if member.isfile() and re.search(r"/libc(\.so\.6|-2\.\d+\.so)$", member.name):
+                    handle = archive.extractfile(member)
+                    found = _GLIBC.search(handle.read()) if handle else None
+                    version = (int(found[1]), int(found[2])) if found else version
+    return version
+
+
+def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
+    sources = host_sources(codename)
+    if not sources:
+        raise UnavailableError(f"apt is configured with no archive of {codename} on this machine")
+    environment = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "TMPDIR", "LANG")}
+    environment |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
+    finished = run(
+        [
+            "mmdebstrap",
+            "--variant=extract",
+            f"--include={','.join(packages)}",
+            *([f"--hook-dir={MERGED_USR}"] if MERGED_USR.is_dir() else []),
+            codename,
+            str(target),
+            "-",
+        ],
+        env=environment | {"SOURCE_DATE_EPOCH": str(EPOCH_S)},
+        stdin="".join(line + "\n" for line in sources).encode(),
+        timeout_s=MMDEBSTRAP_TIMEOUT_S,
+    )
+    if not finished.ok:
+        raise UnavailableError(f"mmdebstrap could not make a base: {finished.explain()}")
+
+
+def host_sources(codename: str, folder: Path = Path("/etc/apt")) -> list[str]:
+    """The machine's own archives of its release as one-line apt sources, other publishers' left out."""
+    lines: list[str] = []
+    for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
+        if path.suffix == ".list" and path.exists():
+            lines += path.read_text(encoding="utf-8").splitlines()
+        elif path.suffix == ".sources":
+            lines += [line for stanza in _stanzas(path) for line in _one_lines(stanza)]
+    kept = []
+    for line in lines:
+        match = re.match(r"deb\s+(\[[^]]*\]\s+)?(\S+)\s+(\S+)\s+\S", line.strip())
+        if match and (match[3] == codename or match[3].startswith(f"{codename}-")) and ":" in match[2]:
+            kept.append(line.strip())
+    return kept
+
+
+def _stanzas(path: Path) -> list[dict[str, str]]:
+    """The stanzas of a deb822 file; continued lines are joined."""
+    text = re.sub(r"(?m)^#.*\n?", "", path.read_text(encoding="utf-8"))
+    stanzas = []
+    for block in re.split(r"\n\s*\n", re.sub(r"\n[ \t]+", " ", text)):
+        fields = (line.partition(":") for line in block.splitlines() if ":" in line)
+        stanzas.append({name.strip().lower(): value.strip() for name, _, value in fields})
+    return stanzas
+
+
+def _one_lines(stanza: dict[str, str]) -> list[str]:
+    if "deb" not in stanza.get("types", "").split() or stanza.get("enabled", "yes").lower() == "no":
+        return []
+    signed = stanza.get("signed-by", "")
+    option = f"[signed-by={signed}] " if signed.startswith("/") else ""
+    return [
+        f"deb {option}{uri} {suite} {stanza.get('components', '')}"
+        for uri in stanza.get("uris", "").split()
+        for suite in stanza.get("suites", "").split()
+    ]
+
+
+def normalise_layer(source: Path, target: Path, recipe: dict[str, Any]) -> None:
+    """Rewrite a root filesystem's tar: sorted, one time, owned by root, without what the recipe drops."""
+    with tarfile.open(source) as raw, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as sink:
+        members = {member.name.removeprefix("./").strip("/"): member for member in raw if not member.isdev()}
+        kept = {
+            name: member
+            for name, member in members.items()
+            if name not in ("", ".", *recipe["files"]) and not _is_dropped(name + "/" * member.isdir(), recipe)
+        }
+        for parent in {str(parent) for name in kept for parent in Path(name).parents} - {"."}:
+            kept[parent] = members[parent]
+        # links to files come after the files
+        for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
+            _copy(raw, sink, member, name)
+        for name in sorted(set(recipe["folders"]) - kept.keys()):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, EPOCH_S
+            sink.addfile(entry)
+        for name, text in sorted(recipe["files"].items()):
+            data = text.encode()
+            entry = tarfile.TarInfo(name)
+            entry.mode, entry.mtime, entry.size = 0o644, EPOCH_S, len(data)
+            sink.addfile(entry, io.BytesIO(data))
+
+
+def _is_dropped(name: str, recipe: dict[str, Any]) -> bool:
+    if any(fnmatchcase(name, pattern) for pattern in recipe["keep"]):
+        return False
+    return any(fnmatchcase(name, pattern) for pattern in recipe["drop"])
+
+
+def _copy(raw: tarfile.TarFile, sink: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode, entry.mtime, entry.size = member.type, member.mode, EPOCH_S, member.size
+    entry.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
+    sink.addfile(entry, raw.extractfile(member) if member.isfile() else None)

@@ -1,0 +1,121 @@
+"""Headers that torch.compile compiles against: a stack's tree leaves them out, since no other launch needs them.
+
+They come from the stack's own wheels, which are hashed, and from the interpreter that the tree was made from. A
+launch that compiles sees them read-only and finds them over CPATH; a compiler is the host's own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import cache_dir, canonical_json, locked, read_json, sha256_text, write_json
+from tare.core.manifest import first_difference, manifest_digest, read_manifest
+from tare.core.progress import step
+from tare.images.interpreter import find_interpreter
+from tare.images.wheels import Wheel, fetch_wheels
+from tare.model.stacks import BOUND, load_stack
+
+FORMAT = 1  # counts up when the same wheels would give another folder
+PACKAGES = ("torch", "triton")
+MEMBERS = ("torch/include/*", "triton/*/include/*")
+FOLDERS = ("torch/include", "torch/include/torch/csrc/api/include", "triton/backends/nvidia/include", "python")
+COMPILERS = {"cpu": ("c++", "g++", "clang++"), "cuda": ("gcc", "clang")}
+
+
+def compiler(device: str) -> str:
+    """The compiler that the framework will find on this machine: of C++ for a CPU, of C for a CUDA device.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    for name in COMPILERS[device]:
+        if shutil.which(name):
+            return name
+    raise UnavailableError(
+        f"torch.compile needs a compiler, and this machine has none of {', '.join(COMPILERS[device])}",
+        "apt-get install --yes g++",
+    )
+
+
+def search_path(folder: Path) -> str:
+    """Value of CPATH for a folder of headers."""
+    return ":".join(str(folder / name) for name in FOLDERS if (folder / name).is_dir())
+
+
+def headers_of(stack_name: str, variant: str) -> Path:
+    """The folder of a stack's headers, from the cache where it is whole, else made from the wheels.
+
+    Raises:
+        UnavailableError: no index that answers has the wheels, or the interpreter has no headers.
+        IntegrityError: a wheel is not what its hash says.
+    """
+    stack = load_stack(stack_name, variant)
+    wheels = [wheel for wheel in fetch_wheels(stack).wheels if wheel.name in PACKAGES]
+    interpreter = find_interpreter(stack.python)
+    own = python_headers(interpreter.executable, stack.python)
+    key = sha256_text(canonical_json([FORMAT, interpreter.version, sorted(wheel.sha256 for wheel in wheels)]))[:32]
+    store = cache_dir("headers")
+    folder, record = store / key, store / f"{key}.json"
+    with locked(store / f".{key}.lock", waiting_for=f"the headers of {stack_name}"):
+        if record.exists() and folder.exists():
+            entries = read_json(record)["entries"]
+            if first_difference(entries, folder) is None:
+                return folder
+        record.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        with step(f"unpacking the headers of {stack_name} ({variant})"):
+            _make(folder, wheels, own)
+        entries = read_manifest(folder)
+        write_json(record, {"digest": manifest_digest(entries), "entries": entries})
+    return folder
+
+
+def python_headers(executable: Path, version: str) -> Path:
+    """The folder with an interpreter's own Python.h.
+
+    Raises:
+        UnavailableError: it was installed without.
+    """
+    folder = executable.parent.parent / "include" / f"python{version}"
+    if (folder / "Python.h").exists():
+        return folder
+    raise UnavailableError(
+        f"{executable} has no headers ({folder}/Python.h)", f"apt-get install python{version}-dev"
+    )
+
+
+def _make(folder: Path, wheels: Sequence[Wheel], own: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
+        fresh = Path(temporary) / "headers"
+        fresh.mkdir()
+        shutil.copytree(own, fresh / "python")
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel.path) as archive:
+                for name in archive.namelist():
+                    if name.endswith("/") or not any(fnmatchcase(name, pattern) for pattern in MEMBERS):
+                        continue
+                    if name.startswith("/") or ".." in Path(name).parts:
+                        raise IntegrityError(f"{wheel.path.name} holds {name!r}, which leads out of its folder")
+                    archive.extract(name, fresh)
+        fresh.rename(folder)
+
+
+def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:
+    """Folders that a launch that compiles sees beside the others, and variables of its program.
+
+    A stack that is bound from the machine is whole: its headers lie where its own packages look for them.
+
+    Raises:
+        UnavailableError: no compiler, or no headers.
+    """
+    compiler(device)
+    if stack == BOUND:
+        return (), {}
+    folder = headers_of(stack, device)
+    return (folder,), {"CPATH": search_path(folder)}

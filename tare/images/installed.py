@@ -1,0 +1,307 @@
+"""The stack `bound`: a framework that is installed on this machine already, as it is.
+
+On the host its interpreter is launched where it lies. A contained environment gets a small root filesystem of this
+machine's own files (`tare.images.sysroot`), and the folders of the interpreter and its packages bound read-only at
+their own paths. Nothing is fetched, copied or installed: a machine without a network can compare environments.
+Charliecloud's binds can be written; its launches write nothing there, as those of the host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import (
+    cache_dir,
+    canonical_json,
+    locked,
+    project_root,
+    read_json,
+    sha256_file,
+    sha256_text,
+    write_json,
+)
+from tare.core.process import run
+from tare.core.progress import step
+from tare.images.base import Base, glibc_version, host_release
+from tare.images.oci import assemble, write_layer
+from tare.images.runtime_forms import ARCHIVE, SCHEMA, archive_problem, contained_form, form_record, image_fields
+from tare.images.sysroot import Sysroot, gather, within, write
+from tare.machine.cuda_runtime import cuda_of_packages
+from tare.model.registry import environment
+from tare.model.stacks import BOUND as STACK
+
+FORMAT = 1  # counts up when the same inputs would give another root filesystem
+ASK_S = 60.0
+# Prefixes that hold a whole system: of these only the standard library is bound, and the program is copied.
+SYSTEM_PREFIXES = (Path("/"), Path("/usr"), Path("/usr/local"))
+_ASK = """
+import importlib.metadata as metadata, json, os, sys, sysconfig
+packages = []
+for found in metadata.distributions():
+    files = [str(found.locate_file(name)) for name in found.files or () if str(name).endswith("RECORD")]
+    packages.append([found.metadata["Name"], found.version, files[0] if files else None])
+print(json.dumps({
+    "version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "prefix": sys.prefix,
+    "base_prefix": sys.base_prefix, "path": [path for path in sys.path if os.path.isdir(path)],
+    "stdlib": sysconfig.get_path("stdlib"), "packages": packages,
+}))
+"""
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """A Python of this machine with its packages.
+
+    Attributes:
+        python: the interpreter as launches name it.
+        version: `3.12.3`.
+        folders: what has to be bound for it to run elsewhere, none inside another.
+        packages: name, version and path of the list of files (RECORD, or None) of each, sorted.
+    """
+
+    python: Path
+    version: str
+    folders: tuple[Path, ...]
+    packages: tuple[tuple[str, str, str | None], ...]
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…` of the program and of every package's list of files, which has their hashes."""
+        lists = [[name, version, _hash_of(record)] for name, version, record in self.packages]
+        return "sha256:" + sha256_text(canonical_json([self.version, sha256_file(self.python.resolve()), lists]))
+
+    @property
+    def variant(self) -> str:
+        """`cuda` where the framework was built for CUDA, else `cpu`."""
+        return "cuda" if cuda_of_packages({name: version for name, version, _ in self.packages}) else "cpu"
+
+    def version_of(self, name: str) -> str | None:
+        """Version of a package; None where it is not installed."""
+        return next((version for found, version, _ in self.packages if found == name), None)
+
+
+def _hash_of(record: str | None) -> str | None:
+    return sha256_file(Path(record)) if record and Path(record).is_file() else None
+
+
+def examine(python: Path) -> Installation:
+    """Ask an interpreter what it is and where its packages lie.
+
+    Raises:
+        UserError: it is not there, does not run, or can't import torch.
+    """
+    if not python.is_file():
+        raise UserError(f"--python: no program {python}: name the interpreter that has the framework")
+    python = python.absolute()  # not resolved: a virtual environment is known by its link
+    finished = run([str(python), "-I", "-c", _ASK], timeout_s=ASK_S, env={}, cwd=Path("/"))
+    if not finished.ok:
+        raise UserError(f"--python: {python} does not run: {finished.explain()}")
+    told = json.loads(finished.stdout)
+    found = Installation(
+        python=python,
+        version=told["version"],
+        folders=tuple(folders_of(told)),
+        packages=tuple(
+            sorted(
+                ((_plain(name), version, record) for name, version, record in told["packages"] if name and version),
+                key=lambda row: (*row[:2], row[2] or ""),
+            )
+        ),
+    )
+    if found.version_of("torch") is None:
+        raise UserError(f"--python: {python} (Python {found.version}) has no torch: name one that has")
+    return found
+
+
+def _plain(name: str) -> str:
+    """A package's name as locks and indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def folders_of(told: Mapping[str, Any]) -> list[Path]:
+    """The folders to bind, from what an interpreter says of itself; pure but for links."""
+    wanted = [Path(told["prefix"]), Path(told["base_prefix"])]
+    wanted = [path for path in wanted if path not in SYSTEM_PREFIXES]
+    # This project may be installed there as a link to its checkout: what runs inside is a copy (tare.launch.run).
+    wanted += [
+        Path(told["stdlib"]),
+        *(path for path in map(Path, told["path"]) if path.resolve() != project_root()),
+    ]
+    # A folder that is reached by a link is bound where the link leads too: libraries find each other there.
+    wanted += [path.resolve() for path in wanted]
+    wanted = [path for path in dict.fromkeys(wanted) if path not in SYSTEM_PREFIXES]
+    return [path for path in wanted if not within(path, [other for other in wanted if other != path])]
+
+
+def build(python: Path) -> Record:
+    """The image that holds what a bound installation needs of this machine, as a record like that of `tare.images.build`.
+
+    Raises:
+        UserError: the interpreter can't be used.
+    """
+    found = examine(python)
+    shared = {
+        "schema": SCHEMA,
+        "stack": STACK,
+        "variant": found.variant,
+        "install": STACK,
+        "python": str(found.python),
+        "python_version": found.version,
+        "binds": [str(folder) for folder in found.folders],
+        "packages": [{"name": name, "version": version, "sha256": None} for name, version, _ in found.packages],
+        "tree": {"inside": str(found.folders[0]), "digest": found.digest, "path": None},
+        "stamp_of_folders": stamp(found.folders),
+        "seconds": {},
+    }
+    try:
+        return shared | _image(found)
+    except (UnavailableError, OSError) as error:
+        return shared | {"status": "unavailable", "reason": str(error), "cached": False}
+
+
+def _image(found: Installation) -> Record:
+    """What the image adds to the record; from the cache where its files are the same."""
+    from tare.images.build import load_recipe
+
+    started = time.monotonic()
+    sysroot = gather(found.python, found.folders)
+    config = load_recipe()["config"]
+    folder = cache_dir("images", image_key(sysroot, config, found))
+    kept = folder / "image.json"
+    with locked(folder / ".lock", waiting_for="the root filesystem of this machine's own files"):
+        cached = kept.exists() and archive_problem(read_json(kept)) is None
+        if not cached:
+            with step("making a root filesystem of this machine's own files"):
+                write_json(kept, _assemble(sysroot, config, found, folder, started))
+        return read_json(kept) | {"cached": cached}
+
+
+def image_key(sysroot: Sysroot, config: Mapping[str, Any], found: Installation) -> str:
+    """Names the image by all that is in it."""
+    hashes = {path: sha256_file(source) for path, source in sysroot.files.items()}
+    parts = [STACK, FORMAT, dict(config), hashes, sysroot.texts, sysroot.links, sysroot.folders, str(found.folders)]
+    return sha256_text(canonical_json(parts))[:32]
+
+
+def _assemble(
+    sysroot: Sysroot, config: Mapping[str, Any], found: Installation, folder: Path, started: float
+) -> Record:
+    with tempfile.TemporaryDirectory(prefix=".root-", dir=folder) as name:
+        root = Path(name)
+        entries = write(sysroot, root)
+        made_by = f"{len(sysroot.files)} files of this machine"
+        layer = write_layer(root, entries, folder / "machine.tar", empty=sysroot.folders, made_by=made_by)
+    release = host_release().get("PRETTY_NAME", "this system")
+    seconds = round(time.monotonic() - started, 3)
+    base = Base(
+        kind="machine",
+        name=f"files of this machine ({release})",
+        digest=layer.digest,
+        layers=(layer.path,),
+        digests=(layer.digest,),
+        glibc=glibc_version([layer.path]),
+        reason=None,
+        seconds=seconds,
+    )
+    image = assemble(
+        [layer],
+        config=config,
+        labels={"tare.stack": STACK, "tare.python": found.version},
+        name=f"tare/{STACK}",
+        tree=found.folders[0],
+        archive=folder / ARCHIVE,
+    )
+    details = {"files": len(sysroot.files), "missing_libraries": list(sysroot.missing)}
+    assembled = {"base": seconds, "assemble": round(time.monotonic() - started - seconds, 3)}
+    return {**image_fields(image, base, folder.name), "seconds": assembled, "details": details}
+
+
+def derive(record: Record, name: str) -> Record:
+    """One environment's record of the bound stack.
+
+    Args:
+        record: of the image (`build`).
+        name: of the environment.
+
+    Returns:
+        A record whose status is `unavailable`, with the reason, where the environment can't have it.
+    """
+    adapter = environment(name)
+    if adapter.contained:
+        found = contained_form(record, adapter)
+    else:
+        digest = record["tree"]["digest"]
+        found = form_record(record, name, reference=record["python"], digest=digest, python=record["python"])
+    return found | {key: record[key] for key in ("binds", "stamp_of_folders", "python_version")}
+
+
+def again(record: Record) -> Record:
+    """The form of a record whose image or form the cache has lost.
+
+    Raises:
+        IntegrityError: the installation is not the one of the record any more.
+    """
+    check(record)
+    return derive(build(Path(record["python"])), record["env"])
+
+
+def check(record: Record) -> None:
+    """See that a bound installation is as it was when its record was made.
+
+    Raises:
+        IntegrityError: a file of it was added, removed or changed.
+    """
+    folders = [Path(folder) for folder in record["binds"]]
+    if not Path(record["python"]).exists() or stamp(folders) != record["stamp_of_folders"]:
+        raise IntegrityError(
+            f"the installation of {record['python']} has changed since its record was made; make it again with "
+            f"`python -m tare bind-stack --python {record['python']}`"
+        )
+
+
+def stamp(folders: Sequence[Path]) -> str:
+    """One hash over size and time of every file of the folders; bytecode, which comes and goes, is left out."""
+    lines = []
+    for top in folders:
+        for folder, names, files in os.walk(top):
+            names[:] = sorted(name for name in names if name != "__pycache__")
+            for name in sorted(files):
+                status = os.lstat(f"{folder}/{name}")
+                lines.append(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}")
+    return sha256_text("\n".join(lines))
+
+
+def bind(python: Path, folder: Path, probes: Mapping[str, Mapping[str, Any]]) -> dict[str, Record]:
+    """Write the records of the image and of every environment; returns the environments' by name.
+
+    Args:
+        python: the interpreter that has the framework.
+        folder: where the records go: results/images/bound.
+        probes: `available`, `reason` and `details` of each environment's trial launch, by name.
+    """
+    image = build(python)
+    keys = ("schema", "stack", "variant", "packages", "seconds", "status", "reason", "python_version")
+    own = {"digest": image["tree"]["digest"], "path": image["tree"]["inside"], "wheel_bytes": None}
+    write_json(folder / "tree.json", {**{key: image[key] for key in keys}, **own, "status": "ok", "reason": None})
+    write_json(folder / "oci.json", image)
+    found = {}
+    for name, probe in probes.items():
+        if probe["available"]:
+            record = derive(image, name)
+            record["isolates_network"] = probe.get("details", {}).get("isolates_network", True)
+        else:
+            record = form_record(image, name, status="unavailable", reason=probe["reason"])
+        write_json(folder / f"{name}.json", record)
+        found[name] = record
+    return found

@@ -1,0 +1,198 @@
+"""Finds the host's own CPython of a version, and lists what of it goes into a relocatable tree.
+
+Taken are the executable, its standard library, its extension modules, and every shared library that these need
+beyond glibc. Left out are other people's packages, tests, and parts that need a screen or a compiler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tare.core.elf import is_glibc, read_dynamic
+from tare.core.errors import UnavailableError
+from tare.core.process import run
+
+# Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
+STDLIB_PRUNE = (
+    "site-packages/*", "dist-packages/*", "__pycache__/*", "*/__pycache__/*", "config-*", "test/*", "*/test/*",
+    "*/tests/*", "idlelib/*", "lib2to3/*", "tkinter/*", "turtledemo/*", "turtle.py", "ensurepip/*",
+    "sitecustomize.py", "usercustomize.py", "EXTERNALLY-MANAGED", "lib-dynload/_test*", "lib-dynload/_xx*",
+    "lib-dynload/xx*", "lib-dynload/_ctypes_test*", "lib-dynload/_tkinter*", "lib-dynload/nis.*",
+)  # fmt: skip
+# Wheels may expect these of any Linux (PEP 600); taken from the host, they are the same everywhere.
+WHEELS_EXPECT = ("libstdc++.so.6", "libgcc_s.so.1", "libz.so.1")
+_ASK = """
+import json, sys, sysconfig
+print(json.dumps({
+    "version": "%d.%d.%d" % sys.version_info[:3], "implementation": sys.implementation.name,
+    "executable": getattr(sys, "_base_executable", sys.executable), "base_prefix": sys.base_prefix,
+    "platlibdir": getattr(sys, "platlibdir", "lib"),
+    "stdlib": sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}),
+}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """A CPython found on this machine.
+
+    Attributes:
+        version: `3.11.7`.
+        executable: the real file, no link and no wrapper.
+        stdlib: folder of the standard library.
+        platlibdir: name of the folder between prefix and standard library, `lib` or `lib64`.
+    """
+
+    version: str
+    executable: Path
+    stdlib: Path
+    platlibdir: str
+
+
+def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> Interpreter:
+    """The first CPython of `version` (major and minor): our own, then those on PATH, then pyenv's.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    for candidate in candidates if candidates is not None else _candidates(version):
+        found = _ask(candidate)
+        if found is not None and found.version.rsplit(".", 1)[0] == version:
+            return found
+    raise UnavailableError(
+        f"no CPython {version} on this machine", f"apt-get install python{version} (or pyenv install {version})"
+    )
+
+
+def seen(version: str) -> str | None:
+    """Path of the CPython that `find_interpreter` would take now; None where there is none."""
+    try:
+        return str(find_interpreter(version).executable)
+    except UnavailableError:
+        return None
+
+
+def _candidates(version: str) -> Iterator[str]:
+    yield sys.executable
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        yield str(Path(folder) / f"python{version}")
+    for path in sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")):
+        yield str(path)
+
+
+def _ask(candidate: str) -> Interpreter | None:
+    """What a Python says of itself; None when it does not run or is no CPython."""
+    if shutil.which(candidate) is None:
+        return None
+    finished = run([candidate, "-I", "-c", _ASK], timeout_s=30)
+    try:
+        answer = json.loads(finished.stdout)
+    except json.JSONDecodeError:
+        return None
+    executable = Path(answer["executable"]).resolve()
+    if answer["implementation"] != "cpython" or not (Path(answer["stdlib"]) / "os.py").exists():
+        return None
+    if read_dynamic(executable) is None:  # a wrapper script, or a static build that can load no extension
+        return None
+    return Interpreter(
+        version=answer["version"],
+        executable=executable,
+        stdlib=Path(answer["stdlib"]),
+        platlibdir=answer["platlibdir"],
+    )
+
+
+def stdlib_files(interpreter: Interpreter) -> list[str]:
+    """Paths of the standard library that a tree takes, relative to its folder, sorted."""
+    kept = []
+    for folder, names, files in os.walk(interpreter.stdlib):
+        relative = Path(folder).relative_to(interpreter.stdlib)
+        names[:] = [name for name in names if not _is_pruned(str(relative / name / "*"))]
+        paths = (str(relative / name) for name in files)
+        kept += [path for path in paths if not _is_pruned(path)]
+    return sorted(kept)
+
+
+def _is_pruned(path: str) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in STDLIB_PRUNE)
+
+
+def shared_libraries(interpreter: Interpreter, extensions: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+    """What the interpreter and its extension modules need beyond glibc.
+
+    Args:
+        interpreter: whose executable to start from.
+        extensions: paths of extension modules relative to the standard library.
+
+    Returns:
+        soname -> file, and the extension modules that this machine itself could not load.
+
+    Raises:
+        UnavailableError: something that the executable or every wheel needs is missing.
+    """
+    cache = loader_cache()
+    libraries: dict[str, Path] = {}
+    broken = []
+    missing = _collect(interpreter.executable, (), libraries, cache)
+    for soname in WHEELS_EXPECT:
+        if soname in cache:
+            libraries.setdefault(soname, cache[soname])
+            missing += _collect(cache[soname], (), libraries, cache)
+        else:
+            missing.append(soname)
+    if missing:
+        raise UnavailableError(f"the loader finds no {', '.join(missing)}", "apt-get install libstdc++6 zlib1g")
+    own = read_dynamic(interpreter.executable)
+    inherited = _expand(own.rpath, interpreter.executable) if own else ()
+    for name in extensions:
+        wanted = dict(libraries)
+        if _collect(interpreter.stdlib / name, inherited, wanted, cache):
+            broken.append(name)
+        else:
+            libraries = wanted
+    return dict(sorted(libraries.items())), broken
+
+
+def _collect(
+    path: Path, inherited: tuple[Path, ...], libraries: dict[str, Path], cache: dict[str, Path]
+) -> list[str]:
+    """Add to `libraries` what `path` needs, and what that needs; returns what was not found."""
+    dynamic = read_dynamic(path)
+    if dynamic is None:
+        return []
+    rpath = (*_expand(dynamic.rpath, path), *inherited)
+    folders = _expand(dynamic.runpath, path) or rpath
+    missing = []
+    for soname in dynamic.needed:
+        if is_glibc(soname) or soname in libraries:
+            continue
+        found = next((folder / soname for folder in folders if (folder / soname).exists()), cache.get(soname))
+        if found is None:
+            missing.append(soname)
+            continue
+        libraries[soname] = found
+        missing += _collect(found, rpath, libraries, cache)
+    return missing
+
+
+def _expand(folders: Sequence[str], path: Path) -> tuple[Path, ...]:
+    origin = str(path.resolve().parent)
+    return tuple(Path(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)) for folder in folders)
+
+
+def loader_cache() -> dict[str, Path]:
+    """soname -> file, as the dynamic loader of this machine would choose."""
+    program = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/sbin:/usr/sbin") or "ldconfig"
+    found: dict[str, Path] = {}
+    for line in run([program, "-p"], timeout_s=30, check=True).stdout.splitlines():
+        soname, _, rest = line.strip().partition(" (")
+        if "x86-64" in rest and " => " in rest:
+            found.setdefault(soname, Path(rest.rpartition(" => ")[2]))
+    return found

@@ -1,0 +1,381 @@
+"""The stack as people install it: into the environment's own interpreter, with nothing left out.
+
+On the host that is a virtual environment of the host's own CPython. In containers it is the Python of the base
+(the distribution's packages, or what a registry's image brings), with the packages in one layer on top. Versions
+and files are those of the tree: the same wheels by the same hashes. What differs is the interpreter, where its
+libraries come from, and bytecode that is checked against its source's time at each import.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from tare.core.elf import read_dynamic
+from tare.core.errors import UnavailableError
+from tare.core.files import (
+    cache_dir,
+    canonical_json,
+    locked,
+    read_json,
+    sha256_file,
+    sha256_text,
+    write_json,
+    write_text,
+)
+from tare.core.manifest import allocated_bytes, first_difference, manifest_digest, read_manifest, stat_digest
+from tare.core.process import run
+from tare.core.progress import step
+from tare.images.base import Base, debian_base, get_base
+from tare.images.interpreter import Interpreter, find_interpreter
+from tare.images.oci import Layer, assemble, write_layer
+from tare.images.rootfs import (
+    PREFIXES,
+    Guest,
+    compile_sources,
+    differences,
+    find_guest,
+    run_guest,
+    snapshot,
+    unpack,
+    whiteouts,
+)
+from tare.images.runtime_forms import ARCHIVE, SCHEMA, archive_problem, contained_form, form_record, image_fields
+from tare.images.tree import EPOCH_S, foreign_libraries, unpack_wheel
+from tare.images.wheels import Fetched, Wheel, fetch_wheels
+from tare.model.environment import Environment
+from tare.model.stacks import Stack, load_stack
+
+FORMAT = 1  # counts up when the same inputs would give another installation
+INSTALL_S = 1800.0
+CHECK_S = 300.0
+
+Record = dict[str, Any]
+
+
+def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, Any]) -> Record:
+    """The native installation of a stack in one environment, from the cache or made, as a record.
+
+    Returns:
+        A record whose status is `unavailable`, with the reason, where the environment can't have it.
+
+    Raises:
+        UnavailableError: no index that answers has the wheels.
+        IntegrityError: something fetched is not what its hash says.
+    """
+    stack = load_stack(name, variant)
+    fetched = fetch_wheels(stack)
+    if adapter.contained:
+        return contained_form(build(stack, fetched, recipe), adapter)
+    try:
+        return _host_form(stack, fetched, adapter.name)
+    except UnavailableError as error:
+        return form_record(_shared(stack, fetched), adapter.name, status="unavailable", reason=str(error))
+
+
+def _shared(stack: Stack, fetched: Fetched) -> Record:
+    """What the records of every installation of a stack have in common."""
+    return {
+        "schema": SCHEMA,
+        "stack": stack.name,
+        "variant": stack.variant,
+        "install": "native",
+        "packages": [{"name": w.name, "version": w.version, "sha256": w.sha256} for w in fetched.wheels],
+        "seconds": {"fetch": fetched.seconds},
+        "tree": {"inside": None, "digest": None},
+    }
+
+
+# --- the host's virtual environment
+
+
+def _host_form(stack: Stack, fetched: Fetched, name: str) -> Record:
+    interpreter = find_interpreter(stack.python)
+    made, cached = _virtual_environment(stack, fetched.wheels, interpreter)
+    path = Path(made["path"])
+    packages = next(path.glob("lib*/python*/site-packages"))
+    return form_record(
+        _shared(stack, fetched) | {"tree": {"inside": str(packages), "digest": made["digest"]}},
+        name,
+        reference=str(path),
+        path=str(path),
+        digest=made["digest"],
+        python=str(path / "bin" / "python"),
+        bytes=allocated_bytes(path),
+        key=path.name,
+        seconds={"fetch": fetched.seconds, **made["seconds"]},
+        cached=cached,
+        details=made["details"],
+    )
+
+
+def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> tuple[Record, bool]:
+    """The record of the virtual environment, and whether it was there; a damaged one is made again.
+
+    Raises:
+        UnavailableError: it can't be made, or does not import what the stack must import.
+    """
+    program = [interpreter.version, str(interpreter.executable), sha256_file(interpreter.executable)]
+    key = sha256_text(canonical_json([FORMAT, program, sorted(wheel.sha256 for wheel in wheels)]))[:32]
+    store = cache_dir("native")
+    path, record_path = store / key, store / f"{key}.json"
+    with locked(store / f".{key}.lock", waiting_for=f"the native installation of {stack.name}"):
+        if record_path.exists() and _problem(path) is None:
+            return read_json(record_path), True
+        record_path.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+        with step(f"installing {stack.name} ({stack.variant}) for CPython {interpreter.version} of this machine"):
+            seconds = _install(path, stack, wheels, interpreter)
+            entries = read_manifest(path)
+        record = {
+            "path": str(path),
+            "digest": manifest_digest([entry for entry in entries if not entry["path"].endswith(".pyc")]),
+            "seconds": seconds,
+            "details": {
+                "python_version": interpreter.version,
+                "interpreter": str(interpreter.executable),
+                "installer": _pip_version(),
+            },
+            "entries": entries,
+        }
+        write_json(record_path, record)
+        _problem(path)
+        return record, False
+
+
+def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
+    """Make it in place, since a virtual environment can't be moved; seconds of each stage."""
+    python = path / "bin" / "python"
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "LANG": "C.UTF-8"}
+    started = time.monotonic()
+    environment = [str(interpreter.executable), "-I", "-m", "venv", "--without-pip", str(path)]
+    run(environment, timeout_s=INSTALL_S, env=variables, check=True)
+    with tempfile.TemporaryDirectory(prefix=".install-", dir=path.parent) as folder:
+        lock = Path(folder) / "lock.txt"
+        lines = (f"{wheel.path.as_uri()} --hash=sha256:{wheel.sha256}\n" for wheel in wheels)
+        lock.write_text("".join(lines), encoding="utf-8")
+        argv = install_command(python, lock)
+        run(argv, timeout_s=INSTALL_S, env={**variables, "TMPDIR": folder}, check=True)
+    installed = time.monotonic()
+    finished = run([str(python), "-I", "-c", _import_code(stack)], timeout_s=CHECK_S, env={}, cwd=Path("/"))
+    if not finished.ok:
+        raise UnavailableError(f"the native installation of {stack.name} does not import: {finished.explain()}")
+    checked = time.monotonic()
+    return {"native_install": round(installed - started, 3), "native_check": round(checked - installed, 3)}
+
+
+def install_command(python: Path, lock: Path) -> list[str]:
+    """The installer's argument list: from files alone, each checked against its hash; pure."""
+    return [
+        *(sys.executable, "-m", "pip", "--python", str(python), "--isolated", "install"),
+        *("--quiet", "--disable-pip-version-check", "--no-input", "--no-index", "--no-deps", "--no-cache-dir"),
+        *("--require-hashes", "--requirement", str(lock)),
+    ]
+
+
+def _pip_version() -> str:
+    answer = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
+    return " ".join(answer.split()[:2])
+
+
+def _import_code(stack: Stack) -> str:
+    modules = ", ".join(("ctypes", "hashlib", "multiprocessing", *stack.imports))
+    return f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
+
+
+def is_intact(record: Record) -> bool:
+    """Whether the virtual environment that a record of the host names is there, its content unchanged."""
+    return _problem(Path(record["path"])) is None
+
+
+def _problem(path: Path) -> str | None:
+    """None when the files are what was installed; hashed again only if one's size, times or inode changed."""
+    record_path = path.with_name(f"{path.name}.json")
+    if not path.is_dir() or not record_path.exists():
+        return f"{path} is gone"
+    record = read_json(record_path)
+    stamp_path = path.with_name(f"{path.name}.stamp")
+    stamp = f"{record['digest']} {stat_digest(path)}"
+    if stamp_path.exists() and stamp_path.read_text(encoding="utf-8") == stamp:
+        return None
+    problem = first_difference(record["entries"], path)
+    if problem is None:
+        write_text(stamp_path, stamp)
+    return problem
+
+
+# --- the image
+
+
+def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> Record:
+    """The image of a native installation, from the cache or assembled, as a record like that of images.build."""
+    shared = _shared(stack, fetched)
+    try:
+        base = native_base(recipe, stack.python)
+        hashes = sorted(wheel.sha256 for wheel in fetched.wheels)
+        parts = ["native", FORMAT, recipe["config"], base.digests, stack.python, stack.variant, hashes]
+        folder = cache_dir("images", sha256_text(canonical_json(parts))[:32])
+        record_path = folder / "image.json"
+        with locked(folder / ".lock", waiting_for=f"the native image of {stack.name}"):
+            cached = record_path.exists() and archive_problem(read_json(record_path)) is None
+            if not cached:
+                with step(f"assembling the native image of {stack.name} ({stack.variant})"):
+                    record = _assemble(stack, fetched.wheels, base, recipe, folder)
+                seconds = {**shared["seconds"], "base": base.seconds, **record["seconds"]}
+                write_json(record_path, {**shared, **record, "seconds": seconds})
+            return read_json(record_path) | {"cached": cached}
+    except UnavailableError as error:
+        return shared | {"status": "unavailable", "reason": str(error), "cached": False}
+
+
+def native_base(recipe: Mapping[str, Any], python: str) -> Base:
+    """The base of the ordinary image if it has a Python of this version, else the distribution's with its own.
+
+    Raises:
+        UnavailableError: neither can be had.
+    """
+    base = get_base(recipe["base"])
+    if has_python(base.layers, python):
+        return base
+    packages = [name.format(python=python) for name in recipe["native"]["packages"]]
+    debian = recipe["base"]["debian"]
+    wider = {**debian, "packages": [*debian["packages"], *packages]}
+    found = debian_base(wider, base.reason or f"{base.name} has no Python {python}")
+    if not has_python(found.layers, python):
+        raise UnavailableError(f"{found.name} with {', '.join(packages)} has no Python {python}")
+    return found
+
+
+def has_python(layers: Sequence[Path], version: str) -> bool:
+    """Whether layer tars hold the program of a CPython of `version` where one is looked for."""
+    wanted = {f"{prefix}/bin/python{version}" for prefix in PREFIXES}
+    for layer in layers:
+        with tarfile.open(layer) as archive:
+            if any(member.isfile() and member.name.removeprefix("./") in wanted for member in archive):
+                return True
+    return False
+
+
+def _assemble(stack: Stack, wheels: Sequence[Wheel], base: Base, recipe: Mapping[str, Any], folder: Path) -> Record:
+    """Install into the unpacked base, and write what that changed as a layer, and the archive."""
+    seconds, started = {}, time.monotonic()
+
+    def timed(name: str) -> None:
+        nonlocal started
+        seconds[name] = round(time.monotonic() - started, 3)
+        started = time.monotonic()
+
+    with tempfile.TemporaryDirectory(prefix=".root-", dir=folder) as name:
+        root = Path(name).resolve() / "root"
+        root.mkdir()
+        unpack(base.layers, root)
+        guest = find_guest(root, stack.python)
+        if guest is None:
+            raise UnavailableError(f"{base.name} has no Python {stack.python} that can be run")
+        before = snapshot(root)
+        timed("native_unpack")
+        _install_wheels(stack, wheels, guest, before)
+        timed("native_install")
+        _, uncompiled = compile_sources(guest)
+        timed("native_compile")
+        _try_imports(stack, guest, base)
+        changed, gone = differences(before, snapshot(root))
+        timed("native_check")
+        entries = [_entry(root, path) for path in changed]
+        made_by = f"{len(wheels)} packages for {guest.python}"
+        layer = write_layer(root, entries, folder / "native.tar", removed=whiteouts(gone), made_by=made_by)
+    below = [
+        Layer(path=path, digest=digest, made_by=f"base {base.name}")
+        for path, digest in zip(base.layers, base.digests, strict=True)
+    ]
+    image = assemble(
+        [*below, layer],
+        config=recipe["config"],
+        labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.install": "native"},
+        name=f"tare/{stack.name}-native",
+        tree=guest.packages,
+        archive=folder / ARCHIVE,
+    )
+    timed("assemble")
+    return {
+        **image_fields(image, base, folder.name),
+        "python": str(guest.python),
+        "tree": {"inside": str(guest.packages), "digest": layer.digest},
+        "seconds": seconds,
+        "details": {"python_version": guest.version, "sources_without_bytecode": uncompiled},
+    }
+
+
+def _install_wheels(stack: Stack, wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
+    """Unpack every wheel whole, in place of what the base has of the same name."""
+    packages = guest.outside(guest.packages)
+    packages.mkdir(parents=True, exist_ok=True)
+    names = {canonicalize_name(wheel.name) for wheel in wheels}
+    for info in sorted(packages.glob("*.dist-info")):
+        if canonicalize_name(info.name.partition("-")[0]) in names:
+            remove_distribution(info, guest.root)
+    whole = replace(stack, prune=(), keep=())
+    for wheel in wheels:
+        unpack_wheel(wheel, packages, whole)
+    changed, _ = differences(dict(before), snapshot(guest.root))
+    for name in changed:  # before compiling: bytecode names its source's time
+        os.utime(guest.root / name, (EPOCH_S, EPOCH_S), follow_symlinks=False)
+
+
+def remove_distribution(info: Path, root: Path) -> None:
+    """Remove an installed package by its list of files, as an installer does before it installs another version."""
+    with (info / "RECORD").open(encoding="utf-8", newline="") as handle:
+        names = [row[0] for row in csv.reader(handle) if row]
+    for name in names:
+        path = info.parent / name
+        if path.parent.resolve().is_relative_to(root.resolve()):
+            path.unlink(missing_ok=True)
+    shutil.rmtree(info)
+
+
+def _try_imports(stack: Stack, guest: Guest, base: Base) -> None:
+    """Import the stack with the base's own interpreter, and see that the base has every library that this needs."""
+    finished = run_guest(guest, ["-c", _import_code(stack)], timeout_s=CHECK_S)
+    if not finished.ok:
+        raise UnavailableError(f"{stack.name} in {base.name} does not import: {finished.explain()}")
+    outside = needed_from_outside(finished.stdout, guest.root)
+    if outside:
+        raise UnavailableError(f"{base.name} lacks libraries of {stack.name}: {', '.join(outside)}")
+
+
+def needed_from_outside(maps: str, root: Path) -> list[str]:
+    """Libraries that a process took from this machine since the root filesystem has none, and cannot do without.
+
+    What a package opens by name if it is there (a text shaper) is not among them: inside it is just not there.
+    """
+    outside = foreign_libraries(maps, root)
+    inside = {
+        Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if f" {root}/" in line and ".so" in line
+    }
+    needed = {soname for path in inside if (dynamic := read_dynamic(path)) for soname in dynamic.needed}
+    return sorted(path for path in outside if _soname(Path(path)) in needed)
+
+
+def _soname(path: Path) -> str:
+    dynamic = read_dynamic(path)
+    return (dynamic.soname if dynamic else None) or path.name
+
+
+def _entry(root: Path, path: str) -> dict[str, Any]:
+    """A file or link as layers take it."""
+    status = (root / path).lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return {"path": path, "link": str((root / path).readlink())}
+    return {"path": path, "mode": 0o755 if status.st_mode & stat.S_IXUSR else 0o644, "size": status.st_size}

@@ -1,0 +1,158 @@
+"""Pulls one image by digest from a registry of images, with nothing but the standard library.
+
+Anonymous tokens alone; every byte is checked against the digest that named it. Layers are kept uncompressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import atomic_path, sha256_file
+
+ACCEPT = ", ".join(
+    f"application/vnd.{kind}+json"
+    for kind in (
+        "oci.image.index.v1",
+        "oci.image.manifest.v1",
+        "docker.distribution.manifest.list.v2",
+        "docker.distribution.manifest.v2",
+    )
+)
+CHUNK_BYTES = 1 << 20
+MANIFEST_LIMIT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """An image from a registry: digest of its linux/amd64 manifest, and its uncompressed layers, lowest first."""
+
+    digest: str
+    layers: tuple[Path, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """Where an image is pulled from; `timeout_s` holds for each connection and each read."""
+
+    host: str
+    name: str
+    timeout_s: float
+    scheme: str = "https"
+
+    def url(self, kind: str, digest: str) -> str:
+        """Address of a manifest or blob."""
+        return f"{self.scheme}://{self.host}/v2/{self.name}/{kind}/{digest}"
+
+
+def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
+    """Pull the linux/amd64 image that `digest` names (an index or a manifest) into `folder`.
+
+    Raises:
+        UnavailableError: the registry does not answer, or has no such image.
+        IntegrityError: it served something else than what a digest names.
+    """
+    token: list[str] = []
+    manifest = _manifest(repository, digest, token)
+    if "manifests" in manifest:
+        digest = _choose(manifest, digest)
+        manifest = _manifest(repository, digest, token)
+    config = json.loads(_small(repository, "blobs", manifest["config"]["digest"], token))
+    layers = []
+    for descriptor, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
+        target = folder / f"{diff_id.removeprefix('sha256:')}.tar"
+        if not target.exists():
+            _layer(repository, descriptor["digest"], diff_id, target, token)
+        layers.append(target)
+    return Pulled(digest=digest, layers=tuple(layers))
+
+
+def _choose(index: dict[str, Any], digest: str) -> str:
+    for entry in index["manifests"]:
+        platform = entry.get("platform", {})
+        if platform.get("os") == "linux" and platform.get("architecture") == "amd64":
+            return entry["digest"]
+    raise UnavailableError(f"{digest} has no image for linux/amd64")
+
+
+def _manifest(repository: Repository, digest: str, token: list[str]) -> dict[str, Any]:
+    return json.loads(_small(repository, "manifests", digest, token))
+
+
+def _small(repository: Repository, kind: str, digest: str, token: list[str]) -> bytes:
+    with _open(repository, kind, digest, token) as answer:
+        data = answer.read(MANIFEST_LIMIT_BYTES)
+    _check(hashlib.sha256(data).hexdigest(), digest, f"{repository.host}/{repository.name}")
+    return data
+
+
+def _layer(repository: Repository, digest: str, diff_id: str, target: Path, token: list[str]) -> None:
+    """Download a layer, check what came, unpack it, check what was in it."""
+    with atomic_path(target) as temporary:
+        packed = temporary.with_suffix(".packed")
+        try:
+            with _open(repository, "blobs", digest, token) as answer, packed.open("wb") as sink:
+                shutil.copyfileobj(answer, sink, CHUNK_BYTES)
+            _check(sha256_file(packed), digest, f"{repository.host}/{repository.name}")
+            with packed.open("rb") as raw:
+                zipped = raw.read(2) == b"\x1f\x8b"
+            with gzip.open(packed) if zipped else packed.open("rb") as source, temporary.open("wb") as sink:
+                shutil.copyfileobj(source, sink, CHUNK_BYTES)
+            _check(sha256_file(temporary), diff_id, f"layer {digest}, unpacked,")
+        except (zlib.error, EOFError, OSError) as error:
+            raise UnavailableError(f"layer {digest} of {repository.name} cannot be read: {error}") from error
+        finally:
+            packed.unlink(missing_ok=True)
+
+
+def _check(found: str, digest: str, what: str) -> None:
+    if f"sha256:{found}" != digest:
+        raise IntegrityError(f"{what} served sha256:{found} for {digest}")
+
+
+def _open(repository: Repository, kind: str, digest: str, token: list[str]) -> Any:
+    url = repository.url(kind, digest)
+    try:
+        try:
+            return _request(url, repository.timeout_s, token)
+        except urllib.error.HTTPError as error:
+            if error.code != 401 or token:
+                raise
+            token.append(_token(error.headers.get("WWW-Authenticate", ""), repository.timeout_s))
+            return _request(url, repository.timeout_s, token)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UnavailableError(
+            f"the registry {repository.host} gave no {repository.name}@{digest}: {reason}"
+        ) from error
+
+
+def _request(url: str, timeout_s: float, token: list[str]) -> Any:
+    request = urllib.request.Request(url, headers={"Accept": ACCEPT})
+    if token:
+        # not sent on to where a blob's redirect leads
+        request.add_unredirected_header("Authorization", f"Bearer {token[0]}")
+    return urllib.request.urlopen(request, timeout=timeout_s)
+
+
+def _token(challenge: str, timeout_s: float) -> str:
+    """An anonymous token from where the registry's challenge says."""
+    fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+    if "realm" not in fields:
+        raise ValueError("it asks for credentials")
+    query = urllib.parse.urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
+    with urllib.request.urlopen(f"{fields['realm']}?{query}", timeout=timeout_s) as answer:
+        content = json.load(answer)
+    return content.get("token") or content["access_token"]

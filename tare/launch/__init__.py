@@ -1,0 +1,1 @@
+"""One run anywhere: its conditions, its channel, its record."""

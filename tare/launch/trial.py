@@ -1,0 +1,389 @@
+"""A tiny image of a few megabytes, from the host's own programs, for real trial launches of a runtime.
+
+It shows whether a runtime starts a process here under the flags of a measured launch, and what that process
+sees. It cannot show that a large image fits on the disk, nor how fast anything is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import re
+import resource
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import TareError, UnavailableError
+from tare.core.files import atomic_path, cache_dir, canonical_json, locked
+from tare.core.process import run
+from tare.model.environment import Bind, Environment, Launch, OciImage, Probe
+
+PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep")
+FOLDERS = (
+    "dev", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/lib", "usr/lib64", "var/tmp",
+)  # fmt: skip
+LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
+FILES = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+    "etc/group": "root:x:0:\n",
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/resolv.conf": "",
+    "etc/nsswitch.conf": "passwd: files\n",
+    "etc/localtime": "",
+}
+TIMEOUT_S = 20.0
+NO_OPTIONS: Mapping[str, str] = {}
+# Interfaces that exist in every new network namespace, without an address or a way out.
+INERT = {"lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
+OWN_VARIABLES = {"PATH", "PWD", "TRIAL_WRITABLE", "TRIAL_READONLY", "TRIAL_ROOT"}
+
+SECTIONS = (
+    "environment",
+    "nofile",
+    "workdir",
+    "interfaces",
+    "status",
+    "mounts",
+    "shm",
+    "parent_mounts",
+    "stdin",
+    "writes",
+)
+# What the trial prints: one section per line "## name", read by `sections`.
+SCRIPT = """\
+echo "## environment"; env
+echo "## nofile"; ulimit -n
+echo "## workdir"; pwd -P
+echo "## interfaces"; cat /proc/net/dev
+echo "## status"; cat /proc/self/status
+echo "## mounts"; cat /proc/self/mountinfo
+echo "## shm"; stat -f -c "%S %b" /dev/shm
+echo "## parent_mounts"; cat "/proc/$PPID/mountinfo" 2>/dev/null
+echo "## stdin"; cat
+echo "## writes"
+(echo written > "$TRIAL_WRITABLE/answer") 2>/dev/null && echo bind
+(echo wrong > "$TRIAL_READONLY/answer") 2>/dev/null && echo readonly_bind
+[ -n "$TRIAL_ROOT" ] && (echo wrong > "$TRIAL_ROOT") 2>/dev/null && echo root
+echo "## end"
+"""
+
+
+def _libraries(program: Path) -> list[Path]:
+    """Shared objects that a program needs, as ldd finds them, the loader included."""
+    listed = run(["ldd", str(program)], timeout_s=10, check=True).stdout
+    return [Path(found) for found in re.findall(r"(?:=> |^\s*)(/\S+)", listed, re.MULTILINE)]
+
+
+def _contents() -> dict[str, bytes]:
+    """Path inside the image -> bytes of each regular file."""
+    contents = {path: text.encode() for path, text in FILES.items()}
+    for name in PROGRAMS:
+        found = shutil.which(name, path="/usr/bin:/bin")
+        if found is None:
+            raise UnavailableError(f"the host has no {name}, which the trial image needs")
+        contents[f"usr/bin/{name}"] = Path(found).resolve().read_bytes()
+        for library in _libraries(Path(found).resolve()):
+            inside = str(library).lstrip("/")
+            contents[inside if inside.startswith("usr/") else f"usr/{inside}"] = library.resolve().read_bytes()
+    return contents
+
+
+def _layer(contents: dict[str, bytes]) -> bytes:
+    """A plain tar whose bytes depend on nothing but the contents."""
+    folders = set(FOLDERS)
+    for path in contents:
+        folders.update(str(parent) for parent in Path(path).parents if str(parent) != ".")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(folders):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("tmp") else 0o755
+            archive.addfile(entry)
+        for name, target in sorted(LINKS.items()):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
+            archive.addfile(entry)
+        for name, data in sorted(contents.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o755 if "/bin/" in name or ".so" in name else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def trial_image() -> OciImage:
+    """The trial image in the cache, made where it is missing; equal programs give an equal digest.
+
+    Raises:
+        UnavailableError: the host lacks one of the programs.
+    """
+    layer = _layer(_contents())
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+    config = canonical_json(
+        {
+            "architecture": architecture,
+            "os": "linux",
+            "created": "1970-01-01T00:00:00Z",
+            "config": {"Env": ["PATH=/usr/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(layer)}"]},
+        }
+    ).encode()
+    manifest = _oci_manifest(config, layer)
+    folder = cache_dir("trial", _digest(manifest)[:16])
+    archive = folder / "image.tar"
+    layer_path = folder / "layer.tar"
+    tag = f"tare/trial:{_digest(manifest)[:12]}"
+    if not layer_path.exists():
+        with atomic_path(layer_path) as temporary:
+            temporary.write_bytes(layer)
+    if not archive.exists():
+        _write_archive(archive, tag, config, layer, manifest)
+    return OciImage(
+        archive=archive,
+        digest=f"sha256:{_digest(manifest)}",
+        image_id=f"sha256:{_digest(config)}",
+        tag=tag,
+        layers=(layer_path,),
+        tree=Path("/usr"),
+    )
+
+
+def _oci_manifest(config: bytes, layer: bytes) -> bytes:
+    def blob(kind: str, data: bytes) -> dict[str, Any]:
+        return {
+            "mediaType": f"application/vnd.oci.image.{kind}",
+            "digest": f"sha256:{_digest(data)}",
+            "size": len(data),
+        }
+
+    return canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": blob("config.v1+json", config),
+            "layers": [blob("layer.v1.tar", layer)],
+        }
+    ).encode()
+
+
+def _write_archive(path: Path, tag: str, config: bytes, layer: bytes, manifest: bytes) -> None:
+    """An OCI layout that is a Docker archive at once."""
+    descriptor = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": f"sha256:{_digest(manifest)}",
+        "size": len(manifest),
+    }
+    blobs = {f"blobs/sha256/{_digest(data)}": data for data in (config, layer, manifest)}
+    docker = [
+        {
+            "Config": f"blobs/sha256/{_digest(config)}",
+            "RepoTags": [tag],
+            "Layers": [f"blobs/sha256/{_digest(layer)}"],
+        }
+    ]
+    members = {
+        "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}).encode(),
+        "index.json": canonical_json({"schemaVersion": 2, "manifests": [descriptor]}).encode(),
+        "manifest.json": canonical_json(docker).encode(),
+        **blobs,
+    }
+    with atomic_path(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a process saw that a runtime launched under the conditions of a measured launch.
+
+    `violations` names each condition that did not hold; `facts` what is worth recording; `seen` is what the
+    script printed, by section.
+    """
+
+    violations: tuple[str, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+
+
+def shm_size_bytes() -> int:
+    """Size of the host's /dev/shm."""
+    status = os.statvfs("/dev/shm")
+    return status.f_blocks * status.f_frsize
+
+
+def trial_launch(reference: str | None, scratch: Path, *, contained: bool, isolated: bool = True) -> Launch:
+    """A launch of the trial image that uses every field that an adapter must honour.
+
+    `scratch` is a folder of the host; two folders below it become binds, one writable.
+    """
+    readonly, writable = scratch / "read only", scratch / "writable"
+    for folder in (readonly, writable):
+        folder.mkdir(parents=True, exist_ok=True)
+    variables = {
+        "PATH": "/usr/bin:/bin",
+        "TRIAL_WRITABLE": str(writable),
+        "TRIAL_READONLY": str(readonly),
+    }
+    if contained:
+        variables["TRIAL_ROOT"] = "/usr/trial-write"
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return Launch(
+        name=f"tare-trial-{os.getpid()}-{time.monotonic_ns()}",
+        argv=("/usr/bin/env", "-i", *(f"{k}={v}" for k, v in variables.items()), "/bin/sh", "-c", SCRIPT),
+        reference=reference,
+        binds=(Bind(source=readonly, target=readonly), Bind(source=writable, target=writable, writable=True)),
+        workdir=writable,
+        cpus=(min(os.sched_getaffinity(0)),),
+        shm_bytes=shm_size_bytes(),
+        nofile=1024 if hard < 0 else min(1024, hard),
+        uid=os.getuid(),
+        gid=os.getgid(),
+        isolate_network=isolated,
+    )
+
+
+def sections(output: str) -> dict[str, str]:
+    """The parts of what SCRIPT printed, by name."""
+    parts = re.split(r"^## (\w+)\n", output, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip("\n") for part in parts[2::2]), strict=True))
+
+
+def mount_of(mountinfo: str, target: str) -> dict[str, str] | None:
+    """Filesystem type, source and options of what is mounted last at `target`, from /proc/self/mountinfo."""
+    found = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, tail = before.split(), after.split()
+        if len(fields) > 5 and len(tail) >= 3 and fields[4].replace("\\040", " ") == target:
+            found = {"type": tail[0], "source": tail[1], "options": f"{fields[5]},{tail[2]}"}
+    return found
+
+
+def judge(launch: Launch, output: str, *, contained: bool) -> Trial:
+    """Compare what a trial launch printed with what its Launch asked for."""
+    seen = {name: "" for name in SECTIONS} | sections(output)
+    status = dict(re.findall(r"^(\w+):\s*(.*)$", seen["status"], re.MULTILINE))
+    interfaces = re.findall(r"^\s*(\S+):", seen["interfaces"], re.MULTILINE)
+    foreign = {line.partition("=")[0] for line in seen["environment"].splitlines()} - OWN_VARIABLES
+    shm_bytes = math.prod(int(number) for number in seen["shm"].split()) if seen["shm"] else None
+    wanted_cpus = ",".join(str(cpu) for cpu in launch.cpus)
+    writes = seen["writes"].split()
+    checks = {
+        "its output was cut short": "end" in sections(output),
+        f"standard input was not forwarded ({seen['stdin']!r})": seen["stdin"] == "token",
+        f"the working directory is {seen['workdir']}": seen["workdir"] == str(launch.workdir),
+        f"open files are limited to {seen['nofile']}": seen["nofile"] == str(launch.nofile),
+        f"the CPUs are {status.get('Cpus_allowed_list')}": status.get("Cpus_allowed_list") == wanted_cpus,
+        f"the user is {status.get('Uid')}": status.get("Uid", "").split()[:1] == [str(launch.uid)],
+        f"the group is {status.get('Gid')}": status.get("Gid", "").split()[:1] == [str(launch.gid)],
+        f"/dev/shm has {shm_bytes} bytes": shm_bytes == launch.shm_bytes,
+        "a writable folder cannot be written": "bind" in writes,
+        "the image can be written": not contained or "root" not in writes,
+        f"foreign variables are set: {', '.join(sorted(foreign))}": not foreign,
+        f"it has a network: {', '.join(interfaces)}": not launch.isolate_network or set(interfaces) <= INERT,
+    }
+    facts = {
+        "isolates_network": launch.isolate_network,
+        "readonly_binds": "readonly_bind" not in writes,
+        "seccomp": status.get("Seccomp"),
+        "speculation_store_bypass": status.get("Speculation_Store_Bypass"),
+        "no_new_privileges": status.get("NoNewPrivs"),
+        "root_mount": mount_of(seen["mounts"], "/"),
+        "shm_mount": mount_of(seen["mounts"], "/dev/shm"),
+        "tmp_mount": mount_of(seen["mounts"], "/tmp"),
+    }
+    violations = tuple(text for text, holds in checks.items() if not holds)
+    return Trial(violations=violations, facts=facts, seen=seen)
+
+
+def try_launch(
+    adapter: Environment,
+    reference: str | None,
+    *,
+    isolated: bool = True,
+    options: Mapping[str, str] = NO_OPTIONS,
+) -> Trial:
+    """Launch the trial image for real and judge what it saw.
+
+    Raises:
+        UnavailableError: the launch failed; the reason is the runtime's own last line.
+    """
+    with tempfile.TemporaryDirectory(prefix="tare-trial-", dir=cache_dir()) as scratch:
+        launch = trial_launch(reference, Path(scratch), contained=adapter.contained, isolated=isolated)
+        launch = replace(launch, options=options)
+        variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(Path.home())}
+        variables |= adapter.environment_variables()
+        ended = run(adapter.command(launch), timeout_s=TIMEOUT_S, env=variables, stdin=b"token\n")
+        if ended.timed_out:
+            for argv in adapter.cleanup(launch):
+                run(argv, timeout_s=TIMEOUT_S, env=variables)
+        if not ended.ok:
+            raise UnavailableError(f"a trial launch failed: {ended.explain()}")
+        trial = judge(launch, ended.stdout, contained=adapter.contained)
+        return replace(trial, facts={**trial.facts, "trial_s": round(ended.wall_s, 3)})
+
+
+def _try_both(adapter: Environment, reference: str | None, options: Mapping[str, str]) -> Trial:
+    """Without a network, as measured launches want it; with one only where that cannot be had."""
+    try:
+        return try_launch(adapter, reference, options=options)
+    except UnavailableError as error:
+        try:
+            return try_launch(adapter, reference, isolated=False, options=options)
+        except UnavailableError:
+            raise error from None
+
+
+def probe_by_trial(
+    adapter: Environment,
+    version: str | None,
+    *,
+    remedy: str | None = None,
+    options: Mapping[str, str] = NO_OPTIONS,
+    examine: Callable[[Trial], dict[str, Any]] = lambda trial: {},
+) -> Probe:
+    """Prepare the trial image, launch it, and say whether every condition held; never raises.
+
+    Args:
+        adapter: the environment.
+        version: of its runtime.
+        remedy: the command that mends a failure which brings none of its own.
+        options: levels of the adapter's factors.
+        examine: further details from what the trial saw; raises UnavailableError where it rules the runtime out.
+    """
+    details: dict[str, Any] = {}
+    try:
+        reference = None
+        if adapter.contained:
+            form = adapter.form(options)
+            folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
+            with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
+                prepared = adapter.prepare_at(options, trial_image(), folder)
+            reference, details = prepared.reference, dict(prepared.details)
+        trial = _try_both(adapter, reference, options)
+        details |= trial.facts
+        if trial.violations:
+            raise UnavailableError(f"a trial launch ran, but not as asked: {'; '.join(trial.violations)}")
+        details |= examine(trial)
+    except (TareError, OSError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        mend = getattr(error, "remedy", None) or remedy
+        return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
+    return Probe(available=True, version=version, details=details)

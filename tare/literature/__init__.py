@@ -1,0 +1,1 @@
+"""What others published, audited by code and judged beside what was measured."""

@@ -1,0 +1,36 @@
+"""Audits a published study by code: its figures, tables and sentences against its own logs and this machine.
+
+Each finding is a row of the table `published` (tare.model.tables): which check, what was published, what recomputing
+it gives, what this machine measured, whether they agree, and a note from which a reader can redo it.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tare.literature import contradictions, figure_values, kernel_sums, limits, log_checks, roofline, specifications
+from tare.literature.measured_here import Here
+from tare.literature.published import Published
+from tare.model import tables
+
+__all__ = ["Here", "judge"]
+
+
+def judge(published: Published, here: Here) -> pd.DataFrame:
+    """Every finding about one study, as the table `published`.
+
+    Args:
+        published: the study.
+        here: what this machine measured.
+    """
+    findings = [
+        *figure_values.findings(published, here),
+        *figure_values.whereabouts(published),
+        *kernel_sums.findings(published),
+        *log_checks.findings(published),
+        *contradictions.findings(published),
+        *roofline.findings(published),
+        *specifications.findings(published, here),
+        *limits.findings(published),
+    ]
+    return tables.make("published", [{"paper": published.paper, **finding.row()} for finding in findings])

@@ -1,0 +1,155 @@
+"""What this machine measured, for the side-by-side with what others published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare.core.files import read_json
+from tare.model import tables
+from tare.model.study import is_headline
+
+RUN_METRICS = ("real_s", "system_s")
+PER_STEP = "per training step, where the paper's is of the whole run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One number of this machine.
+
+    Attributes:
+        value: in the metric's base unit; None where it is unavailable.
+        kind: measured, modelled or unavailable.
+        note: what it is, or why there is none.
+    """
+
+    value: float | None
+    kind: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """Tables and records of one study on this machine.
+
+    Attributes:
+        metrics, verdicts, fingerprints: its tables.
+        kernels: the table of kernels, None where no campaign of causes was run.
+        machine: record of the machine, None where it is missing.
+        probes: records of the trial launches, by environment.
+    """
+
+    metrics: pd.DataFrame
+    verdicts: pd.DataFrame
+    fingerprints: pd.DataFrame
+    kernels: pd.DataFrame | None = None
+    machine: Mapping[str, Any] | None = None
+    probes: Mapping[str, Mapping[str, Any]]
+
+    def value(self, workload: str, env: str, metric: str, batch: int | None = None) -> Value:
+        """The number beside a published one: a metric of a figure, in one environment.
+
+        Args:
+            workload: ours.
+            env: ours.
+            metric: of the published figure.
+            batch: of a figure by batch size; None takes the study's own.
+        """
+        own = self.metrics[self.metrics["workload"] == workload]
+        if own.empty:
+            return _none("this workload is not part of this study")
+        if metric in RUN_METRICS:
+            return _of_runs(own, env, metric, batch)
+        profile = own[(own["campaign"] == "profile") & (own["env"] == env)]
+        if profile.empty:
+            return _none(f"{env} has no profiled launch in this study")
+        if metric in ("log2_intensity", "log2_gflops"):
+            return _of_model(profile, metric)
+        if metric == "flops" and not (profile["metric"] == "flops").any():
+            return _one(
+                profile,
+                "flops_per_step",
+                "an operator count of one training step, where the paper's is of the kernels of its profile",
+            )
+        return _one(profile, metric, PER_STEP if metric.endswith("_s") and "per_s" not in metric else "one launch")
+
+
+def gather(results: Path, shared: Path) -> Here:
+    """Read what an audit needs.
+
+    Args:
+        results: folder of the study's tables and of machine.json.
+        shared: folder of what studies share, the probes among it.
+
+    Raises:
+        UserError: a table is missing.
+        IntegrityError: a table is not what was written.
+    """
+    folder = results / "tables"
+    kernels, machine = folder / "kernels.csv", results / "machine.json"
+    return Here(
+        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        verdicts=tables.read("verdicts", folder / "verdicts.csv"),
+        fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
+        kernels=tables.read("kernels", kernels) if kernels.exists() else None,
+        machine=read_json(machine) if machine.exists() else None,
+        probes={path.stem: read_json(path) for path in sorted((shared / "probe").glob("*.json"))},
+    )
+
+
+def _none(reason: str) -> Value:
+    return Value(value=None, kind="unavailable", note=reason)
+
+
+def _of_runs(own: pd.DataFrame, env: str, metric: str, batch: int | None) -> Value:
+    """Median over the units of the headline's rounds, or of the sweep at one batch size."""
+    if batch is None:
+        chosen = own[own["campaign"].map(lambda name: is_headline(name, "rounds")).astype(bool)]
+        what = "rounds"
+    else:
+        chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
+        what = f"runs at batch {batch}"
+        swept = sorted({int(size) for size in own.loc[own["campaign"] == "sweep", "batch"].dropna()})
+        if chosen.empty and swept:
+            return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
+    chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
+    if chosen.empty:
+        return _none(f"{env} has no {what} in this study")
+    values = chosen.loc[chosen["kind"] == "measured", "value"]
+    if values.empty:
+        return _none(str(chosen["reason"].iloc[0]))
+    return Value(value=float(values.median()), kind="measured", note=f"median of {len(values)} {what}")
+
+
+def _one(profile: pd.DataFrame, metric: str, note: str) -> Value:
+    """One metric of a profiled launch."""
+    rows = profile[profile["metric"] == metric]
+    if rows.empty:
+        return _none(f"no profiled launch gives {metric}")
+    row = rows.iloc[0]
+    if row["kind"] == "unavailable":
+        return _none(str(row["reason"]))
+    return Value(value=float(row["value"]), kind=str(row["kind"]), note=note)
+
+
+def _of_model(profile: pd.DataFrame, metric: str) -> Value:
+    """A point of the roofline from operator counts, in the paper's logarithms."""
+    names = ("flops_per_step", "operator_bytes_per_step", "plain_step_s")
+    found = {name: _one(profile, name, "") for name in names}
+    flops, moved, step_s = (found[name].value for name in names)
+    for name in names:
+        if not found[name].value:
+            return _none(f"{name}: {found[name].note or 'nothing was counted'}")
+    assert flops is not None and moved is not None and step_s is not None
+    if metric == "log2_intensity":
+        return Value(value=math.log2(flops / moved), kind="modelled", note="operator FLOPs by operator bytes")
+    return Value(
+        value=math.log2(flops / step_s / 1e9),
+        kind="modelled",
+        note="operator FLOPs by the unprofiled steps of one profiled launch",
+    )

@@ -1,0 +1,328 @@
+"""Facts of the machine for records and reports: processor, memory, kernel, settings, devices.
+
+What cannot be read is None, and `reasons` says why. Nothing here is measured; rates come from the ceilings.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import UnavailableError
+from tare.core.files import cache_dir
+from tare.core.process import run
+from tare.machine import nvml
+
+CPU = Path("/sys/devices/system/cpu")
+TOOL_S = 15.0
+GPU_FIELDS = {
+    "name": "name",
+    "uuid": "uuid",
+    "driver_version": "driver",
+    "memory.total": "memory_mib",
+    "pci.bus_id": "pci",
+    "compute_cap": "compute_capability",
+    "power.limit": "power_limit_w",
+    "clocks.max.sm": "max_sm_clock_mhz",
+    "mig.mode.current": "mig_mode",
+}
+
+
+def describe() -> dict[str, Any]:
+    """Every fact by name; `reasons` has one line for each that is None."""
+    facts: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    for name, reader in READERS.items():
+        try:
+            facts[name] = reader()
+        except UnavailableError as error:
+            facts[name], reasons[name] = None, error.reason
+        except (OSError, ValueError, KeyError) as error:
+            facts[name], reasons[name] = None, f"{type(error).__name__}: {error}"
+    return {**facts, "reasons": reasons}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from error
+
+
+@cache
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entry in /proc/cpuinfo."""
+    first = _read(Path("/proc/cpuinfo")).split("\n\n")[0]
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+
+
+def _cpu_model() -> str:
+    info = _cpuinfo()
+    model = info.get("model name") or info.get("Hardware") or info.get("CPU part")
+    if not model:
+        raise UnavailableError("/proc/cpuinfo names no model")
+    return model
+
+
+def _cpu_flags() -> list[str]:
+    """Instruction-set extensions that numerical libraries choose their kernels by."""
+    flags = set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
+    wanted = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve")
+    return [flag for flag in wanted if flag in flags]
+
+
+def _cpu_signature() -> dict[str, Any]:
+    """What tells one make of core from another: vendor, family and model."""
+    info = _cpuinfo()
+    if not {"vendor_id", "cpu family", "model"} <= set(info):
+        raise UnavailableError("/proc/cpuinfo names no vendor, family and model")
+    return {"vendor": info["vendor_id"], "family": int(info["cpu family"]), "model": int(info["model"])}
+
+
+def _cpu_clock() -> dict[str, Any]:
+    """Clock in Hz and where it is from: the highest that the kernel may set, else the nominal one."""
+    highest = CPU / "cpu0/cpufreq/cpuinfo_max_freq"
+    if highest.exists():
+        return {"hz": int(_read(highest)) * 1e3, "source": "the highest that the kernel may set"}
+    named = re.search(r"@ ([0-9.]+)\s*GHz", _cpuinfo().get("model name", ""))
+    if named:
+        return {"hz": float(named.group(1)) * 1e9, "source": "nominal, from the model's name"}
+    shown = _cpuinfo().get("cpu MHz")
+    if shown is None:
+        raise UnavailableError("neither cpufreq nor /proc/cpuinfo gives a clock")
+    return {"hz": float(shown) * 1e6, "source": "as /proc/cpuinfo shows it; a boost clock is not visible"}
+
+
+def _physical_cores() -> int:
+    cores = set()
+    for topology in CPU.glob("cpu[0-9]*/topology"):
+        cores.add((_read(topology / "physical_package_id"), _read(topology / "core_id")))
+    if not cores:
+        raise UnavailableError(f"{CPU} shows no topology")
+    return len(cores)
+
+
+def _caches() -> dict[str, int]:
+    """Size in bytes of each cache of the first processor, by level and type: L1d, L1i, L2, L3."""
+    sizes = {}
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    for index in sorted((CPU / "cpu0/cache").glob("index*")):
+        letter = {"Data": "d", "Instruction": "i"}.get(_read(index / "type"), "")
+        size = _read(index / "size")
+        sizes[f"L{_read(index / 'level')}{letter}"] = int(size.rstrip("KMG")) * units.get(size[-1], 1)
+    if not sizes:
+        raise UnavailableError(f"{CPU}/cpu0/cache is empty: the hypervisor may hide it")
+    return sizes
+
+
+def _meminfo(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
+    if found is None:
+        raise UnavailableError(f"/proc/meminfo has no {name}")
+    return int(found.group(1)) * 1024
+
+
+def available_memory_bytes() -> int:
+    """Memory that new processes may take without swapping, as the kernel estimates it."""
+    return _meminfo("MemAvailable")
+
+
+def identity() -> dict[str, Any]:
+    """What must stay equal while a campaign runs; None where the machine does not tell."""
+
+    def told(read: Callable[[], str]) -> str | None:
+        try:
+            return read()
+        except (UnavailableError, OSError):
+            return None
+
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "online_cpus": told(lambda: _read(CPU / "online")),
+        "governor": told(_governor),
+    }
+
+
+def gpu_identity() -> list[dict[str, str | None]] | None:
+    """What of the NVIDIA devices must stay, too: which they are, driver, settings; None where no driver answers."""
+    names = ("uuid", "name", "driver", "mig_mode", "ecc_mode", "compute_mode", "power_limit_w", "max_sm_clock_mhz")
+    try:
+        return [{name: row.get(name) for name in names} for row in read_gpus()]
+    except UnavailableError:
+        return None
+
+
+def _distribution() -> str:
+    release = platform.freedesktop_os_release()
+    return release.get("PRETTY_NAME") or release["NAME"]
+
+
+def _libc() -> str:
+    name, version = platform.libc_ver()
+    if not name:
+        raise UnavailableError("not glibc")
+    return f"{name} {version}"
+
+
+def _virtualisation() -> str:
+    """Virtual machine and container around us as systemd-detect-virt names them: `vm kvm, container docker`."""
+    hypervisor = "hypervisor" in (_cpuinfo().get("flags") or "").split()
+    if shutil.which("systemd-detect-virt") is None:
+        if not hypervisor and platform.machine() not in ("x86_64", "i686"):
+            raise UnavailableError(
+                "systemd-detect-virt is not installed, and this processor has no hypervisor flag"
+            )
+        return "vm (the processor's hypervisor flag)" if hypervisor else "none"
+    found = {}
+    for kind in ("vm", "container"):
+        answer = run(["systemd-detect-virt", f"--{kind}"], timeout_s=TOOL_S).stdout.strip()
+        if answer and answer != "none":
+            found[kind] = answer
+    if hypervisor and "vm" not in found:
+        found["vm"] = "of unknown make"
+    return ", ".join(f"{kind} {name}" for kind, name in sorted(found.items(), reverse=True)) or "none"
+
+
+def _governor() -> str:
+    return _read(CPU / "cpu0/cpufreq/scaling_governor")
+
+
+def _huge_pages() -> str:
+    found = re.search(r"\[(\w+)\]", _read(Path("/sys/kernel/mm/transparent_hugepage/enabled")))
+    if found is None:
+        raise UnavailableError("no setting is marked in transparent_hugepage/enabled")
+    return found.group(1)
+
+
+def _mitigations() -> dict[str, str]:
+    folder = CPU / "vulnerabilities"
+    if not folder.is_dir():
+        raise UnavailableError(f"{folder} is missing")
+    return {path.name: _read(path) for path in sorted(folder.iterdir())}
+
+
+def cgroups() -> str:
+    """v2, v1, or hybrid (v1 controllers beside a v2 tree).
+
+    Raises:
+        UnavailableError: no cgroup filesystem is mounted.
+    """
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        return "v2"
+    mounts = _read(Path("/proc/self/mounts"))
+    if " cgroup2 " in mounts:
+        return "hybrid"
+    if " cgroup " in mounts:
+        return "v1"
+    raise UnavailableError("no cgroup filesystem is mounted")
+
+
+def _space(path: Path) -> dict[str, Any]:
+    usage = shutil.disk_usage(path)
+    return {"path": str(path), "total_bytes": usage.total, "free_bytes": usage.free}
+
+
+def _shm_bytes() -> int:
+    status = os.statvfs("/dev/shm")
+    return status.f_blocks * status.f_frsize
+
+
+def _load() -> float:
+    return round(os.getloadavg()[0], 2)
+
+
+@cache
+def gpus() -> tuple[dict[str, str], ...]:
+    """NVIDIA devices, asked for once: as `read_gpus`.
+
+    Raises:
+        UnavailableError: no driver answers.
+    """
+    return read_gpus()
+
+
+def read_gpus() -> tuple[dict[str, str], ...]:
+    """NVIDIA devices as the driver tells them through NVML, or else nvidia-smi; values as nvidia-smi writes them.
+
+    Raises:
+        UnavailableError: no driver answers.
+    """
+    try:
+        return tuple(_as_written(device) for device in nvml.devices())
+    except UnavailableError:
+        return _listed_by_smi()
+
+
+def _as_written(device: dict[str, Any]) -> dict[str, str]:
+    """A device of NVML in nvidia-smi's names and units; what NVML does not tell is `[N/A]`, as there.
+
+    A capability that is not told is left out, as where an older nvidia-smi does not know the field.
+    """
+    words = {**device, "memory_mib": _scaled(device["memory_bytes"], 1 << 20)}
+    words |= {"max_sm_clock_mhz": _scaled(device["max_sm_clock_hz"], 1e6)}
+    power = device["power_limit_w"]
+    words["power_limit_w"] = None if power is None else f"{power:.2f}"
+    names = (*GPU_FIELDS.values(), "ecc_mode", "compute_mode", "persistence_mode", "cuda_driver_version", "vbios")
+    if words["compute_capability"] is None:
+        names = tuple(name for name in names if name != "compute_capability")
+    return {name: "[N/A]" if words[name] is None else str(words[name]) for name in names}
+
+
+def _scaled(value: float | None, unit: float) -> int | None:
+    return None if value is None else int(value / unit)
+
+
+def _listed_by_smi() -> tuple[dict[str, str], ...]:
+    """NVIDIA devices as nvidia-smi lists them."""
+    if shutil.which("nvidia-smi") is None:
+        raise UnavailableError("nvidia-smi is not installed: no NVIDIA driver")
+    fields = dict(GPU_FIELDS)
+    answer = None
+    while fields:
+        query = ",".join(fields)
+        answer = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"], timeout_s=TOOL_S)
+        refused = re.search(r'Field "([\w.]+)" is not a valid field', answer.stdout + answer.stderr)
+        if refused is None or refused.group(1) not in fields:
+            break
+        del fields[refused.group(1)]  # an older driver knows fewer fields
+    if answer is None or not answer.ok:
+        raise UnavailableError(answer.explain() if answer else "nvidia-smi knows none of the fields")
+    rows = csv.reader(answer.stdout.splitlines(), skipinitialspace=True)
+    return tuple(dict(zip(fields.values(), row, strict=True)) for row in rows if row)
+
+
+READERS: dict[str, Callable[[], Any]] = {
+    "cpu_model": _cpu_model,
+    "cpu_signature": _cpu_signature,
+    "cpu_clock": _cpu_clock,
+    "cpu_flags": _cpu_flags,
+    "cpu_logical": lambda: os.cpu_count(),
+    "cpu_allowed": lambda: len(os.sched_getaffinity(0)),
+    "cpu_physical": _physical_cores,
+    "cpu_caches_bytes": _caches,
+    "cpu_governor": _governor,
+    "cpu_mitigations": _mitigations,
+    "memory_bytes": lambda: _meminfo("MemTotal"),
+    "swap_bytes": lambda: _meminfo("SwapTotal"),
+    "transparent_huge_pages": _huge_pages,
+    "shm_bytes": _shm_bytes,
+    "architecture": platform.machine,
+    "kernel": platform.release,
+    "distribution": _distribution,
+    "libc": _libc,
+    "virtualisation": _virtualisation,
+    "cgroups": cgroups,
+    "disk": lambda: _space(cache_dir()),
+    "load_1min": _load,
+    "gpus": lambda: list(gpus()),
+}

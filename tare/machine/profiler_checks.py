@@ -1,0 +1,250 @@
+"""Which profilers and counters work here, each by trying it: not by whether a file exists.
+
+A virtual machine often hides the processor's counters; a driver may reserve the GPU's for the administrator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import re
+import shutil
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import TareError, UnavailableError
+from tare.core.files import project_root, read_json
+from tare.core.process import run
+from tare.machine.facts import gpus
+
+TRIAL_S = 30.0
+PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+EVENT_SOURCES = Path("/sys/bus/event_source/devices")
+NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
+NSIGHT = "https://developer.nvidia.com/nsight-systems"
+TORCH_TRIAL = """
+import torch
+from torch.profiler import ProfilerActivity, profile
+cuda = torch.cuda.is_available()
+activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+with profile(activities=activities) as traced:
+    x = torch.ones(64, 64, device="cuda" if cuda else "cpu")
+    (x @ x).sum().item()
+names = [event.key for event in traced.key_averages()]
+print(torch.__version__, "cuda" if cuda else "cpu", "aten::mm" in names)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that a machine has or lacks: with its version, or the reason and the command that mends it."""
+
+    name: str
+    available: bool
+    version: str | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def lacking(name: str, reason: str, remedy: str | None = None, **details: Any) -> Check:
+    """A check that found nothing usable."""
+    return Check(name=name, available=False, reason=reason, remedy=remedy, details=details)
+
+
+def stack_pythons() -> Iterator[Path]:
+    """Interpreters that may have torch: of stacks built on the host, then our own."""
+    for record in sorted((project_root() / "results/images").glob("*/host.json")):
+        try:
+            python = read_json(record).get("python")
+        except TareError:
+            continue
+        if python and Path(python).exists():
+            yield Path(python)
+    yield Path(sys.executable)
+
+
+def torch_profiler() -> Check:
+    """Profile a small matrix product with the stack's own torch."""
+    reason = None
+    for python in stack_pythons():
+        ended = run([str(python), "-c", TORCH_TRIAL], timeout_s=TRIAL_S, env={"PATH": os.environ.get("PATH", "")})
+        words = ended.stdout.split()
+        if ended.ok and len(words) == 3 and words[2] == "True":
+            return Check(name="torch.profiler", available=True, version=words[0], details={"device": words[1]})
+        reason = reason or ended.explain()
+    if reason and "No module named 'torch'" in reason:
+        return lacking("torch.profiler", "no stack with torch is built yet", "snakemake --cores 1 host")
+    return lacking("torch.profiler", reason or "no interpreter was found")
+
+
+def nsys() -> Check:
+    """Profile `true` with Nsight Systems."""
+    if shutil.which("nsys") is None:
+        return lacking("nsys", "Nsight Systems is not installed", f"install it from {NSIGHT}")
+    version = run(["nsys", "--version"], timeout_s=TRIAL_S).stdout.strip().rpartition(" ")[2]
+    status = run(["nsys", "status", "--environment"], timeout_s=TRIAL_S)
+    if not status.ok:
+        return lacking("nsys", status.explain(), version=version)
+    return Check(name="nsys", available=True, version=version)
+
+
+def _gpu_counters_reserved() -> bool:
+    """Whether the driver lets only the administrator read the GPU's counters."""
+    try:
+        text = NVIDIA_PARAMETERS.read_text()
+    except OSError:
+        return False
+    return re.search(r"^RmProfilingAdminOnly:\s*1", text, re.MULTILINE) is not None
+
+
+def _has_sys_admin() -> bool:
+    found = re.search(r"^CapEff:\s+([0-9a-f]+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return found is not None and bool(int(found.group(1), 16) >> 21 & 1)
+
+
+def ncu() -> Check:
+    """Nsight Compute: a GPU since Volta, the program, and the driver's permission to read counters."""
+    try:
+        devices = gpus()
+    except UnavailableError as error:
+        return lacking("ncu", f"no GPU whose counters it could read ({error.reason})")
+    old = [gpu["name"] for gpu in devices if float(gpu.get("compute_capability", "99")) < 7.0]
+    if len(old) == len(devices):
+        return lacking("ncu", f"{old[0]} is older than Volta, where Nsight Compute starts")
+    if shutil.which("ncu") is None:
+        return lacking(
+            "ncu", "Nsight Compute is not installed", "install it from https://developer.nvidia.com/nsight-compute"
+        )
+    answer = run(["ncu", "--version"], timeout_s=TRIAL_S).stdout
+    found = re.search(r"Version ([\d.]+)", answer)
+    version = found.group(1) if found else None
+    if _gpu_counters_reserved() and not _has_sys_admin():
+        setting = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+        return lacking(
+            "ncu",
+            "ERR_NVGPUCTRPERM: the driver reserves the GPU's counters for the administrator",
+            f"echo '{setting}' | sudo tee /etc/modprobe.d/nvidia-counters.conf, then restart",
+            version=version,
+        )
+    return Check(name="ncu", available=True, version=version)
+
+
+def open_counter(kind: int, config: int) -> int:
+    """Open a counter of this process with perf_event_open(2); returns its descriptor.
+
+    Raises:
+        OSError: the kernel refuses it.
+        UnavailableError: the system call's number is not known for this architecture.
+    """
+    number = PERF_EVENT_OPEN.get(platform.machine())
+    if number is None:
+        raise UnavailableError(f"perf_event_open is not known for {platform.machine()}")
+    size = 120  # PERF_ATTR_SIZE_VER6
+    user_only = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv
+    attributes = struct.pack("IIQQQQQ", kind, size, config, 0, 0, 0, user_only).ljust(size, b"\0")
+    library = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(attributes, size)
+    descriptor = library.syscall(ctypes.c_long(number), buffer, 0, -1, -1, ctypes.c_ulong(0))
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return descriptor
+
+
+def cpu_counters() -> Check:
+    """Count this process's own instructions; a value of 0 is no counter."""
+    name = "perf counters"
+    try:
+        descriptor = open_counter(0, 1)  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS
+    except UnavailableError as error:
+        return lacking(name, error.reason)
+    except OSError as error:
+        return _refused(name, error)
+    try:
+        sum(range(1000))
+        (count,) = struct.unpack("Q", os.read(descriptor, 8))
+    finally:
+        os.close(descriptor)
+    if count == 0:
+        return lacking(name, "the instruction counter opens but stays at 0: the hypervisor hides it")
+    program = shutil.which("perf")
+    return Check(name=name, available=True, details={"instructions_seen": count, "perf": program})
+
+
+def _refused(name: str, error: OSError) -> Check:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        level = PARANOID.read_text().strip() if PARANOID.exists() else "unknown"
+        return lacking(
+            name, f"not permitted (perf_event_paranoid is {level})", "sudo sysctl kernel.perf_event_paranoid=1"
+        )
+    if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
+        return lacking(name, "the kernel sees no hardware counters: a virtual machine without a PMU")
+    return lacking(name, f"perf_event_open: {error.strerror}")
+
+
+def dram_counters() -> Check:
+    """The memory controllers' counters of the processor, which count bytes read from and written to DRAM."""
+    name = "DRAM counters"
+    units = sorted(
+        path.name for path in EVENT_SOURCES.glob("*") if re.match(r"uncore_imc|amd_umc|amd_df", path.name)
+    )
+    if not units:
+        return lacking(
+            name, "the kernel shows no memory-controller counters (uncore_imc, amd_umc): hidden or unsupported"
+        )
+    level = int(PARANOID.read_text()) if PARANOID.exists() else 2
+    if level > 0 and not _has_sys_admin():
+        return lacking(
+            name, f"not permitted (perf_event_paranoid is {level})", "sudo sysctl kernel.perf_event_paranoid=0"
+        )
+    return Check(name=name, available=True, details={"units": units})
+
+
+def cpu_energy() -> Check:
+    """The processor's energy meter (RAPL), by reading it."""
+    meters = sorted(Path("/sys/class/powercap").glob("*-rapl:*/energy_uj"))
+    if not meters:
+        return lacking(
+            "energy meter", "the kernel shows no RAPL meter: a virtual machine, or an unsupported processor"
+        )
+    try:
+        meters[0].read_text()
+    except OSError as error:
+        return lacking("energy meter", f"{meters[0]}: {error.strerror}", f"sudo chmod a+r {meters[0]}")
+    return Check(name="energy meter", available=True, details={"meters": [path.parent.name for path in meters]})
+
+
+def gpu_devices() -> list[Check]:
+    """One check for each NVIDIA device, or one that says why there is none."""
+    try:
+        devices = gpus()
+    except UnavailableError as error:
+        return [lacking("NVIDIA GPU", error.reason)]
+    return [
+        Check(name=f"GPU {number}", available=True, version=f"driver {gpu['driver']}", details=gpu)
+        for number, gpu in enumerate(devices)
+    ] or [lacking("NVIDIA GPU", "the driver lists no device")]
+
+
+def device_memory_counters() -> Check:
+    """Memset, HtoD, DtoH and DRAM traffic of a device: torch.profiler and ncu read them where there is one."""
+    name = "device memory counters"
+    try:
+        gpus()
+    except UnavailableError:
+        return lacking(name, "no device memory: this machine has no GPU")
+    compute = ncu()
+    details = {"transfers": "torch.profiler (CUPTI)", "dram": "ncu" if compute.available else compute.reason}
+    return Check(name=name, available=True, details=details)

@@ -1,0 +1,1 @@
+"""The typed vocabulary: environments, workloads, studies, stacks, arms, records and tables."""

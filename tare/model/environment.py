@@ -1,0 +1,225 @@
+"""What an execution environment is to the harness: four verbs.
+
+An adapter in envs/ says whether its runtime works here (`probe`, by a real trial launch), turns the one OCI
+image into the runtime's own form (`prepare`), builds the argument list of a launch purely, without side
+effects (`command`), and names what ends a launch that outlived its timeout (`cleanup`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bind:
+    """A folder or file that a launch sees at `target`, read-only unless `writable`."""
+
+    source: Path
+    target: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device file of this machine, and where a container shows it."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuAccess:
+    """A way to the NVIDIA devices, as a trial launch showed it to work.
+
+    Attributes:
+        mode: `toolkit` (the runtime's own way), `plain` (device files and a folder of libraries), or `host`.
+        devices: what a plain launch passes through.
+        folders: what a launch has to see, read-only, at the same path: the driver's libraries.
+        variables: of the program; the same in every environment, whatever its mode.
+    """
+
+    mode: str
+    devices: tuple[Device, ...] = ()
+    folders: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OciImage:
+    """The one image of a stack, from which every runtime's own form derives.
+
+    Attributes:
+        archive: a tar that is an OCI layout and a Docker archive at once.
+        digest: of the OCI manifest, `sha256:…`.
+        image_id: of the image's configuration, `sha256:…`: what Docker and Podman call the image ID.
+        tag: the name under which a daemon loads it, `tare/<stack>:<first digits of the digest>`.
+        layers: uncompressed layer tars, lowest first.
+        tree: where the stack's tree lies inside the image.
+    """
+
+    archive: Path
+    digest: str
+    image_id: str
+    tag: str
+    layers: tuple[Path, ...]
+    tree: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A runtime's own form of an image, ready to launch.
+
+    Attributes:
+        reference: what `command` names: an image ID, a path to a .sif, a folder.
+        bytes: disk space of this form (allocated blocks), or None where it can't be told.
+        seconds: what each stage took, by name.
+        details: anything else worth recording (compression, mount mode, …).
+    """
+
+    reference: str
+    bytes: int | None
+    seconds: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """All that an adapter needs to start one process under the study's equal conditions.
+
+    Attributes:
+        name: unique on this machine, letters, digits and hyphens: a container's name.
+        argv: program and arguments inside, already with its exact environment (`env -i …`).
+        reference: the runtime's own form of the image (Prepared.reference); None on the host.
+        binds: folders shown inside at the same path as outside.
+        workdir: working directory inside.
+        cpus: logical CPUs that the process may use.
+        shm_bytes: size of /dev/shm.
+        nofile: limit of open files.
+        uid, gid: user and group inside.
+        isolate_network: no network while measuring.
+        gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
+        devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
+        counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
+        options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    reference: str | None
+    binds: tuple[Bind, ...]
+    workdir: Path
+    cpus: tuple[int, ...]
+    shm_bytes: int
+    nofile: int
+    uid: int
+    gid: int
+    isolate_network: bool = True
+    gpu: str | None = None
+    devices: tuple[Device, ...] = ()
+    counters: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Whether an environment works on this machine, shown by a real trial launch.
+
+    `reason` is set when it does not; `remedy` is the one command that mends it, where one is known.
+    """
+
+    available: bool
+    version: str | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Environment(ABC):
+    """One execution environment under study.
+
+    `factors` are those that the adapter itself can vary, with their levels; `command` reads the level of a launch
+    from `Launch.options`, and where none is given it does as the headline does.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    description: ClassVar[str]
+    contained: ClassVar[bool] = True
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    @abstractmethod
+    def probe(self) -> Probe:
+        """Try a real launch of a tiny image, under the same flags as a measured launch; never raises."""
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Hold what this runtime needs while it is used (a daemon); launches happen inside.
+
+        Raises:
+            UnavailableError: it can't be had here.
+        """
+        yield
+
+    @abstractmethod
+    def prepare(self, image: OciImage, folder: Path) -> Prepared:
+        """Derive this runtime's form of `image` in `folder` (or in its daemon).
+
+        Raises:
+            UnavailableError: the runtime can't do it here.
+        """
+
+    def form(self, options: Mapping[str, str]) -> str | None:
+        """Name of the form of an image that launches at these levels take; None for that of `prepare`; pure."""
+        return None
+
+    def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
+        """As `prepare`, for a form that `form` names.
+
+        Raises:
+            UnavailableError: the runtime can't do it here.
+        """
+        raise NotImplementedError(f"{self.name} names the form {form} and does not make it")
+
+    def prepare_at(self, options: Mapping[str, str], image: OciImage, folder: Path) -> Prepared:
+        """The form of `image` that launches at these levels take, by `prepare` or `prepare_form`."""
+        form = self.form(options)
+        return self.prepare(image, folder) if form is None else self.prepare_form(form, image, folder)
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Further details of a trial launch at these levels; `facts` and `seen` are those of its Trial.
+
+        Raises:
+            UnavailableError: the launch ran, but not at the level that was asked for.
+        """
+        return {}
+
+    @abstractmethod
+    def command(self, launch: Launch) -> list[str]:
+        """The argument list that starts `launch`; pure."""
+
+    def cleanup(self, launch: Launch) -> list[list[str]]:
+        """Commands that end a launch for good after its process group was killed; pure."""
+        return []
+
+    def environment_variables(self) -> dict[str, str]:
+        """Environment of the runtime's own client, beside the launcher's allow-list; pure."""
+        return {}
+
+    def places(self, prepared: Prepared) -> tuple[Path, ...]:
+        """The folders and files of this machine in which a prepared form lies, to be counted on the disk.
+
+        Raises:
+            UnavailableError: the runtime keeps it where nobody can look.
+        """
+        return (Path(prepared.reference),)
+
+    def is_intact(self, prepared: Prepared) -> bool:
+        """Whether a prepared form is still there (a daemon may have lost its image)."""
+        return Path(prepared.reference).exists()

@@ -1,0 +1,333 @@
+"""What one launch leaves behind: the record that the launcher writes, and in it the one that the worker wrote.
+
+Instants are nanoseconds of the clock that stands beside them. Where a launch has another clock than the launcher
+(a virtual machine), the record says by how much they differ and how well that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field
+
+from tare.core.errors import IntegrityError
+from tare.model.schema import Record
+
+Status = Literal["ok", "failed", "timeout", "skipped", "stopped", "unavailable"]
+
+
+class Mark(Record):
+    """A named instant inside a launch, with the CPU seconds used so far by it and its reaped children."""
+
+    name: str
+    at_ns: int
+    user_s: float
+    system_s: float
+
+
+class Memory(Record):
+    """Largest resident sets: of the launch's own process, and of its largest reaped child."""
+
+    peak_rss_bytes: int
+    children_peak_rss_bytes: int
+
+
+class Mount(Record):
+    """The mount that holds a path."""
+
+    point: str
+    type: str | None
+    source: str | None
+
+
+class OpenFiles(Record):
+    """Limits of open files."""
+
+    soft: int
+    hard: int
+
+
+class FrameworkFacts(Record):
+    """What the framework says of itself. Fields that a framework has no word for are None."""
+
+    name: str = "torch"
+    version: str
+    threads: int | None = None
+    interop_threads: int | None = None
+    cuda: str | None = None
+    cuda_available: bool | None = None
+    cudnn_benchmark: bool | None = None
+    switches: Mapping[str, Any] = Field(default_factory=dict)
+    device: Mapping[str, Any] | None = None
+
+
+class Facts(Record):
+    """What a launch sees of itself from inside; None where it could not be read."""
+
+    python: str
+    executable: str
+    libc: str
+    kernel: str
+    hostname: str
+    uid: int
+    gid: int
+    cwd: str
+    affinity: tuple[int, ...]
+    open_files: OpenFiles
+    shm_bytes: int | None
+    environment_names: tuple[str, ...]
+    environment_bytes: int
+    interfaces: tuple[str, ...]
+    status: Mapping[str, str]
+    namespaces: Mapping[str, str | None]
+    cgroups: Mapping[str, str]
+    cpu_quota: str | None
+    cpu_stat: str | None
+    transparent_hugepage: str | None
+    root_mount: Mount
+    tree_mount: Mount
+    own_namespaces: tuple[str, ...] | None = None
+    framework: FrameworkFacts | None = Field(
+        default=None, validation_alias=AliasChoices("framework", "torch"), serialization_alias="torch"
+    )
+
+
+class TrainResults(Record):
+    """A whole run: ends of its steps, and their losses."""
+
+    samples: int
+    steps: int
+    step_ends_ns: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+class TurnsResults(Record):
+    """A launch that took turns; what it measured stands with its draws."""
+
+    draws: int
+    batches: int
+    primed: bool = True
+
+
+class Count(Record):
+    """Calls, operations and bytes of one operator, or one family, in a step; all modelled."""
+
+    calls: int
+    flops: int
+    elementwise_flops: int = 0
+    bytes: int
+
+
+class Counts(Record):
+    """Counts of one step, or the reason why there are none."""
+
+    operators: Mapping[str, Count] | None
+    families: Mapping[str, Count] | None
+    reason: str | None
+
+
+class Sample(Record):
+    """CPU seconds and memory at an instant."""
+
+    at_ns: int
+    cpu_s: float
+    rss_bytes: int | None
+    cgroup_memory_bytes: int | None
+
+
+class MappedFile(Record):
+    """A file that the launch had really mapped."""
+
+    path: str
+    bytes: int
+    sha256: str
+    soname: str | None
+    build_id: str | None
+
+
+class ProfileResults(Record):
+    """A profiled launch; its trace is a file beside the record."""
+
+    plain_step_s: tuple[float, ...]
+    steady_steps: int = 0
+    profiled_step_s: tuple[float, ...]
+    profiler_reason: str | None
+    profiled_steps: int
+    counts: Counts
+    samples: tuple[Sample, ...]
+    mapped: tuple[MappedFile, ...]
+    memory_allocated_peak_bytes: int | None = None
+
+
+class StartResults(Record):
+    """A start and nothing else: what the imports took from the disk."""
+
+    read_bytes: int | None
+    read_bytes_reason: str | None
+    major_faults: int
+    minor_faults: int
+
+
+class CountersResults(Record):
+    """A launch whose chosen steps a profiler of counters watched."""
+
+    counter_steps: int
+    losses: tuple[float, ...]
+
+
+class Inside(Record):
+    """What the worker wrote: `results` are those of its mode, as `results_as` checks them.
+
+    Attributes:
+        largest_batch: after memory has ended: the largest that fits, 0 for none, None where nobody found it.
+    """
+
+    schema_version: Literal[1] = Field(alias="schema")
+    mode: str
+    status: Literal["ok", "failed"]
+    reason: str | None
+    results: Mapping[str, Any] = Field(default_factory=dict)
+    facts: Facts
+    memory: Memory
+    marks: tuple[Mark, ...]
+    largest_batch: int | None = None
+
+    def mark(self, name: str) -> Mark:
+        """The mark of that name.
+
+        Raises:
+            IntegrityError: the launch never set it.
+        """
+        found = next((mark for mark in self.marks if mark.name == name), None)
+        if found is None:
+            names = ", ".join(mark.name for mark in self.marks)
+            raise IntegrityError(f"a launch of mode {self.mode} has no mark {name!r} (it has {names})")
+        return found
+
+
+class Turns(Record):
+    """The turns of one draw, one value a cycle; steps are seconds of each step of a burst."""
+
+    place: tuple[int, ...]
+    discarded_s: tuple[tuple[float, ...], ...]
+    step_s: tuple[tuple[float, ...], ...]
+    started_ns: tuple[int, ...]
+    ended_ns: tuple[int, ...]
+    cpu_s: tuple[float, ...]
+    system_s: tuple[float, ...]
+    faults: tuple[int, ...]
+    preemptions: tuple[int, ...]
+    loss_last: tuple[float, ...]
+
+
+class DeviceMemory(Record):
+    """What a draw took of a CUDA device at most, and the device's whole memory."""
+
+    peak_bytes: int
+    total_bytes: int
+
+
+class Draw(Record):
+    """A fresh process of a launch that takes turns."""
+
+    shift_bytes: int
+    cpus: tuple[int, ...]
+    warmup_s: tuple[float, ...]
+    turns: Turns
+    peak_rss_bytes: int | None = None
+    device_memory: DeviceMemory | None = None
+
+
+class Clock(Record):
+    """How the clock of a launch stands to the launcher's.
+
+    Attributes:
+        name: of the launch's clock.
+        shared: it is the launcher's own; then offset and error are 0.
+        offset_ns: to be added to the launch's instants to have the launcher's.
+        error_ns: half the width in which the offset lies for certain.
+        exchanges: questions and answers from which it comes.
+    """
+
+    name: str = "CLOCK_MONOTONIC"
+    shared: bool = True
+    offset_ns: int = 0
+    error_ns: int = 0
+    exchanges: int = 0
+
+
+class Instance(Record):
+    """One member of a group: its rank, how it ended, what it wrote."""
+
+    rank: int
+    status: Status
+    reason: str | None
+    spawn_ns: int
+    end_ns: int
+    inside: Inside | None = None
+    clock: Clock = Clock()
+    deviations: tuple[str, ...] = ()
+
+
+class LaunchRecord(Record):
+    """How one launch went, whatever became of it.
+
+    Attributes:
+        status, reason: a launch that did not succeed says why.
+        spawn_ns, end_ns: just before the runtime's start, and when its client was reaped, on the launcher's clock;
+            of a group, the first start and the last end.
+        client_user_s, client_system_s: CPU time that was reaped (`wait4`); with a daemon, the client's alone.
+        inside: what the worker wrote; of a group, rank 0's.
+        instances: every member of a group of more than one; empty for a launch that is alone.
+        deviations: effective conditions that are not those that were asked for.
+        unseen: conditions that the transport can't set, or can't see.
+        scenario: what ran besides (`single`: nothing).
+        draws: of a launch that took turns.
+    """
+
+    status: Status
+    reason: str | None
+    argv: tuple[str, ...] = ()
+    spawn_ns: int | None = None
+    end_ns: int | None = None
+    client_user_s: float | None = None
+    client_system_s: float | None = None
+    at: str | None = None
+    inside: Inside | None = None
+    deviations: tuple[str, ...] = ()
+    launch: str | None = None
+    code_sha256: str | None = None
+    pad_bytes: int | None = None
+    stderr: str | None = None
+    draws: tuple[Draw, ...] = ()
+    machine_read_bytes: int | None = None
+    transport: str = "binds"
+    unseen: tuple[str, ...] = ()
+    clock: Clock = Clock()
+    instances: tuple[Instance, ...] = ()
+    scenario: str = "single"
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran to its end, and counts."""
+        return self.status == "ok"
+
+    def seen_inside(self) -> Inside:
+        """What the worker wrote.
+
+        Raises:
+            IntegrityError: it wrote nothing.
+        """
+        if self.inside is None:
+            raise IntegrityError(f"a launch whose status is {self.status} has no record from inside")
+        return self.inside
+
+
+RESULTS: Mapping[str, type[Record]] = {
+    "train": TrainResults,
+    "turns": TurnsResults,
+    "profile": ProfileResults,
+    "start": StartResults,
+    "counters": CountersResults,
+}

@@ -1,0 +1,38 @@
+"""Rows of the table `metrics`: every number with its unit, kind and source, or the reason why there is none.
+
+Kinds: `measured` was read off a clock or a counter; `modelled` follows from a model (operator counts);
+`unavailable` could not be had, and says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def measured(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
+    """A row that was read off a clock or counter."""
+    return {
+        "metric": metric,
+        "value": float(value),
+        "unit": unit,
+        "kind": "measured",
+        "source": source,
+        "reason": None,
+    }
+
+
+def modelled(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
+    """A row that follows from a model."""
+    return {**measured(metric, value, unit, source), "kind": "modelled"}
+
+
+def unavailable(metric: str, unit: str, source: str, reason: str) -> dict[str, Any]:
+    """A row that says why there is no number."""
+    return {
+        "metric": metric,
+        "value": None,
+        "unit": unit,
+        "kind": "unavailable",
+        "source": source,
+        "reason": reason or "no reason was recorded",
+    }

@@ -1,0 +1,172 @@
+"""One way in for everything that crosses a file or a pipe: studies, records, published numbers.
+
+A type says what a record holds. What is read is checked whole against its type; what is wrong is told in one line
+that names the file, the place in it, and the nearest valid word. What is written is whole or not there at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from tare.core.errors import IntegrityError, TareError
+from tare.core.files import read_json, write_json
+from tare.model.words import nearest
+
+VERSION = "schema"  # the key of a file's record that holds the version of its type
+
+Positive = Annotated[float, Field(gt=0)]
+Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Record(BaseModel):
+    """A frozen, checked value. Unknown keys, wrong types, NaN and infinity are refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        populate_by_name=True,
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON holds it; keys that were never given and have a default are left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def replace(self, **values: Any) -> Self:
+        """A copy with other values, checked like any other."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**(kept | values))
+
+
+class FileRecord(Record):
+    """A record that is a file of its own, with the version of its type under `schema`."""
+
+    VERSION: ClassVar[int]
+    REMAKE: ClassVar[str] = "delete it and run again"
+
+    def write(self, path: Path) -> None:
+        """Write it whole or not at all."""
+        write_json(path, {VERSION: self.VERSION, **self.to_json()})
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+AnyFile = TypeVar("AnyFile", bound=FileRecord)
+
+
+def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] = IntegrityError) -> AnyRecord:
+    """A value as JSON holds it, checked.
+
+    Args:
+        kind: what it has to be.
+        value: of JSON's types alone.
+        where: the file or the pipe, for the message.
+        error: what to raise: `UserError` for what a person wrote.
+
+    Raises:
+        TareError: `error`, in one line.
+    """
+    try:
+        return kind.model_validate_json(json.dumps(value))
+    except ValidationError as problem:
+        raise error(f"{where}: {explain(problem, kind)}") from None
+    except (TypeError, ValueError) as problem:  # no JSON at all
+        raise error(f"{where}: {problem}") from None
+
+
+def read(kind: type[AnyFile], path: Path) -> AnyFile:
+    """The record in a file.
+
+    Raises:
+        UserError: there is no such file.
+        IntegrityError: cut short, of another version, or not what the type says.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise IntegrityError(f"{path} is no record: {kind.REMAKE}")
+    version = value.pop(VERSION, None)
+    if version != kind.VERSION:
+        raise IntegrityError(f"{path} has schema {version}, this version reads {kind.VERSION}: {kind.REMAKE}")
+    return parse(kind, value, str(path))
+
+
+def explain(problem: ValidationError, kind: type[BaseModel]) -> str:
+    """The first thing that is wrong, as `place: what, nearest valid word`."""
+    details = sorted(problem.errors(), key=lambda error: (error["type"] == "missing", len(error["loc"])))
+    first = details[0]
+    place = ": ".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "tagged-")))
+    return f"{place or 'top level'}: {_reason(first, kind)}"
+
+
+def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
+    value, context = error.get("input"), error.get("ctx", {})
+    match error["type"]:
+        case "extra_forbidden":
+            word = str(error["loc"][-1])
+            return f"unknown key {word!r}: {nearest(word, _keys(kind, error['loc'][:-1]))}"
+        case "missing":
+            return "missing"
+        case "literal_error" | "enum":
+            known = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
+            return f"{value!r} is not allowed: {nearest(str(value), known)}"
+        case "greater_than_equal":
+            return f"{value!r} must be at least {context['ge']}"
+        case "less_than_equal":
+            return f"{value!r} must be at most {context['le']}"
+        case "greater_than":
+            return f"{value!r} must be larger than {context['gt']}"
+        case "less_than":
+            return f"{value!r} must be smaller than {context['lt']}"
+        case "too_short":
+            return "must not be empty" if context.get("min_length") == 1 else error["msg"]
+        case "value_error" | "assertion_error":
+            return str(context["error"])
+        case name if name.endswith("_type"):
+            return f"{value!r} must be of type {_NAMES.get(name.removesuffix('_type'), name.removesuffix('_type'))}"
+    return f"{value!r}: {error['msg']}"
+
+
+_NAMES = {
+    "int": "integer",
+    "int_from": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "dict": "object",
+    "mapping": "object",
+    "model": "object",
+    "list": "list",
+    "tuple": "list",
+    "none_required": "null",
+}
+
+
+def _keys(kind: type[BaseModel], place: Iterable[Any]) -> list[str]:
+    """Names that are valid where a key stands: of the type that is found by walking along `place`."""
+    at: Any = kind
+    for part in place:
+        models = list(_models(at))
+        at = next((m.model_fields[part].annotation for m in models if part in m.model_fields), at)
+    return sorted({field.alias or name for model in _models(at) for name, field in model.model_fields.items()})
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The record types that an annotation holds, however deep: `tuple[X, ...]`, `Mapping[str, X] | None`."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        if issubclass(annotation, BaseModel):
+            yield annotation
+        return
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def as_json(value: Mapping[str, Any] | Record) -> dict[str, Any]:
+    """Either form as JSON holds it."""
+    return value.to_json() if isinstance(value, Record) else dict(value)

@@ -1,0 +1,277 @@
+"""The tables that cross a file boundary, each through a strict schema, written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pandera.pandas as pa
+
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import atomic_path
+
+KINDS = ("measured", "modelled", "unavailable")
+VERDICTS = ("equivalent", "different within margin", "different", "inconclusive")
+
+IDENTITY = {
+    "study": pa.Column(str),
+    "campaign": pa.Column(str),
+    "scenario": pa.Column(str),
+    "workload": pa.Column(str),
+    "env": pa.Column(str),
+    "stack": pa.Column(str),
+    "arm": pa.Column(str),
+    "batch": pa.Column(pd.Int64Dtype(), nullable=True),
+}
+
+
+def _strict(columns: dict[str, pa.Column], checks: pa.Check | None = None) -> pa.DataFrameSchema:
+    """Identity and `columns`, in this order, nothing else."""
+    return pa.DataFrameSchema({**IDENTITY, **columns}, checks=checks, strict=True, ordered=True, coerce=True)
+
+
+def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
+    unavailable = table["kind"] == "unavailable"
+    return (unavailable & table["value"].isna() & table["reason"].notna()) | (
+        ~unavailable & table["value"].notna() & table["reason"].isna()
+    )
+
+
+METRICS = _strict(
+    {
+        "rep": pa.Column(pd.Int64Dtype(), nullable=True),
+        "metric": pa.Column(str),
+        "value": pa.Column(float, nullable=True),
+        "unit": pa.Column(str),
+        "kind": pa.Column(str, pa.Check.isin(KINDS)),
+        "source": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_could_not_has_reason, error="a value without kind, or an unavailable one without its reason"),
+)
+
+VERDICT_TABLE = _strict(
+    {
+        "metric": pa.Column(str),
+        "reference": pa.Column(str),
+        "n_units": pa.Column(int, pa.Check.ge(0)),
+        "ratio": pa.Column(float, nullable=True),
+        "total_ratio": pa.Column(float, nullable=True),
+        "ci_low": pa.Column(float, nullable=True),
+        "ci_high": pa.Column(float, nullable=True),
+        "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
+        "family_size": pa.Column(int, pa.Check.ge(1)),
+        "margin": pa.Column(float, pa.Check.gt(0)),
+        "verdict": pa.Column(str, pa.Check.isin(VERDICTS)),
+        "control_ratio": pa.Column(float, nullable=True),
+        "control_ci_low": pa.Column(float, nullable=True),
+        "control_ci_high": pa.Column(float, nullable=True),
+        "design": pa.Column(str, pa.Check.isin(("stein", "fixed"))),
+        "bootstrap_low": pa.Column(float, nullable=True),
+        "bootstrap_high": pa.Column(float, nullable=True),
+        "more_units": pa.Column(pd.Int64Dtype(), nullable=True),
+        "reason": pa.Column(str, nullable=True),
+    },
+)
+
+OPERATORS = _strict(
+    {
+        "operator": pa.Column(str),
+        "calls_per_step": pa.Column(float, nullable=True),
+        "self_s_per_step": pa.Column(float, nullable=True),
+        "flops_per_step": pa.Column(float, nullable=True),
+        "bytes_per_step": pa.Column(float, nullable=True),
+    },
+)
+
+FAMILIES = _strict(
+    {
+        "family": pa.Column(str),
+        "steps": pa.Column(int, pa.Check.ge(0)),
+        "calls_per_step": pa.Column(float, nullable=True),
+        "self_s_per_step": pa.Column(float, nullable=True),
+        "self_s_sd": pa.Column(float, nullable=True),
+        "flops_per_step": pa.Column(float, nullable=True),
+        "elementwise_flops_per_step": pa.Column(float, nullable=True),
+        "bytes_per_step": pa.Column(float, nullable=True),
+    },
+)
+
+SAMPLES = _strict(
+    {
+        "at_s": pa.Column(float),
+        "cpu_percent": pa.Column(float, nullable=True),
+        "rss_bytes": pa.Column(float, nullable=True),
+        "cgroup_memory_bytes": pa.Column(float, nullable=True),
+    },
+)
+
+DEVICE_SAMPLES = _strict(
+    {
+        "at_s": pa.Column(float),
+        "gpu_utilization_percent": pa.Column(float, nullable=True),
+        "memory_utilization_percent": pa.Column(float, nullable=True),
+        "memory_used_bytes": pa.Column(float, nullable=True),
+        "power_w": pa.Column(float, nullable=True),
+        "sm_clock_hz": pa.Column(float, nullable=True),
+        "memory_clock_hz": pa.Column(float, nullable=True),
+        "temperature_c": pa.Column(float, nullable=True),
+        "throttle_reasons": pa.Column(str, nullable=True),  # names by semicolons; empty where none
+    },
+)
+
+FINGERPRINTS = _strict(
+    {
+        "path": pa.Column(str),
+        "soname": pa.Column(str, nullable=True),
+        "build_id": pa.Column(str, nullable=True),
+        "sha256": pa.Column(str, pa.Check.str_length(64, 64)),
+    },
+)
+
+LIBRARIES = ("operator", "onednn", "mkl", "cuda")
+
+KERNELS = _strict(
+    {
+        "rep": pa.Column(pd.Int64Dtype()),
+        "library": pa.Column(str, pa.Check.isin(LIBRARIES)),
+        "kernel": pa.Column(str),
+        "shape": pa.Column(str, nullable=True),
+        "calls_per_step": pa.Column(float, pa.Check.gt(0)),
+        "s_per_step": pa.Column(float, nullable=True),
+    },
+)
+
+PRICES = _strict(
+    {
+        "rep": pa.Column(pd.Int64Dtype(), nullable=True),
+        "item": pa.Column(str),
+        "value": pa.Column(float, nullable=True),
+        "unit": pa.Column(str),
+        "kind": pa.Column(str, pa.Check.isin(KINDS)),
+        "source": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_could_not_has_reason, error="a price without kind, or an unavailable one without its reason"),
+)
+
+SCHEMAS = {
+    "metrics": METRICS,
+    "verdicts": VERDICT_TABLE,
+    "operators": OPERATORS,
+    "families": FAMILIES,
+    "samples": SAMPLES,
+    "device_samples": DEVICE_SAMPLES,
+    "fingerprints": FINGERPRINTS,
+    "kernels": KERNELS,
+}
+
+AGREES = ("yes", "no", "not recomputable")
+SAYS = ("supported", "contradicted", "not recomputable")
+HERE = ("supported", "contradicted", "not testable here")
+
+
+def _measured_has_kind(table: pd.DataFrame) -> pd.Series:
+    return table["measured"].notna() == table["measured_kind"].isin(("measured", "modelled"))
+
+
+def _untestable_has_reason(table: pd.DataFrame) -> pd.Series:
+    return (table["here"] == "not testable here") == table["reason"].notna()
+
+
+PUBLISHED = pa.DataFrameSchema(
+    {
+        "paper": pa.Column(str),
+        "figure": pa.Column(str),  # "2" … "18", "log", "table I", "text"
+        "workload": pa.Column(str, nullable=True),
+        "env": pa.Column(str, nullable=True),
+        "batch": pa.Column(pd.Int64Dtype(), nullable=True),
+        "metric": pa.Column(str),
+        "check": pa.Column(str),
+        "published": pa.Column(float, nullable=True),
+        "recomputed": pa.Column(float, nullable=True),
+        "measured": pa.Column(float, nullable=True),
+        "measured_kind": pa.Column(str, pa.Check.isin(KINDS), nullable=True),
+        "unit": pa.Column(str),
+        "agrees": pa.Column(str, pa.Check.isin(AGREES)),
+        "note": pa.Column(str),
+    },
+    checks=pa.Check(_measured_has_kind, error="a measured value without kind, or a kind without its value"),
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+CLAIMS = pa.DataFrameSchema(
+    {
+        "paper": pa.Column(str),
+        "claim": pa.Column(str),
+        "workload": pa.Column(str),
+        "figures": pa.Column(str, nullable=True),
+        "statement": pa.Column(str),
+        "published_says": pa.Column(str, pa.Check.isin(SAYS)),
+        "published_note": pa.Column(str),
+        "here": pa.Column(str, pa.Check.isin(HERE)),
+        "evidence": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_untestable_has_reason, error="not testable without its reason, or tested with one"),
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
+# What studies published, judged: these tables carry a paper instead of a campaign's identity.
+FINDINGS = {"published": PUBLISHED, "claims": CLAIMS}
+# What images cost: from image records and starts, not from campaigns.
+PRICED = {"prices": PRICES}
+
+
+def _schema(name: str) -> pa.DataFrameSchema:
+    return {**SCHEMAS, **FINDINGS, **PRICED}[name]
+
+
+def make(name: str, rows: list[dict[str, object]]) -> pd.DataFrame:
+    """A table from rows, in its schema's columns and types.
+
+    Raises:
+        IntegrityError: a row does not fit the schema: a defect of the code that made it.
+    """
+    schema = _schema(name)
+    table = pd.DataFrame(rows, columns=list(schema.columns))
+    return _validate(name, table, f"new table {name}")
+
+
+def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
+    """Write a table as CSV or Parquet, by the suffix of each path."""
+    checked = _validate(name, table, f"table {name}")
+    for path in paths:
+        with atomic_path(path) as temporary:
+            if path.suffix == ".parquet":
+                checked.to_parquet(temporary, index=False)
+            else:
+                checked.to_csv(temporary, index=False)
+
+
+def read(name: str, path: Path) -> pd.DataFrame:
+    """Read a table back.
+
+    Raises:
+        UserError: it is missing.
+        IntegrityError: it does not fit its schema.
+    """
+    if not path.exists():
+        raise UserError(f"no table {path}: make it with `snakemake {path}`")
+    try:
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except (ValueError, OSError) as error:
+        raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
+    return _validate(name, table, str(path))
+
+
+def _validate(name: str, table: pd.DataFrame, where: str) -> pd.DataFrame:
+    try:
+        return _schema(name).validate(table)
+    except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
+        first = str(error).strip().splitlines()[0]
+        raise IntegrityError(f"{where} does not fit the schema of {name}: {first[:300]}") from error

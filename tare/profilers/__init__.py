@@ -1,0 +1,1 @@
+"""Readers of logs and traces that profilers write; read-only."""

@@ -1,0 +1,92 @@
+"""What a device did in the profiled steps, as rows of the table `metrics`, whichever profiler recorded it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from tare.model.rows import measured, unavailable
+from tare.profilers import activity
+
+MOVES = ("memset", "htod", "dtoh", "dtod")
+# By metric: unit. All are per training step but the longest gap.
+UNITS = {
+    **{f"{kind}_{what}": unit for kind in MOVES for what, unit in (("s", "s"), ("calls", "1"), ("bytes", "B"))},
+    "htod_pinned_bytes": "B",
+    "dtoh_pinned_bytes": "B",
+    "kernel_s": "s",
+    "kernel_calls": "1",
+    "device_busy_s": "s",
+    "device_gap_s": "s",
+    "device_gaps": "1",
+    "device_longest_gap_s": "s",
+}
+NOT_PER_STEP = ("device_longest_gap_s",)
+EMPTY = "the profile holds no activity of a device: the launch ran on the CPU, or the driver recorded nothing"
+NO_BYTES = "the profiler does not say how many bytes each of them moved"
+NO_MEMORY = "the profiler does not say of each copy how the host's memory was allocated"
+NO_WINDOW = "needs the times of single pieces of activity"
+
+
+def missing_rows(source: str, reason: str) -> list[dict[str, Any]]:
+    """Every metric, with the reason why there is none."""
+    return [unavailable(name, unit, source, reason) for name, unit in UNITS.items()]
+
+
+def rows(
+    table: pd.DataFrame, window: tuple[float, float] | None, steps: float, source: str
+) -> list[dict[str, Any]]:
+    """Every metric of some steps.
+
+    Args:
+        table: ACTIVITY of these steps alone.
+        window: the time in which idleness counts, on the table's clock; None takes from the first piece of activity
+            to the end of the last.
+        steps: how many.
+        source: the profiler.
+    """
+    if table.empty:
+        return missing_rows(source, EMPTY)
+    if window is None:
+        window = (float(table["start_s"].min()), float((table["start_s"] + table["duration_s"]).max()))
+    idle = activity.gaps(table, *window)
+    values = _sums(activity.totals(table)) | {
+        "device_busy_s": idle.busy_s,
+        "device_gap_s": idle.gap_s,
+        "device_gaps": idle.gaps,
+        "device_longest_gap_s": idle.longest_gap_s,
+    }
+    return [_row(name, values[name], steps, source) for name in UNITS]
+
+
+def summary_rows(summary: pd.DataFrame, steps: float, source: str) -> list[dict[str, Any]]:
+    """The same from sums alone (activity.SUMMARY_COLUMNS): without gaps, and without what no sum tells.
+
+    A kind of operation that has sizes but no times, or the other way round, has the other unavailable.
+    """
+    kinds = summary.groupby("kind")
+    found: dict[str, Any] = {}
+    for kind in (*MOVES, "kernel"):
+        part = kinds.get_group(kind) if kind in kinds.groups else summary.iloc[:0]
+        found[f"{kind}_calls"] = int(part["calls"].sum())
+        found[f"{kind}_s"] = pd.NA if part["total_s"].isna().any() else float(part["total_s"].sum())
+        found[f"{kind}_bytes"] = pd.NA if part["bytes"].isna().any() else int(part["bytes"].sum())
+    return [_row(name, found.get(name, pd.NA), steps, source) for name in UNITS]
+
+
+def _sums(totals: pd.DataFrame) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind in (*MOVES, "kernel"):
+        found[f"{kind}_s"] = totals.loc[kind, "total_s"]
+        found[f"{kind}_calls"] = totals.loc[kind, "calls"]
+        found[f"{kind}_bytes"] = totals.loc[kind, "bytes"]
+        found[f"{kind}_pinned_bytes"] = totals.loc[kind, "pinned_bytes"]
+    return found
+
+
+def _row(name: str, value: Any, steps: float, source: str) -> dict[str, Any]:
+    if pd.isna(value):
+        reason = NO_MEMORY if "pinned" in name else NO_BYTES if name.endswith("_bytes") else NO_WINDOW
+        return unavailable(name, UNITS[name], source, reason)
+    return measured(name, float(value) / (1 if name in NOT_PER_STEP else steps), UNITS[name], source)

@@ -1,0 +1,232 @@
+"""Reads torch.profiler's Chrome traces: operators, kernels, copies by direction, memsets.
+
+Times are microseconds in the trace and seconds here. An operator's own time is its duration less that of the
+operators called inside it on the same thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare.core.errors import IntegrityError
+from tare.core.files import is_gzip
+from tare.profilers import activity
+from tare.worker.families import caller_family, family
+
+OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
+FAMILY_COLUMNS = ["family", "step", "calls", "self_s"]
+STEP_NAME = "ProfilerStep#"
+DEVICE_COLUMNS = ["kind", "name", "calls", "total_s", "bytes"]
+COPY_SIDES = re.compile(r"\((\w[\w ]*?)\s*->\s*(\w[\w ]*?)\)")  # "Memcpy HtoD (Pinned -> Device)"
+# torch up to 1.10 wrote the second spelling of each.
+DEVICE_CATEGORIES = {
+    "kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "memset",
+    "Memset": "memset",
+}  # fmt: skip
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The complete ('X') events of a trace.
+
+    Raises:
+        IntegrityError: the file is cut short, not a trace, or holds no event.
+    """
+    try:
+        opener = gzip.open if is_gzip(path) else open
+        with opener(path, "rt", encoding="utf-8") as handle:
+            content = json.load(handle)
+        events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
+        for event in events:
+            _ = event["name"]
+            event["ts"], event["dur"] = float(event["ts"]), float(event["dur"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        raise IntegrityError(f"{path} is no whole torch.profiler trace ({error}); run the profile again") from error
+    if not events:
+        raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
+    return events
+
+
+def operators(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls, total and own seconds of each operator (category cpu_op), largest own time first."""
+    by_thread: dict[Any, list[dict[str, Any]]] = {}
+    for event in events:
+        if event.get("cat") == "cpu_op":
+            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+    rows: dict[str, list[float]] = {}
+    for thread in by_thread.values():
+        _add_own_times(thread, rows)
+    table = pd.DataFrame([[name, *values] for name, values in rows.items()], columns=OPERATOR_COLUMNS)
+    return table.astype({"calls": int}).sort_values("self_s", ascending=False, ignore_index=True)
+
+
+def _add_own_times(thread: list[dict[str, Any]], rows: dict[str, list[float]]) -> None:
+    """Nested intervals of one thread: a stack of open events; each closes before its parent."""
+    open_events: list[tuple[float, str]] = []
+    for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
+        start, duration, name = float(event["ts"]), float(event["dur"]), event["name"]
+        while open_events and open_events[-1][0] <= start:
+            open_events.pop()
+        row = rows.setdefault(name, [0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += duration / 1e6
+        row[2] += duration / 1e6
+        if open_events:
+            rows[open_events[-1][1]][2] -= duration / 1e6
+        open_events.append((start + duration, name))
+
+
+def families(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls and own seconds of each family of operators in each profiled step; steps are numbered from 0.
+
+    What runs inside an optimizer's step or a dropout belongs to it (tare/worker/families.py). Operators outside any
+    step are left out.
+    """
+    events = list(events)
+    steps = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events if _is_step(e))
+    by_thread: dict[Any, list[dict[str, Any]]] = {}
+    for event in events:
+        called = event.get("cat") == "user_annotation" and caller_family(event["name"]) is not None
+        if event.get("cat") == "cpu_op" or called:
+            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+    rows: dict[tuple[str, int], list[float]] = {}
+    for thread in by_thread.values():
+        for name, started, own_s in _own_by_family(thread):
+            step = next((i for i, (begin, end) in enumerate(steps) if begin <= started < end), None)
+            if step is not None:
+                row = rows.setdefault((name, step), [0, 0.0])
+                row[0] += 1
+                row[1] += own_s
+    table = pd.DataFrame([[*key, *values] for key, values in sorted(rows.items())], columns=FAMILY_COLUMNS)
+    return table.astype({"step": int, "calls": int, "self_s": float})
+
+
+def _is_step(event: dict[str, Any]) -> bool:
+    return event.get("cat") == "user_annotation" and event["name"].startswith(STEP_NAME)
+
+
+def _own_by_family(thread: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """Family, start (microseconds) and own seconds of each operator of one thread."""
+    open_events: list[tuple[float, str | None, int | None]] = []  # end, family of what is inside, own row
+    found: list[list[Any]] = []
+    for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
+        start, duration, name = float(event["ts"]), float(event["dur"]), event["name"]
+        while open_events and open_events[-1][0] <= start:
+            open_events.pop()
+        inside = open_events[-1][1] if open_events else None
+        if event["cat"] != "cpu_op":
+            open_events.append((start + duration, caller_family(name), None))
+            continue
+        parent = next((row for _, _, row in reversed(open_events) if row is not None), None)
+        if parent is not None:
+            found[parent][2] -= duration / 1e6
+        found.append([family(name, inside), start, duration / 1e6])
+        open_events.append((start + duration, inside or caller_family(name), len(found) - 1))
+    return [(name, start, own_s) for name, start, own_s in found]
+
+
+def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """What ran on a CUDA device, as an ACTIVITY table (profilers/activity.py); empty where the trace is of a CPU.
+
+    `start_s` counts from the trace's first event. Annotations that the profiler repeats on the device's timeline
+    are no activity.
+    """
+    events = list(events)
+    origin = _origin(events)
+    rows = []
+    for event in events:
+        kind = _device_kind(event)
+        if kind is not None:
+            rows.append(_device_row(event, kind, origin))
+    return activity.make(rows, "the trace")
+
+
+def _origin(events: list[dict[str, Any]]) -> float:
+    """Microseconds of the first event; times are taken from it, as seconds since 1970 would lose digits."""
+    return min((float(event["ts"]) for event in events), default=0.0)
+
+
+def _device_kind(event: dict[str, Any]) -> str | None:
+    category = DEVICE_CATEGORIES.get(event.get("cat", ""))
+    return activity.operation_kind(event["name"]) if category == "copy" else category
+
+
+def _device_row(event: dict[str, Any], kind: str, origin: float) -> dict[str, Any]:
+    args = event.get("args") or {}
+    sides = COPY_SIDES.search(event["name"])
+    stream = args.get("stream")
+    return {
+        "kind": kind,
+        "name": event["name"],
+        "start_s": (float(event["ts"]) - origin) / 1e6,
+        "duration_s": float(event["dur"]) / 1e6,
+        "bytes": args.get("bytes") if kind != "kernel" else None,
+        "host_memory": activity.host_side(kind, *sides.groups()) if sides else None,
+        "stream": int(stream) if str(stream).isdecimal() else None,
+    }
+
+
+def step_windows(events: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Begin and end of each profiled step in seconds, on the clock of `device_events`, in order."""
+    events = list(events)
+    origin = _origin(events)
+    begins = [((float(e["ts"]) - origin) / 1e6, float(e["dur"]) / 1e6) for e in events if _is_step(e)]
+    return sorted((begin, begin + duration) for begin, duration in begins)
+
+
+def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tuple[float, float]]:
+    """What the profiled steps made the device do, and the window in which it did it.
+
+    A piece of activity belongs to the steps if the call that launched it (the same correlation id) began inside
+    one; where the trace has no such call, if it began itself inside one. The window runs from the begin of the
+    first step to the end of the last, or of its last activity, as a device may finish after the host.
+
+    Raises:
+        IntegrityError: the trace has no profiled step.
+    """
+    events = list(events)
+    windows = step_windows(events)
+    if not windows:
+        raise IntegrityError("the trace holds no profiled step; run the profile again")
+    origin = _origin(events)
+    launched = {
+        (event.get("args") or {}).get("correlation"): float(event["ts"])
+        for event in events
+        if event.get("cat") in LAUNCH_CATEGORIES
+    }
+    launched.pop(None, None)
+    kept = []
+    for event in events:
+        if _device_kind(event) is None:
+            continue
+        at = launched.get((event.get("args") or {}).get("correlation"), float(event["ts"]))
+        if any(begin <= (at - origin) / 1e6 < end for begin, end in windows):
+            kept.append(_device_row(event, str(_device_kind(event)), origin))
+    table = activity.make(kept, "the trace")
+    last = float((table["start_s"] + table["duration_s"]).max()) if len(table) else windows[-1][1]
+    return table, (windows[0][0], max(windows[-1][1], last))
+
+
+def device_activity(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Calls, seconds and bytes (0 where there are none) of what ran on a CUDA device, by kind and name.
+
+    `kind` is one of tare.profilers.activity.KINDS; empty where the trace is of a CPU.
+    """
+    table = activity.summary(device_events(events))[DEVICE_COLUMNS]
+    return table.assign(bytes=table["bytes"].fillna(0).astype(int))
+
+
+def step_count(events: Iterable[dict[str, Any]]) -> int:
+    """Number of profiled steps that the trace holds, from the profiler's own annotations."""
+    names = {
+        e["name"] for e in events if e["name"].startswith("ProfilerStep#") and e.get("cat") == "user_annotation"
+    }
+    return len(names)

@@ -1,0 +1,58 @@
+"""Figures of the notebooks and the report: tidy tables in, SVG out. Nothing is measured or judged here.
+
+Each function gives a Drawing; `write` puts it into a file. A table without the rows that a figure needs gives a
+figure that says so.
+"""
+
+from tare.report.figures.batch import batch_size, batch_table
+from tare.report.figures.choice import arm_workloads, joint
+from tare.report.figures.choices import choice_rows, choice_workloads, choices
+from tare.report.figures.device import device_samples, device_time, device_time_table
+from tare.report.figures.forest import intervals
+from tare.report.figures.image_costs import image_prices, price_table
+from tare.report.figures.levels import arms, stacks
+from tare.report.figures.paper import paper_figure
+from tare.report.figures.paper_roofline import paper_roofline
+from tare.report.figures.paper_rows import figure_names, file_name
+from tare.report.figures.rooflines import families_roofline, roofline
+from tare.report.figures.roofs import family_points, roofline_table
+from tare.report.figures.runs import split, split_table, units
+from tare.report.figures.style import Drawing, inline, show, write
+from tare.report.figures.usage import operator_times, utilisation
+from tare.report.figures.why import why
+
+__all__ = [
+    "Drawing",
+    "arm_workloads",
+    "arms",
+    "batch_size",
+    "batch_table",
+    "choice_rows",
+    "choice_workloads",
+    "choices",
+    "device_samples",
+    "device_time",
+    "device_time_table",
+    "families_roofline",
+    "family_points",
+    "figure_names",
+    "file_name",
+    "image_prices",
+    "inline",
+    "intervals",
+    "joint",
+    "operator_times",
+    "paper_figure",
+    "paper_roofline",
+    "price_table",
+    "roofline",
+    "roofline_table",
+    "show",
+    "split",
+    "split_table",
+    "stacks",
+    "units",
+    "utilisation",
+    "why",
+    "write",
+]

@@ -1,0 +1,73 @@
+"""Real time by batch size: the paper's figures 2 and 3, with every repetition."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from tare.model.study import HOST
+from tare.report.figures import style
+from tare.report.labels import seconds, workload_title
+
+SWEEP = "sweep"
+
+
+def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Measured whole-run times of the sweep of one workload."""
+    return metrics[
+        (metrics["campaign"] == SWEEP)
+        & (metrics["workload"] == workload)
+        & (metrics["metric"] == "real_s")
+        & (metrics["kind"] == "measured")
+    ]
+
+
+def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
+    """Dots: repetitions; line: their median; band: from the shortest to the longest."""
+    title = f"{workload_title(workload)}: real time by batch size"
+    rows = sweep_rows(metrics, workload)
+    if rows.empty:
+        return style.empty(title, "the batch sweep has no successful launch")
+    by_batch = rows.groupby("batch")["value"]
+    summary = by_batch.agg(["median", "min", "max", "count"]).sort_index()
+    places = {batch: place for place, batch in enumerate(summary.index)}
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, 3.3))
+        axes = figure.add_subplot()
+        x = list(range(len(summary)))
+        axes.fill_between(x, summary["min"], summary["max"], color=style.BAND, linewidth=0)
+        axes.plot(x, summary["median"], color=style.colour(HOST), linewidth=1.6, label="median")
+        axes.plot(
+            rows["batch"].map(places), rows["value"], "o", markersize=5, alpha=0.85, markeredgecolor=style.PAPER,
+            markeredgewidth=0.6, color=style.colour(HOST), label="one launch",
+        )  # fmt: skip
+        axes.set_xticks(x, [str(batch) for batch in summary.index])
+        axes.set_xlabel("batch size")
+        axes.set_ylabel("real time (s)")
+        axes.set_title(title)
+        style.bare(axes, grid="y")
+        style.footnote(
+            figure,
+            f"Host. n = {_range(summary['count'])} launches per size, in random order. "
+            "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0.",
+        )
+    best = summary["median"].idxmin()
+    alt = (
+        f"{title} on the host. Shortest median {seconds(summary['median'].min())} at batch {best}; medians: "
+        + "; ".join(f"{batch}: {seconds(value)}" for batch, value in summary["median"].items())
+        + "."
+    )
+    return style.Drawing(figure=figure, title=title, alt=alt)
+
+
+def _range(counts: pd.Series) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """By batch size: launches, shortest, median and longest real time in seconds, and their spread in per cent."""
+    by_batch = sweep_rows(metrics, workload).groupby("batch")["value"]
+    table = by_batch.agg(launches="count", shortest_s="min", median_s="median", longest_s="max").sort_index()
+    table["spread_percent"] = 100 * (table["longest_s"] - table["shortest_s"]) / table["median_s"]
+    return table

@@ -1,0 +1,83 @@
+"""Which rows of the tables a figure or a table shows: the headline's, an arm's."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tare.model import arms
+from tare.model.study import BASELINE, HOST, is_headline
+
+KINDS = ("rounds", "turns")
+METRIC_OF = {"rounds": "real_s", "turns": "turn_step_s"}  # what a kind of campaign answers
+
+
+def kind_of(campaign: str) -> str:
+    """Kind of a campaign, from its name."""
+    return campaign.split(".", 1)[0]
+
+
+def joint(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the headline campaigns of each workload: of either kind the one with the most environments."""
+    rows = table[table["campaign"].map(is_headline).astype(bool)]
+    if rows.empty:
+        return rows
+    kinds = rows["campaign"].map(kind_of)
+    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["env"].nunique()
+    chosen = {key: part.idxmax()[2] for key, part in sizes.groupby(level=["workload", "kind"])}
+    wanted = [chosen[key] for key in zip(rows["workload"], kinds, strict=True)]
+    return rows[rows["campaign"] == wanted]
+
+
+def arm_of(campaign: str) -> arms.Arm | None:
+    """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
+    parts = campaign.split(".", 2)  # names of stacks may hold dots
+    return arms.parse(parts[2]) if len(parts) == 3 and parts[0] in KINDS else None
+
+
+def is_ours(arm: arms.Arm | None, *, stacks: bool) -> bool:
+    """Whether an arm has every environment at its level: of the same packages, or of another stack.
+
+    Settings of the framework run on the host alone: they are weighed apart (`setting_campaigns`).
+    """
+    return arm is not None and not arm.is_setting and bool(arm.other_stack) == stacks
+
+
+def arm_campaigns(table: pd.DataFrame, workload: str, *, stacks: bool = False) -> list[str]:
+    """Names of the arms' campaigns of one workload, rounds first: of the same packages, or of other stacks."""
+    return [name for name in _varied(table, workload) if is_ours(arm_of(name), stacks=stacks)]
+
+
+def setting_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
+    """Names of the campaigns of the framework's settings of one workload, rounds first."""
+    return [name for name in _varied(table, workload) if arm_of(name).is_setting]
+
+
+def _varied(table: pd.DataFrame, workload: str) -> list[str]:
+    names = table.loc[table["workload"] == workload, "campaign"].unique()
+    found = [name for name in names if arm_of(name) is not None]
+    return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
+
+
+def arm_workloads(table: pd.DataFrame, *, stacks: bool = False) -> list[str]:
+    """Workloads that have a campaign of an arm with every environment, or of another stack."""
+    return [name for name in sorted(table["workload"].unique()) if arm_campaigns(table, name, stacks=stacks)]
+
+
+def level_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
+    """Names of all campaigns of one workload that hold a level beside the headline's: arms, settings, stacks."""
+    return [
+        *arm_campaigns(table, workload),
+        *setting_campaigns(table, workload),
+        *arm_campaigns(table, workload, stacks=True),
+    ]
+
+
+def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFrame:
+    """Verdicts of an arm's campaign on what its kind answers: on levels and on environments."""
+    own = (table["workload"] == workload) & (table["campaign"] == campaign)
+    return table[own & (table["metric"] == METRIC_OF[kind_of(campaign)])]
+
+
+def is_level(row: pd.Series | dict[str, object]) -> bool:
+    """Whether a verdict compares an arm's level with the headline's, not an environment with the host."""
+    return row["reference"] != HOST and str(row["reference"]).endswith(BASELINE)

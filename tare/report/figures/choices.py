@@ -1,0 +1,158 @@
+"""Environment or settings: what each environment, each setting and each other stack moves, ranked on one axis.
+
+An environment is the headline's ratio to the host. A setting is its level by the headline's level, on the host,
+from a campaign of its own: both are ratios within units, so that they may stand beside each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tare.model.study import BASELINE, HOST
+from tare.report.figures import style
+from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
+from tare.report.figures.choice import KINDS, METRIC_OF, arm_of, arm_verdicts, joint, level_campaigns
+from tare.report.figures.forest import confidence, group_title, margin_band
+from tare.report.labels import arm_title, env_title, metric_title, sentence_case, workload_title
+
+ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
+LEVEL_OF_HOST = f"{HOST}{BASELINE}"
+LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
+ROW_IN = 0.2
+LABEL_LETTERS = 24
+SECOND_LINE = 0.55  # rows that a label's second line takes
+
+
+def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Rows of the verdict table that answer the question, with `group`, `title` and `size`, farthest first.
+
+    Args:
+        verdicts: the whole table.
+        workload: its name.
+
+    Returns:
+        Headline rows against the host, and levels against the headline's on the host. `size` is the distance of the
+        ratio's logarithm from zero, NaN where there is no ratio; rows of one metric stand together.
+    """
+    headline = joint(verdicts)
+    own = (headline["workload"] == workload) & (headline["reference"] == HOST)
+    parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
+    for name in level_campaigns(verdicts, workload):
+        rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
+        level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["env"] == HOST)]
+        parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
+    found = pd.concat([part for part in parts if len(part)] or parts[:1])
+    order = {METRIC_OF[kind]: -number for number, kind in enumerate(KINDS)}
+    found = found.assign(order=found["metric"].map(order))
+    return found.sort_values(
+        ["order", "size"], ascending=[True, False], na_position="last", kind="stable", ignore_index=True
+    )
+
+
+def choice_workloads(table: pd.DataFrame) -> list[str]:
+    """Workloads of which a setting or a stack was varied, from the table of metrics or of verdicts."""
+    return [name for name in sorted(table["workload"].unique()) if level_campaigns(table, name)]
+
+
+def _named(rows: pd.DataFrame, group: str, arm: str | None) -> pd.DataFrame:
+    titles = [sentence_case(arm_title(arm)) if arm else env_title(env, short=True) for env in rows["env"]]
+    sizes = [abs(math.log(ratio)) if pd.notna(ratio) and ratio > 0 else math.nan for ratio in rows["ratio"]]
+    return rows.assign(group=group, title=titles, size=sizes, level=arm)
+
+
+def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """Every environment and every setting of one workload on one axis of ratios, the farthest from zero first.
+
+    Args:
+        verdicts: the whole table: rows of the headline, of settings and of other stacks.
+        workload: its name.
+    """
+    title = f"{workload_title(workload)}: environment or settings?"
+    rows = choice_rows(verdicts, workload)
+    if not (rows["group"] != ENVIRONMENT).any():
+        return style.empty(title, "no setting was varied on the host: there is nothing to weigh")
+    labels = [style.wrap(text, LABEL_LETTERS) for text in rows["title"]]
+    height = sum(1 + SECOND_LINE * label.count("\n") for label in labels) + 1.6 * rows["metric"].nunique() + 0.5
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, height * ROW_IN + 1.55))
+        axes = figure.add_subplot()
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+        _draw(axes, rows, labels)
+        style.footnote(figure, _note(rows))
+    return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
+    place, ticks = 0.0, []
+    for metric, own in rows.groupby("metric", sort=False):
+        group_title(axes, f"{metric_title(str(metric))}, farthest first", place)
+        start = place
+        place += 1
+        for index, row in own.iterrows():
+            extra = SECOND_LINE * labels[index].count("\n")
+            place += extra / 2
+            _control(axes, row, place - 0.5 - extra / 2, place + 0.5 + extra / 2)
+            _bar(axes, row, place)
+            ticks.append((place, labels[index]))
+            place += 1 + extra / 2
+        margin_band(axes, own["margin"].iloc[0], start + 0.5, place - 0.5)
+        place += 0.6
+    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks], fontsize=8.5)
+    axes.set_ylim(place - 0.6, -0.8)
+    axes.axvline(0, color=style.INK, linewidth=0.8)
+    ratio_axis(axes, ends_of(rows))
+    axes.tick_params(axis="x", labeltop=len(ticks) > 8)
+    style.bare(axes)
+
+
+def _control(axes: Axes, row: pd.Series, top: float, bottom: float) -> None:
+    """What host against host showed in the campaign of this row, as a band behind it."""
+    low, high = row["control_ci_low"], row["control_ci_high"]
+    if pd.notna(low) and pd.notna(high):
+        axes.fill_betweenx(
+            [top, bottom], math.log(low), math.log(high), color=style.GRID, alpha=0.9, linewidth=0, zorder=0.5
+        )
+
+
+def _bar(axes: Axes, row: pd.Series, place: float) -> None:
+    if row["group"] == ENVIRONMENT:
+        point, colour = style.point_style(row["env"]), style.colour(row["env"])
+    else:
+        marker, colour = LOOKS[row["group"]]
+        point = {"marker": marker, "color": colour, "markeredgecolor": colour}
+    if pd.notna(row["ci_low"]) and pd.notna(row["ci_high"]):
+        ends = [math.log(row["ci_low"]), math.log(row["ci_high"])]
+        axes.plot(ends, [place, place], color=colour, linewidth=2.2)
+    elif pd.isna(row["ratio"]):
+        axes.text(0, place, f" no interval: n = {row['n_units']}", fontsize=8, color=style.MUTED, va="center")
+    if pd.notna(row["ratio"]):
+        axes.plot(math.log(row["ratio"]), place, markersize=6, linestyle="none", **point)
+
+
+def _note(rows: pd.DataFrame) -> str:
+    marks = "Plus: a setting by the headline's, on the host."
+    if (rows["group"] == STACK).any():
+        marks += " Cross: another stack by the study's, on the host."
+    low, high = int(rows["n_units"].min()), int(rows["n_units"].max())
+    counts = f"{low}" if low == high else f"{low} to {high}"
+    return (
+        f"{marks} The other marks: an environment by the host. Bars: the {confidence(rows.iloc[0]):.0f}% intervals "
+        f"that decide, n = {counts} units. Grey: host against host in the same campaign. Shaded: the margin."
+    )
+
+
+def _alt(title: str, rows: pd.DataFrame) -> str:
+    parts = []
+    for metric, own in rows.groupby("metric", sort=False):
+        told = "; ".join(
+            f"{row['title']} no interval"
+            if pd.isna(row["ci_low"])
+            else f"{row['title']} {ratio_label(row['ci_low'])} to {ratio_label(row['ci_high'])}"
+            for _, row in own.iterrows()
+        )
+        parts.append(f"{metric_title(str(metric))}, farthest from zero first: {told}.")
+    return f"{title} {' '.join(parts)}"

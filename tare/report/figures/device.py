@@ -1,0 +1,168 @@
+"""What the device did: its time in a training step by activity, and what its driver reported over a launch."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tare.machine.nvml import SLOWING
+from tare.report.figures import style
+from tare.report.figures.roofs import PROFILE
+from tare.report.figures.usage import legend_columns
+from tare.report.labels import env_order, env_title, seconds, significant, workload_title
+
+# Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
+PARTS = {
+    "kernel_s": ("kernels", "#2b6ca3"),
+    "memset_s": ("memset", "#c9a227"),
+    "htod_s": ("host to device", "#c2542d"),
+    "dtoh_s": ("device to host", "#8a5aa8"),
+    "dtod_s": ("within the device", "#3f9a78"),
+    "device_gap_s": ("idle", style.GRID),
+}
+SOURCE = "torch.profiler"
+# Rows of the figure over time: column, axis label, what one unit of the axis is.
+TRACES = (
+    ("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0),
+    ("power_w", "power (W)", 1.0),
+    ("sm_clock_hz", "SM clock (GHz)", 1e9),
+)
+
+
+def device_time_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Seconds of one step on the device, by environment (index) and part (columns of PARTS that were measured)."""
+    rows = metrics[
+        (metrics["campaign"] == PROFILE)
+        & (metrics["workload"] == workload)
+        & metrics["metric"].isin(PARTS)
+        & (metrics["source"] == SOURCE)
+        & metrics["value"].notna()
+    ]
+    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="first")
+    return table.loc[sorted(table.index, key=env_order), [name for name in PARTS if name in table.columns]]
+
+
+def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
+    """One bar per environment: kernels, memset, copies and idle time of one training step on the device."""
+    title = f"{workload_title(workload)}: the device's time in a step"
+    table = device_time_table(metrics, workload)
+    if table.empty:
+        return style.empty(title, "no profiled launch ran on a device with a clock of its own")
+    factor, unit = (1e3, "ms") if table.sum(axis=1).max() >= 1e-3 else (1e6, "µs")
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, 0.34 * len(table) + 2.1))
+        axes = figure.add_subplot()
+        _bars(axes, table * factor)
+        axes.set_xlabel(f"{unit} per training step, while profiled")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside upper left", ncols=3, title=title, alignment="left", handlelength=1.0,
+            title_fontproperties={"weight": "bold", "size": 10.5},
+        )  # fmt: skip
+        style.footnote(
+            figure,
+            "n = 1 profiled launch per environment, measured by CUPTI. Activities that overlap are each counted in "
+            "full. Idle: no kernel, copy or memset ran.",
+        )
+    told = "; ".join(f"{env_title(env)}: {_told(row)}" for env, row in table.iterrows())
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. {told}.")
+
+
+def _bars(axes: Axes, table: pd.DataFrame) -> None:
+    places, left = range(len(table)), pd.Series(0.0, index=table.index)
+    for part in table.columns:
+        name, colour = PARTS[part]
+        axes.barh(
+            places, table[part].fillna(0), left=left, color=colour, label=name, height=0.62,
+            edgecolor=style.MUTED if part == "device_gap_s" else colour, linewidth=0.6,
+        )  # fmt: skip
+        left += table[part].fillna(0)
+    axes.set_yticks(places, [env_title(str(env), short=True) for env in table.index])
+    axes.set_ylim(len(table) - 0.4, -0.6)
+    style.bare(axes)
+
+
+def _told(row: pd.Series) -> str:
+    return ", ".join(f"{PARTS[str(part)][0]} {seconds(value)}" for part, value in row.dropna().items())
+
+
+def faults(reasons: object) -> list[str]:
+    """The throttle reasons of one sample that make a device slower: none of idling or of a setting.
+
+    Args:
+        reasons: names as NVML has them, by semicolons.
+    """
+    names = [] if reasons is None or reasons != reasons else re.split(r"[;,] *", str(reasons))
+    return [name for name in names if name in SLOWING or name.startswith("unknown")]
+
+
+def device_samples(samples: pd.DataFrame, workload: str) -> style.Drawing:
+    """What the driver reported over one profiled launch per environment; throttled samples are ringed.
+
+    Args:
+        samples: the table of device samples.
+        workload: its name.
+    """
+    title = f"{workload_title(workload)}: the device over a launch"
+    rows = samples[samples["workload"] == workload]
+    shown = [trace for trace in TRACES if rows[trace[0]].notna().any()]
+    if rows.empty or not shown:
+        return style.empty(title, "the driver gave no samples of a profiled launch")
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, 1.35 * len(shown) + 1.7))
+        grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)
+        for axes, (column, label, unit) in zip(grid.flat, shown, strict=True):
+            for env in sorted(rows["env"].unique(), key=env_order):
+                _trace(axes, rows[rows["env"] == env].sort_values("at_s"), column, unit, env)
+            axes.set_ylabel(label)
+            axes.set_ylim(bottom=0)
+            style.bare(axes, grid="y")
+        grid.flat[-1].set_xlabel("seconds since the launcher's call")
+        handles, labels = grid.flat[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside upper left", ncols=legend_columns(labels), title=title, alignment="left",
+            handlelength=1.4, title_fontproperties={"weight": "bold", "size": 10.5},
+        )  # fmt: skip
+        style.footnote(figure, _samples_note(rows))
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. {_samples_told(rows)}")
+
+
+def _trace(axes: Axes, own: pd.DataFrame, column: str, unit: float, env: str) -> None:
+    axes.plot(
+        own["at_s"], own[column] / unit, color=style.colour(env), linewidth=1.3, alpha=0.9, label=env_title(env)
+    )
+    hot = own[own["throttle_reasons"].map(lambda text: bool(faults(text)))]
+    axes.plot(
+        hot["at_s"], hot[column] / unit, linestyle="none", marker="o", markersize=6, markerfacecolor="none",
+        markeredgecolor="#c0392b", markeredgewidth=1.2,
+    )  # fmt: skip
+
+
+def _samples_note(rows: pd.DataFrame) -> str:
+    hot = sorted({name for text in rows["throttle_reasons"] for name in faults(text)})
+    said = f"Ringed: clocked lower, says the driver ({', '.join(hot)})." if hot else "No sample was throttled."
+    return (
+        "n = 1 profiled launch per environment, sampled by NVML on the host. Its utilisation says that some kernel "
+        f"ran, not how much of the device was used. {said}"
+    )
+
+
+def _samples_told(rows: pd.DataFrame) -> str:
+    parts = []
+    for env in sorted(rows["env"].unique(), key=env_order):
+        own = rows[rows["env"] == env]
+        values = [
+            f"{name} {significant(own[column].mean() / unit)} {sign}"
+            for column, name, unit, sign in (
+                ("gpu_utilization_percent", "some kernel ran", 1.0, "% of time"),
+                ("power_w", "power", 1.0, "W"),
+                ("sm_clock_hz", "SM clock", 1e9, "GHz"),
+            )
+            if own[column].notna().any()
+        ]
+        hot = int(own["throttle_reasons"].map(lambda text: bool(faults(text))).sum())
+        parts.append(f"{env_title(env)}, means: {', '.join(values)}, {hot} of {len(own)} samples throttled")
+    return "; ".join(parts) + "."

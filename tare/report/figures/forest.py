@@ -1,0 +1,155 @@
+"""The deciding intervals: ratio of each environment to the host, beside the margin and the control."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tare.model.study import CONTROL, HOST
+from tare.report.figures import style
+from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
+from tare.report.figures.choice import METRIC_OF, kind_of
+from tare.report.labels import env_order, env_title, metric_title, units_text, workload_title
+
+STEP_METRICS = ("turn_step_s",)
+RUN_METRICS = (
+    "real_s",
+    "runtime_start_s",
+    "imports_s",
+    "data_s",
+    "model_s",
+    "first_step_s",
+    "epoch_rest_s",
+    "exit_s",
+)
+ROW_IN = 0.185
+GAP = 2.1  # rows of a group beyond its environments: title, control, air
+
+
+def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """Forest plot of one workload's headline campaigns: training steps above, whole runs and their parts below.
+
+    The two have axes of their own: what steps differ by would not be seen beside what starts differ by.
+
+    Args:
+        verdicts: rows of the campaigns to show.
+        workload: its name.
+    """
+    title = f"{workload_title(workload)}: ratio to the host"
+    rows = verdicts[(verdicts["workload"] == workload) & (verdicts["reference"] == HOST)]
+    panels = [own for metrics in (STEP_METRICS, RUN_METRICS) if len(own := rows[rows["metric"].isin(metrics)]) > 0]
+    if not panels:
+        return style.empty(title, "no environment but the host ran: there is nothing to compare")
+    heights = [sum(len(group) + GAP for _, group in _groups(own)) for own in panels]
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, sum(heights) * ROW_IN + 0.55 * len(panels) + 0.85))
+        linear = []
+        for axes, own in zip(
+            figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat, panels, strict=True
+        ):
+            linear.append(_draw_panel(axes, own))
+        figure.axes[0].set_title(title, pad=12)
+        scale = "" if all(linear) else " Below, linear between −10% and +10%, logarithmic beyond."
+        style.footnote(
+            figure,
+            f"n = {counts(rows)}. Bars: the {confidence(rows.iloc[0]):.0f}% intervals that decide, "
+            f"all environments of a metric together (Bonferroni). Shaded: the margin.{scale}",
+        )
+    return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))
+
+
+def confidence(row: pd.Series) -> float:
+    """Confidence of the whole family, per cent."""
+    return 100 * (1 - row["alpha"] * row["family_size"])
+
+
+def counts(rows: pd.DataFrame) -> str:
+    """How many units each kind of campaign has: "12 rounds, 7 blocks"; a range where some are incomplete."""
+    parts = []
+    for kind, own in rows.groupby(rows["campaign"].map(kind_of), sort=True):
+        low, high = int(own["n_units"].min()), int(own["n_units"].max())
+        text = units_text(high, str(kind))
+        parts.append(text if low == high else f"{low:,} to {text}")
+    return ", ".join(parts)
+
+
+def _groups(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    order = (*STEP_METRICS, *RUN_METRICS)
+    return [(m, own) for m in order if len(own := rows[rows["metric"] == m]) > 0]
+
+
+def _draw_panel(axes: Axes, rows: pd.DataFrame) -> bool:
+    """One metric below the other; whether the axis is linear."""
+    place, ticks = 0.0, []
+    for metric, group in _groups(rows):
+        place = _draw_group(axes, metric, group, place, ticks)
+    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks])
+    axes.set_ylim(place, -0.9)
+    axes.axvline(0, color=style.INK, linewidth=0.8)
+    linear = ratio_axis(axes, ends_of(rows))
+    axes.tick_params(axis="x", labeltop=len(ticks) > 8)
+    style.bare(axes)
+    return linear
+
+
+def _draw_group(axes: Axes, metric: str, group: pd.DataFrame, place: float, ticks: list) -> float:
+    group = group.sort_values("env", key=lambda names: names.map(env_order))
+    first = group.iloc[0]
+    group_title(axes, metric_title(metric), place)
+    margin_band(axes, first["margin"], place + 0.5, place + len(group) + 1.5)
+    for index, row in enumerate(group.to_dict("records"), start=1):
+        interval_bar(axes, place + index, row["env"], (row["ratio"], row["ci_low"], row["ci_high"]), row["n_units"])
+        ticks.append((place + index, env_title(row["env"], short=True)))
+    control = (first["control_ratio"], first["control_ci_low"], first["control_ci_high"])
+    interval_bar(axes, place + len(group) + 1, CONTROL, control, first["n_units"])
+    ticks.append((place + len(group) + 1, env_title(CONTROL, short=True)))
+    return place + len(group) + GAP
+
+
+def group_title(axes: Axes, text: str, place: float) -> None:
+    """A bold line at the left edge of the axes."""
+    axes.text(
+        0.0, place, text, fontweight="bold", fontsize=9.5, va="center", transform=axes.get_yaxis_transform(),
+        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1}, zorder=5,
+    )  # fmt: skip
+
+
+def margin_band(axes: Axes, margin: float, top: float, bottom: float) -> None:
+    """The margin, shaded between two rows."""
+    limit = math.log1p(margin)
+    axes.fill_betweenx([top, bottom], -limit, limit, color=style.BAND, linewidth=0, zorder=0)
+
+
+def interval_bar(
+    axes: Axes, place: float, env: str, numbers: tuple[float, float, float], n_units: int, *, faint: bool = False
+) -> None:
+    """Ratio, low and high end as a point on a bar; `faint` for what stands beside for comparison."""
+    middle, low, high = numbers
+    look = {"alpha": 0.5, "linewidth": 1.2} if faint else {"linewidth": 2.2}
+    if pd.notna(low) and pd.notna(high):
+        axes.plot([math.log(low), math.log(high)], [place, place], color=style.colour(env), **look)
+    elif pd.isna(middle):
+        axes.text(0, place, f" no interval: n = {n_units}", fontsize=8, color=style.MUTED, va="center")
+    if pd.notna(middle):
+        point = style.point_style(env) | ({"alpha": 0.5} if faint else {})
+        axes.plot(math.log(middle), place, markersize=4.0 if faint else 5.5, linestyle="none", **point)
+
+
+def told(row: dict[str, object]) -> str:
+    """A row of the verdict table in few words, for an alternative text."""
+    if pd.isna(row["ci_low"]):
+        return f"{env_title(row['env'])}: no interval"
+    span = f"{ratio_label(row['ci_low'])} to {ratio_label(row['ci_high'])}"
+    return f"{env_title(row['env'])} {span}, {row['verdict']}"
+
+
+def _alt(title: str, rows: pd.DataFrame) -> str:
+    parts = []
+    for metric in METRIC_OF.values():
+        own = rows[rows["metric"] == metric].to_dict("records")
+        if own:
+            parts.append(f"{metric_title(metric)}: {'; '.join(told(row) for row in own)}.")
+    return f"{title}. {' '.join(parts)} The table beside the figure holds every number."

@@ -1,0 +1,168 @@
+"""Figure 4 of the nyu2022 study: its roof and points, the right roof, the recomputed points; this machine apart.
+
+Its FLOPs and HBM transactions are its profiler's, at 32 bytes each; this machine's bytes are modelled from
+operators. Two panels, so that a GPU's point is never read under a CPU's roof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tare.literature.published import Published
+from tare.literature.roofline import WEIGHTED
+from tare.literature.roofline import points as audited_points
+from tare.report.figures import style
+from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
+from tare.report.figures.rooflines import INTENSITY, prepare, workload_points
+from tare.report.figures.roofs import points
+from tare.report.labels import decimal_prefix, env_order, env_title, significant, workload_title
+
+DRAWN = "#b3262e"
+FIGURE = "4"
+
+
+def paper_roofline(published: Published, metrics: pd.DataFrame, record: Mapping[str, Any]) -> style.Drawing:
+    """The paper's figure 4 above, this machine below."""
+    title = "The paper's figure 4, and this machine"
+    drawn, audited, own = drawn_points(published), audited_points(published), points(metrics)
+    if drawn.empty or audited.empty:
+        return style.empty(title, "the published numbers hold no roofline")
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN * 1.1, 8.6 if len(own) else 5.2))
+        panels = figure.subplots(
+            2 if len(own) else 1, 1, height_ratios=[1.2, 1] if len(own) else None, squeeze=False
+        )
+        _paper_panel(panels[0, 0], published, drawn, audited)
+        if len(own):
+            prepare(panels[1, 0], own, record)
+            workload_points(panels[1, 0], own)
+            panels[1, 0].set_title(
+                "This machine's CPU: measured roofs" if _is_cpu(record) else "This machine's device"
+            )
+        figure.legend(
+            *_legend(panels[0, 0]), loc="outside upper left", ncols=2, title=title, alignment="left",
+            title_fontproperties={"weight": "bold", "size": 10.5},
+        )  # fmt: skip
+        style.footnote(figure, _note(published, audited))
+        turn_names(figure)
+    return style.Drawing(figure=figure, title=title, alt=f"{title}: {_told(published, drawn, audited)}")
+
+
+def drawn_points(published: Published) -> pd.DataFrame:
+    """The points as the figure shows them: intensity (FLOP/B), rate (FLOP/s), and the ends of the reading error."""
+    own = published.figures[published.figures["figure"] == FIGURE]
+    wide = own.pivot_table(index=["workload", "env"], columns="metric", values=["value", "error"], aggfunc="first")
+    if wide.empty:
+        return pd.DataFrame(columns=["workload", "env", "intensity", "rate", "low", "high"])
+    rate, error = wide["value"]["log2_gflops"], wide["error"]["log2_gflops"].astype(float).fillna(0)
+    return pd.DataFrame(
+        {
+            "intensity": 2 ** wide["value"]["log2_intensity"],
+            "rate": GIGA * 2**rate,
+            "low": GIGA * 2 ** (rate - error),
+            "high": GIGA * 2 ** (rate + error),
+        }
+    ).reset_index()
+
+
+def _peaks(published: Published) -> tuple[float, float]:
+    """The roofs that the paper names: FLOP/s and bytes/s."""
+    peak, memory = (published.fact(name).quantity for name in ("roofline_peak", "roofline_memory"))
+    assert peak is not None and memory is not None
+    return peak.value, memory.value
+
+
+def _paper_panel(axes: Axes, published: Published, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
+    peak, memory = _peaks(published)
+    x = limits([*drawn["intensity"], *audited["intensity_flop_per_byte"], peak / memory], 4, 4)
+    y = limits([*drawn["rate"], *audited["flop_per_s"], peak], 4, 2)
+    axes_in_powers_of_two(
+        axes, x, (y[0] / GIGA, y[1] / GIGA), "intensity (FLOP per byte of HBM traffic, 32 B a transaction)"
+    )
+    line = np.geomspace(*x, 200)
+    axes.plot(line, np.minimum(peak, memory * line) / GIGA, color=DRAWN, linestyle="--", linewidth=1.3)
+    flat(axes, peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s,\nhalf precision", line=False, color=DRAWN)
+    roofs = audited.drop_duplicates("device").sort_values("roof_flop_per_s", ascending=False)
+    for index, row in enumerate(roofs.itertuples()):
+        label = f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s" if index == 0 else ""
+        width = 1.5 if index == 0 else 0.9
+        slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
+        text = f"fp32, {str(row.device).split('-')[1]}:\n{decimal_prefix(row.roof_flop_per_s)}FLOP/s"
+        flat(axes, row.roof_flop_per_s, text, va="bottom" if index == 0 else "top", line=False)
+    _published_points(axes, drawn, audited)
+    axes.set_title("Their V100s: roof as drawn, and the roof of fp32")
+
+
+def _published_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
+    error = np.array([(drawn["rate"] - drawn["low"]) / GIGA, (drawn["high"] - drawn["rate"]) / GIGA])
+    axes.errorbar(
+        drawn["intensity"], drawn["rate"] / GIGA, yerr=error, marker="x", markersize=8, markeredgewidth=2,
+        color=DRAWN, linestyle="none", label="point as drawn", zorder=6,
+    )  # fmt: skip
+    for row in drawn.itertuples():
+        _name(axes, row.workload, row.intensity, row.rate)
+    for env in sorted(audited["env"].unique(), key=env_order):
+        for basis, rows in audited[audited["env"] == env].groupby("basis"):
+            weighted = basis == WEIGHTED
+            look = {**style.point_style(env), "markerfacecolor": style.colour(env) if weighted else "none"}
+            axes.plot(
+                rows["intensity_flop_per_byte"], rows["flop_per_s"] / GIGA, linestyle="none", markersize=7,
+                markeredgewidth=1.4, zorder=5, label=_basis_title(env, weighted), **look,
+            )  # fmt: skip
+    for row in audited.drop_duplicates(["workload", "basis", "bound"]).itertuples():
+        _name(axes, row.workload, row.intensity_flop_per_byte, row.flop_per_s)
+
+
+def _name(axes: Axes, workload: str, x: float, rate: float) -> None:
+    axes.annotate(
+        workload_title(workload).split()[0], (x, rate / GIGA), xytext=(0, -8), textcoords="offset points",
+        ha="center", va="top", fontsize=8.5, fontweight="bold",
+    )  # fmt: skip
+
+
+def _basis_title(env: str, weighted: bool) -> str:
+    return f"{env_title(env, short=True)}, {'invocations x average' if weighted else 'sum of maxima'}"
+
+
+def _legend(axes: Axes) -> tuple[list, list[str]]:
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: (labels[i] != "point as drawn", i))
+    return [handles[i] for i in order], [labels[i] for i in order]
+
+
+def _is_cpu(record: Mapping[str, Any]) -> bool:
+    return record.get("device", "cpu") == "cpu"
+
+
+def _note(published: Published, audited: pd.DataFrame) -> str:
+    peak, _ = _peaks(published)
+    factors = " and ".join(f"{significant(peak / roof, 2)}" for roof in sorted(set(audited["roof_flop_per_s"])))
+    return (
+        f"Above: published logs, their VM as host. The roof as drawn is {factors} times that of the precision that "
+        "ran (datasheets). Hollow: sums over kernels of the largest call's FLOPs, by the whole run's kernel time, "
+        "as the paper did. Filled: calls x average, by the time of the same kernels. One run each: no interval; "
+        f"bars: reading error. Below: {INTENSITY}; another device, other bytes, never to be compared with the "
+        "points above."
+    )
+
+
+def _told(published: Published, drawn: pd.DataFrame, audited: pd.DataFrame) -> str:
+    peak, memory = _peaks(published)
+    seen = [
+        f"{workload_title(row.workload)} as drawn: {significant(row.intensity)} FLOP/B, "
+        f"{decimal_prefix(row.rate)}FLOP/s"
+        for row in drawn.itertuples()
+    ]
+    seen += [
+        f"{workload_title(row.workload)}, {_basis_title(row.env, row.basis == WEIGHTED)}: "
+        f"{significant(row.intensity_flop_per_byte)} FLOP/B, {decimal_prefix(row.flop_per_s)}FLOP/s, "
+        f"{row.bound}-bound under {decimal_prefix(row.roof_flop_per_s)}FLOP/s"
+        for row in audited.itertuples()
+    ]
+    return f"roof as drawn {decimal_prefix(peak)}FLOP/s and {decimal_prefix(memory)}B/s. {'; '.join(seen)}."

@@ -1,0 +1,150 @@
+"""Whole runs: every launch as a dot, and where the time goes."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from tare.analysis.launch_rows import PHASES
+from tare.report.figures import style
+from tare.report.figures.choice import kind_of
+from tare.report.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
+from tare.stats.intervals import outliers
+
+UNIT_METRICS = (
+    "real_s",
+    "turn_step_s",
+    "runtime_start_s",
+    "imports_s",
+    "data_s",
+    "first_step_s",
+    "epoch_rest_s",
+    "exit_s",
+)
+PARTS = (*PHASES, "exit_s")
+COLUMNS = 2
+
+
+def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> pd.DataFrame:
+    """Measured rows of some metrics of one workload."""
+    return metrics[
+        (metrics["workload"] == workload) & metrics["metric"].isin(wanted) & (metrics["kind"] == "measured")
+    ]
+
+
+def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
+    """One small panel per metric, one dot per launch and unit; a bar marks the median.
+
+    Args:
+        metrics: rows of the campaigns to show.
+        workload: its name.
+    """
+    title = f"{workload_title(workload)}: every launch"
+    rows = measured(metrics, workload, UNIT_METRICS)
+    if rows.empty:
+        return style.empty(title, "no launch succeeded")
+    environments = sorted(rows["env"].unique(), key=env_order)
+    shown = [metric for metric in UNIT_METRICS if (rows["metric"] == metric).any()]
+    lines = math.ceil(len(shown) / COLUMNS)
+    flagged = 0
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, lines * (0.2 * len(environments) + 0.75) + 0.75))
+        panels = figure.subplots(lines, COLUMNS, sharey=True, squeeze=False)
+        for axes, metric in zip(panels.flat, shown, strict=False):
+            flagged += _panel(axes, rows[rows["metric"] == metric], environments)
+            axes.set_title(metric_title(metric), fontsize=9.5)
+            axes.set_yticks(range(len(environments)), [env_title(env, short=True) for env in environments])
+            axes.set_ylim(len(environments) - 0.4, -0.6)
+            style.bare(axes)
+        for axes in panels.flat[len(shown) :]:
+            axes.set_axis_off()
+        ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
+        style.footnote(
+            figure,
+            f"n = {_repetitions(rows)}. Dots: launches; bar: median.{ringed} Axes don't start at 0.",
+        )
+    alt = f"{title}, as dots, by metric and environment.{_medians(rows)}"
+    return style.Drawing(figure=figure, title=title, alt=alt)
+
+
+def _repetitions(rows: pd.DataFrame) -> str:
+    """How many units each kind of campaign has."""
+    by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
+    return ", ".join(units_text(count, str(kind)) for kind, count in by_kind.items())
+
+
+def _medians(rows: pd.DataFrame) -> str:
+    said = ""
+    for metric in UNIT_METRICS[:2]:
+        medians = rows[rows["metric"] == metric].groupby("env")["value"].median()
+        told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in medians.items())
+        said += f" Median {metric_title(metric).lower()}: {told}." if told else ""
+    return said
+
+
+def _panel(axes, rows: pd.DataFrame, environments: list[str]) -> int:
+    unit, factor = ("ms", 1e3) if rows["value"].max() < 0.5 else ("s", 1.0)
+    flagged = 0
+    for place, env in enumerate(environments):
+        values = rows[rows["env"] == env].sort_values("rep")["value"].to_numpy() * factor
+        if not len(values):
+            continue
+        # Launches of one environment lie apart by a fixed pattern, so that equal times do not hide each other.
+        spots = [place + (index % 3 - 1) * 0.16 for index in range(len(values))]
+        axes.plot(values, spots, linestyle="none", markersize=4, alpha=0.8, **style.point_style(env))
+        middle = pd.Series(values).median()
+        axes.plot([middle, middle], [place - 0.36, place + 0.36], color=style.INK, linewidth=1.4)
+        far = [index for index, out in enumerate(outliers(values)) if out]
+        axes.plot(
+            values[far], [spots[i] for i in far], "o", markersize=8.5, markerfacecolor="none",
+            markeredgecolor=style.INK, markeredgewidth=0.7,
+        )  # fmt: skip
+        flagged += len(far)
+    axes.set_xlabel(unit, fontsize=8.5, labelpad=1)
+    axes.locator_params(axis="x", nbins=4)
+    return flagged
+
+
+def split_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Mean seconds of each part of the whole run: one row per environment, one column per part, in order of time.
+
+    Means, not medians: only means of the parts add up to the mean of the whole.
+    """
+    rows = measured(metrics, workload, PARTS)
+    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    table = table.reindex(columns=[part for part in PARTS if part in table.columns])
+    return table.loc[sorted(table.index, key=env_order)]
+
+
+def split(metrics: pd.DataFrame, workload: str) -> style.Drawing:
+    """Stacked bars of the mean parts of a whole run."""
+    title = f"{workload_title(workload)}: where the time goes"
+    table = split_table(metrics, workload)
+    if table.empty:
+        return style.empty(title, "no launch succeeded")
+    total = table.sum(axis=1)
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, 0.34 * len(table) + 1.75))
+        axes = figure.add_subplot()
+        left = pd.Series(0.0, index=table.index)
+        for part, fill in zip(table.columns, style.PHASE_COLOURS, strict=False):
+            axes.barh(
+                range(len(table)), table[part], left=left, height=0.68, color=fill, label=metric_title(part),
+                edgecolor=style.PAPER, linewidth=0.6,
+            )  # fmt: skip
+            left += table[part]
+        for place, value in enumerate(total):
+            axes.text(value, place, f"  {value:.2f} s", va="center", fontsize=9)
+        axes.set_yticks(range(len(table)), [env_title(env, short=True) for env in table.index])
+        axes.set_ylim(len(table) - 0.5, -0.5)
+        axes.set_xlim(0, total.max() * 1.16)
+        axes.set_xlabel("seconds")
+        style.bare(axes)
+        figure.legend(loc="outside upper left", ncols=4, title=title, alignment="left", columnspacing=1.2,
+                      handlelength=1.0, title_fontproperties={"weight": "bold", "size": 10.5})  # fmt: skip
+        launches = measured(metrics, workload, ("real_s",))["rep"].nunique()
+        style.footnote(figure, f"Means of n = {launches} launches: the parts add up to the mean whole run.")
+    told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in total.items())
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. Mean whole run: {told}.")

@@ -1,0 +1,227 @@
+"""One house style for every figure: colours, letters, how it is written as SVG, how a page takes it in.
+
+Colours are those of Okabe and Ito (2008), which readers with colour-blindness can tell apart; each environment has
+its own everywhere, and its own marker, so that colour is never the only sign.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tare.core.files import write_text
+from tare.model.study import BASELINE, CONTROL, HOST
+
+INK, MUTED, GRID, PAPER, BAND = "#1c2127", "#5b646e", "#dfe3e7", "#fefefd", "#f3e9c9"
+FIXED_COLOURS = {
+    HOST: "#3c444d",
+    CONTROL: "#8b939b",
+    "docker": "#0072b2",
+    "apptainer": "#d55e00",
+    "charliecloud": "#009e73",
+    "podman": "#cc79a7",
+}
+SPARE_COLOURS = ("#e69f00", "#56b4e9", "#b5a300", "#7a5195")
+FIXED_MARKERS = {HOST: "o", CONTROL: "o", "docker": "s", "apptainer": "D", "charliecloud": "^", "podman": "v"}
+SPARE_MARKERS = ("P", "X", "<", ">")
+# Phases of a run, in order of time; environment colours stay theirs.
+PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e")
+WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
+NOTE_LETTERS = 66  # as many as fit into a line of that width
+SYSTEM_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+# What a page may recolour, for a dark one: the variable's name and the colour that the file holds.
+PAGE_COLOURS = {
+    "ink": INK,
+    "muted": MUTED,
+    "grid": GRID,
+    "paper": PAPER,
+    "band": BAND,
+    "host": FIXED_COLOURS[HOST],
+    "control": FIXED_COLOURS[CONTROL],
+    "docker": FIXED_COLOURS["docker"],
+}
+RC = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tare",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.facecolor": PAPER,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "figure.facecolor": PAPER,
+    "figure.constrained_layout.use": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9.5,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.labelcolor": INK,
+    "savefig.facecolor": PAPER,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure with what a reader who can't see it needs.
+
+    Attributes:
+        figure: to be written.
+        title: a short name.
+        alt: what the figure shows, with its n and its numbers where they matter.
+    """
+
+    figure: Figure
+    title: str
+    alt: str
+
+
+@contextlib.contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the house style, whatever the reader's own settings are."""
+    with matplotlib.rc_context(), sns.axes_style("ticks"):
+        matplotlib.rcParams.update(RC)
+        yield
+
+
+@cache
+def _known_environments() -> tuple[str, ...]:
+    from tare.model.registry import module_names
+
+    return tuple(name for name in module_names("envs") if name not in FIXED_COLOURS)
+
+
+def _spare(env: str, choices: tuple[str, ...]) -> str:
+    known = _known_environments()
+    index = known.index(env) if env in known else len(known) + sum(env.encode())
+    return choices[index % len(choices)]
+
+
+def colour(env: str) -> str:
+    """The environment's colour, the same in every figure of every study."""
+    env = env.removesuffix(BASELINE)
+    return FIXED_COLOURS.get(env) or _spare(env, SPARE_COLOURS)
+
+
+def paint(env: str) -> str:
+    """The environment's colour in CSS: the page's own where a dark page has a lighter one."""
+    env = env.removesuffix(BASELINE)
+    name = {HOST: "host", CONTROL: "control"}.get(env, env)
+    return f"var(--fig-{name}, {colour(env)})" if name in PAGE_COLOURS else colour(env)
+
+
+def marker(env: str) -> str:
+    """The environment's marker."""
+    env = env.removesuffix(BASELINE)
+    return FIXED_MARKERS.get(env) or _spare(env, SPARE_MARKERS)
+
+
+def point_style(env: str) -> dict[str, object]:
+    """Marker, colour and filling of an environment's points; the control is hollow."""
+    return {
+        "marker": marker(env),
+        "markeredgecolor": colour(env),
+        "markerfacecolor": PAPER if env == CONTROL else colour(env),
+        "color": colour(env),
+    }
+
+
+def bare(axes: Axes, *, grid: str = "x") -> None:
+    """Light grid along one axis, no frame but the bottom line."""
+    sns.despine(ax=axes, left=True)
+    axes.grid(axis=grid)
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """A line below the axes: n, and what bars and intervals are."""
+    figure.supxlabel(wrap(text, NOTE_LETTERS), x=0.01, ha="left", fontsize=9, color=MUTED)
+
+
+def empty(title: str, reason: str) -> Drawing:
+    """A figure that says why there is nothing to draw."""
+    with house_style():
+        figure = Figure(figsize=(WIDTH_IN, 1.2))
+        axes = figure.add_subplot()
+        axes.set_axis_off()
+        axes.set_title(title)
+        axes.text(0, 0.5, wrap(reason, NOTE_LETTERS), transform=axes.transAxes, color=MUTED, va="center")
+    return Drawing(figure=figure, title=title, alt=f"{title}: nothing to draw. {reason}")
+
+
+def wrap(text: str, width: int) -> str:
+    """Break a text into lines; SVG has none of its own."""
+    return "\n".join(textwrap.wrap(text, width))
+
+
+def write(drawing: Drawing, path: Path) -> Path:
+    """Write a figure as SVG, equal bytes for equal data; its title and alternative text go inside."""
+    buffer = io.StringIO()
+    with house_style():
+        drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    write_text(path, tidy(buffer.getvalue(), path.stem, drawing.title, drawing.alt))
+    return path
+
+
+def tidy(svg: str, prefix: str, title: str, alt: str) -> str:
+    """An SVG for people: own ids, letters of the reader's system, title and description, no metadata."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    prefix = _prefix(prefix)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{prefix}-\2"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)
+    svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", lambda _: SYSTEM_FONTS, svg)
+    names = f'role="img" aria-labelledby="{prefix}-title {prefix}-desc"'
+    text = (
+        f'<title id="{prefix}-title">{html.escape(title)}</title>\n'
+        f'<desc id="{prefix}-desc">{html.escape(alt)}</desc>\n'
+    )
+    return re.sub(r"<svg ([^>]*)>\n?", lambda match: f"<svg {names} {match.group(1)}>\n{text}", svg, count=1)
+
+
+def _prefix(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name)
+
+
+def inline(path: Path) -> str:
+    """An SVG for the inside of a page: it scales with its column and takes the page's colours."""
+    svg = path.read_text(encoding="utf-8")
+    for name, value in PAGE_COLOURS.items():
+        svg = re.sub(value, f"var(--fig-{name}, {value})", svg, flags=re.IGNORECASE)
+    # Matplotlib's own style means every element: on a page it must stay inside its figure.
+    svg = re.sub(r"(<style[^>]*>)\*\{", rf"\1#{_prefix(path.stem)}-figure_1 *{{", svg)
+    # The size in points would win over the column's width.
+    return re.sub(r'(<svg [^>]*?)\s+width="[^"]*"', r"\1", re.sub(r'(<svg [^>]*?)\s+height="[^"]*"', r"\1", svg))
+
+
+def show(path: Path) -> object:
+    """The figure as a notebook shows it: as part of the page, with its title and its alternative text."""
+    from IPython.display import HTML
+
+    return HTML(inline(path))

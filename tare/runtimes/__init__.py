@@ -1,0 +1,1 @@
+"""Installs container runtimes and serves the private Docker daemon."""

@@ -1,0 +1,317 @@
+"""From a bare Python 3.11 to the environment that the workflow or its tests run in; standard library only.
+
+`python3.11 -m tare.runtimes.bootstrap run` fills .venv from the hash-locked requirements/run.txt while the
+container runtimes are installed beside it; `test` adds requirements/test.txt, a Chromium for the browser tests, and
+likwid-bench, which the measured ceilings are checked against. A stamp named by the locks' hash makes a second run
+cost nothing.
+
+The lock is complete, so pip resolves nothing; two pips share the work, since one keeps just one core busy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.files import cache_dir, locked, sha256_text, write_text
+from tare.core.process import Finished, run
+from tare.core.progress import duration, say, step
+
+PYTHON = (3, 11)
+VENV = Path(".venv")
+LOCKS = {"run": ("run",), "test": ("run", "test")}
+FIRST = ("pip", "setuptools", "wheel")
+HEAVIEST = "torch"
+PIPS = 2
+# The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+INSTALL_S = 1800.0
+HEARTBEAT_S = 10.0
+# What the tests need of the system: package, programs of which one is enough, what for.
+TEST_TOOLS = (
+    (
+        "chromium",
+        ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+        "the tests of the report",
+    ),
+    ("likwid", ("likwid-bench",), "the check of the ceilings"),
+)
+# Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those.
+WARM = (
+    ("torch", "torch.profiler", "tokenizers", "zstandard", "spython.main", "ipykernel_launcher"),
+    ("snakemake.cli", "pandas", "pyarrow.parquet", "scipy.stats", "seaborn", "pandera.pandas", "papermill.cli"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python3.11 -m tare.runtimes.bootstrap run|test`."""
+    if len(argv) != 1 or argv[0] not in LOCKS:
+        print(f"usage: python3.11 -m tare.runtimes.bootstrap {'|'.join(LOCKS)}", file=sys.stderr)
+        return 2
+    try:
+        return set_up(argv[0])
+    except TareError as error:
+        print(f"tare: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"tare: {error.filename or VENV}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tare: interrupted; the next run carries on", file=sys.stderr)
+        return 130
+
+
+def set_up(purpose: str) -> int:
+    """Make .venv and the runtimes fit for `purpose`.
+
+    Raises:
+        UnavailableError: another Python, no venv module, or a package that can't be had.
+    """
+    check_python()
+    started = time.monotonic()
+    lock = cache_dir("locks") / f"setup-{sha256_text(str(Path.cwd()))[:16]}"
+    with locked(lock, waiting_for="another set-up of this checkout"):
+        done = read_stamps()
+        wanted = [name for name in LOCKS[purpose] if stamp(name) not in done]
+        if wanted:
+            ensure_venv_module()
+        runtimes = start_runtimes()
+        try:
+            if wanted:
+                make_venv()
+                for name in wanted:
+                    install_lock(name)
+                if "run" in wanted:
+                    install_project()
+                    warm_up()
+                finished = [name for name in LOCKS["test"] if name in wanted or stamp(name) in done]
+                write_text(VENV / "tare.stamps", "".join(f"{stamp(name)}\n" for name in finished))
+        finally:
+            finish(runtimes)
+        if purpose == "test":
+            ensure_test_tools()
+    if wanted:
+        say(f"set up in {duration(time.monotonic() - started)}")
+    return 0
+
+
+def check_python() -> None:
+    """Refuse a Python that the lock was not made for."""
+    if sys.version_info[:2] != PYTHON:
+        raise UnavailableError(
+            f"Tare needs Python 3.11, and this is {sys.version.split()[0]}",
+            remedy="apt-get install --yes python3.11 python3.11-venv",
+        )
+
+
+def ensure_venv_module() -> None:
+    """Debian packs ensurepip apart from Python: install that package where we may."""
+    try:
+        __import__("ensurepip")
+        return
+    except ImportError:
+        from tare.runtimes.programs import install_packages, may_install
+    package = f"python{PYTHON[0]}.{PYTHON[1]}-venv"
+    failed = may_install()
+    if failed is None:
+        with step(f"installing {package}"):
+            failed = install_packages([package]).get(package)
+    if failed is not None:
+        raise UnavailableError(
+            f"this Python lacks ensurepip, and {package} was not installed ({failed})",
+            remedy=f"apt-get install --yes {package}",
+        )
+
+
+def stamp(name: str) -> str:
+    """What a finished installation of one lock is known by: the lock, the project file, this Python, this place."""
+    texts = [Path("requirements", f"{name}.txt").read_text(), Path("pyproject.toml").read_text()]
+    return f"{name} {sha256_text(chr(0).join([*texts, sys.version, str(Path.cwd())]))}"
+
+
+def read_stamps() -> list[str]:
+    """Finished installations of a .venv whose Python still starts; none otherwise."""
+    path = VENV / "tare.stamps"
+    if not path.exists() or not (VENV / "bin" / "python").exists():
+        return []
+    return path.read_text().splitlines()
+
+
+def make_venv() -> None:
+    """An empty .venv with this Python; one that can't start (a moved checkout, a removed Python) is replaced."""
+    python = VENV / "bin" / "python"
+    if python.exists() and run([str(python), "-m", "pip", "--version"], timeout_s=60).ok:
+        return
+    shutil.rmtree(VENV, ignore_errors=True)
+    with step("making .venv"):
+        run([sys.executable, "-m", "venv", str(VENV)], timeout_s=300, env=lean_environment(), check=True)
+
+
+def lean_environment() -> dict[str, str]:
+    """Ours without what would change a pip in .venv: another Python's paths, a user install, no bytecode."""
+    drop = (
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONDONTWRITEBYTECODE",
+        "PIP_USER",
+        "PIP_TARGET",
+        "PIP_PREFIX",
+        "PIP_NO_DEPS",
+    )
+    return {key: value for key, value in os.environ.items() if key not in drop}
+
+
+# --- Python packages
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    """A lock's blocks by package name: the pinned line with its hashes."""
+    blocks = re.split(r"^(?=[A-Za-z0-9][\w.-]*==)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    if not blocks:
+        raise UserError(f"{path} pins no package; make it again: make lock")
+    return {block.split("==")[0]: block for block in blocks}
+
+
+def portions(names: Sequence[str], count: int = 2 * PIPS) -> list[list[str]]:
+    """The packages in portions for the pips to draw from; the largest package is drawn first, alone."""
+    rest = [name for name in names if name != HEAVIEST]
+    slices = [rest[start::count] for start in range(count)]
+    return [part for part in ([HEAVIEST] if HEAVIEST in names else [], *slices) if part]
+
+
+def install_lock(name: str) -> None:
+    """Install a lock's packages into .venv, checked by hash, telling how many are in."""
+    lock = read_lock(Path("requirements", f"{name}.txt"))
+    log = VENV / f"install-{name}.log"
+    log.unlink(missing_ok=True)
+    first = [package for package in FIRST if package in lock]
+    if first:
+        pip_install(lock, first, log)
+    parts = portions([package for package in lock if package not in first])
+    ended = threading.Event()
+    what = f"installing {len(lock)} Python packages" + (" for the tests" if name == "test" else "")
+    say(what)
+    before = installed_count()
+    with ThreadPoolExecutor(max_workers=PIPS + 1) as pool:
+        beating = pool.submit(_beat, ended, what, len(lock), before - len(first))
+        try:
+            futures = [pool.submit(pip_install, lock, part, log) for part in parts]
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            ended.set()
+        beating.result()
+
+
+def _beat(ended: threading.Event, what: str, total: int, before: int) -> None:
+    started = time.monotonic()
+    while not ended.wait(HEARTBEAT_S):
+        say(f"{what}: {installed_count() - before} in, {duration(time.monotonic() - started)}")
+
+
+def installed_count() -> int:
+    """How many packages .venv holds by now."""
+    return sum(1 for _ in VENV.glob("lib/python*/site-packages/*.dist-info"))
+
+
+def pip_install(lock: Mapping[str, str], names: Sequence[str], log: Path) -> None:
+    """One pip for one portion of a lock.
+
+    Raises:
+        UnavailableError: no place that pip knows has a package, or one has another hash.
+    """
+    part = VENV / f"part-{names[0]}.txt"
+    part.write_text("".join(lock[name] for name in names), encoding="utf-8")
+    options = ["--no-deps", "--no-compile", "--require-hashes", "--disable-pip-version-check", "--no-input"]
+    if not set(names) <= set(FIRST):
+        options.append("--no-build-isolation")
+    finished = _pip("install", *options, "--requirement", str(part))
+    if not finished.ok and HEAVIEST in names:
+        again = _pip("install", *options, "--extra-index-url", TORCH_INDEX, "--requirement", str(part))
+        finished = again if again.ok else finished
+    with log.open("a", encoding="utf-8") as handle:
+        handle.write(finished.stdout + finished.stderr)
+    if not finished.ok:
+        raise UnavailableError(
+            f"pip could not install {', '.join(names[:3])}…: {_pip_reason(finished)} (all of it: {log})"
+        )
+    part.unlink()
+
+
+def _pip(*arguments: str) -> Finished:
+    return run([str(VENV / "bin" / "python"), "-m", "pip", *arguments], timeout_s=INSTALL_S, env=lean_environment())
+
+
+def _pip_reason(finished: Finished) -> str:
+    lines = [line.strip() for line in finished.stderr.splitlines() if line.startswith("ERROR")]
+    return lines[-1].removeprefix("ERROR: ")[:300] if lines else finished.explain()
+
+
+def install_project() -> None:
+    """Tare itself, editable; by a path file (compat), since Snakemake finds plugins by listing folders."""
+    options = ["--no-deps", "--no-build-isolation", "--no-compile", "--quiet", "--disable-pip-version-check"]
+    finished = _pip("install", *options, "--config-settings", "editable_mode=compat", "--editable", ".")
+    if not finished.ok:
+        raise UnavailableError(f"pip could not install the project itself: {_pip_reason(finished)}")
+
+
+def warm_up() -> None:
+    """Import once what the workflow imports, so that its bytecode lies ready."""
+    code = "import sys\nfor name in sys.argv[1:]:\n try: __import__(name)\n except Exception: pass"
+    with step("compiling them"), ThreadPoolExecutor(max_workers=len(WARM)) as pool:
+        argvs = [[str(VENV / "bin" / "python"), "-c", code, *modules] for modules in WARM]
+        list(pool.map(lambda argv: run(argv, timeout_s=300, env=lean_environment()), argvs))
+
+
+# --- what the system installs
+
+
+def start_runtimes() -> subprocess.Popen[bytes]:
+    """Install container runtimes beside pip; their lines go straight to the terminal."""
+    return subprocess.Popen([sys.executable, "-m", "tare.runtimes.programs", "install"], stdin=subprocess.DEVNULL)
+
+
+def finish(runtimes: subprocess.Popen[bytes]) -> None:
+    """Wait for the runtimes; a missing one is reported by the workflow and stops nothing here."""
+    try:
+        status = runtimes.wait()
+    except BaseException:
+        runtimes.terminate()
+        raise
+    if status == UserError.exit_code:
+        raise UserError("the runtimes were not installed (the line above says why)")
+    if status:
+        say(f"installing runtimes ended with status {status}; what is missing will be reported")
+
+
+def ensure_test_tools() -> None:
+    """What the tests need of the distribution, where we may install; a test that lacks its tool says so."""
+    from tare.runtimes.programs import apt, candidate, install_packages, may_install, which
+
+    for package, programs, purpose in TEST_TOOLS:
+        if any(which(name) for name in programs):
+            continue
+        reason = may_install()
+        if reason is None:
+            with step(f"installing {package}, for {purpose}"):
+                if candidate(package) is None:
+                    apt("apt-get", "update")
+                reason = install_packages([package]).get(package)
+        if reason is not None:
+            say(f"{package} is missing and was not installed ({reason}): {purpose} will say so")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

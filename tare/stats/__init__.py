@@ -1,0 +1,1 @@
+"""Intervals, verdicts and sample sizes: numbers in, numbers out."""

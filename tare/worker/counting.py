@@ -1,0 +1,145 @@
+"""Counts what one training step does, by operator and family: calls, FLOPs, bytes. All modelled, none measured.
+
+FLOPs: torch.utils.flop_counter, which knows matrix products, convolutions and attention, two per multiply-add;
+element-wise operators count as nothing there. Their FLOPs stand apart, by a convention: one per element of the
+output (tare/worker/families.py). Bytes: the sizes of every tensor that an operator reads or writes, as if no cache
+kept any of it: an upper bound on traffic without reuse, never DRAM traffic. Views move nothing.
+"""
+
+import contextlib
+
+from tare.worker.families import caller_family, computes, family
+
+ENTER, EXIT = "profiler::_record_function_enter", "profiler::_record_function_exit"
+COUNTED = ("calls", "flops", "elementwise_flops", "bytes")
+
+
+class Counts(object):
+    """The rows by operator and by family, and which calls the step is inside of."""
+
+    def __init__(self):
+        self.operators = {}
+        self.families = {}
+        self.inside = []
+
+    def row(self, table, name):
+        """The row of `name`, made if it is new."""
+        return table.setdefault(name, dict.fromkeys(COUNTED, 0))
+
+    def add(self, operator, elements, moved):
+        """One call of an operator: elements of its outputs, bytes read and written."""
+        owner = family(operator, next((name for name in reversed(self.inside) if name), None))
+        for row in (self.row(self.operators, operator), self.row(self.families, owner)):
+            row["calls"] += 1
+            row["bytes"] += moved
+            if computes(operator, owner):
+                row["elementwise_flops"] += elements
+
+    def add_flops(self, operator, flops):
+        """FLOPs of a product or convolution, as torch.utils.flop_counter knows them."""
+        self.row(self.operators, operator)["flops"] += flops
+        self.row(self.families, family(operator))["flops"] += flops
+
+    def follow(self, operator, args):
+        """Enter or leave a call that says its name to the profiler, as an optimizer's step does."""
+        if operator.startswith(ENTER):
+            self.inside.append(caller_family(str(args[0])) if args else None)
+        elif operator.startswith(EXIT) and self.inside:
+            self.inside.pop()
+
+
+def count_step(torch, training, batch):
+    """Counts of one step, or the reason why this framework can't count.
+
+    Returns:
+        {"operators": {name: row}, "families": {name: row}, "reason": None}, a row being {"calls", "flops",
+        "elementwise_flops", "bytes"}; or both None and a reason.
+    """
+    try:
+        from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils._pytree import tree_flatten
+        from torch.utils.flop_counter import FlopCounterMode
+    except ImportError as error:
+        reason = "torch {} cannot count: {}".format(torch.__version__, error)
+        return {"operators": None, "families": None, "reason": reason}
+
+    counts = Counts()
+
+    class ByteCounter(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            name = func.name().split(".")[0]
+            outputs = tree_flatten(result)[0]
+            if not outputs or outputs[0] is None:  # in place, over lists of tensors
+                outputs = tree_flatten(args[:1])[0]
+            elements, moved = 0, 0
+            if not func.is_view:
+                elements = tensor_elements(torch, outputs)
+                moved = tensor_bytes(torch, tree_flatten((args, kwargs))[0])
+                moved += tensor_bytes(torch, tree_flatten(result)[0])
+            counts.add(name, elements, moved)
+            counts.follow(name, args)
+            return result
+
+    flop_counter = FlopCounterMode(display=False, custom_mapping=recurrent_formulas(torch))
+    with flop_counter, ByteCounter(), dropout_watch(torch, counts):
+        training.step(batch)
+    for operator, flops in flop_counter.get_flop_counts().get("Global", {}).items():
+        counts.add_flops("aten::" + str(operator).split(".")[-1], int(flops))
+    return {"operators": counts.operators, "families": counts.families, "reason": None}
+
+
+def recurrent_formulas(torch):
+    """What the framework's counter does not know: a recurrent network that cuDNN runs as one operator.
+
+    FLOPs of one layer and direction: two for each weight of its matrices, sample and time step; backwards twice
+    that, for the gradients of inputs and of weights. Shapes stand in for tensors; the inputs' is
+    [time, sample, feature] or, where they are packed, [all steps of all samples, feature].
+    """
+
+    def forward(inputs, weights, *others, **named):
+        matrices = [shape for shape in weights if len(shape) == 2]
+        rows = 1
+        for size in inputs[:-1]:
+            rows *= size
+        return 2 * rows * sum(shape[0] * shape[1] for shape in matrices)
+
+    def backward(*arguments, **named):
+        return 2 * forward(*arguments)
+
+    found = {}
+    for name, formula in (("_cudnn_rnn", forward), ("_cudnn_rnn_backward", backward)):
+        if hasattr(torch.ops.aten, name):
+            found[getattr(torch.ops.aten, name)] = formula
+    return found
+
+
+def dropout_watch(torch, counts):
+    """A context that knows which operators run inside a dropout, which is no operator of its own on a CPU."""
+    try:
+        from torch.overrides import TorchFunctionMode
+    except ImportError:  # an older framework: the random numbers alone count as dropout
+        return contextlib.ExitStack()
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            called = caller_family("aten::" + getattr(func, "__name__", ""))
+            if called is None:
+                return func(*args, **(kwargs or {}))
+            counts.inside.append(called)
+            try:
+                return func(*args, **(kwargs or {}))
+            finally:
+                counts.inside.pop()
+
+    return Watch()
+
+
+def tensor_bytes(torch, values):
+    """Bytes of all tensors among `values`."""
+    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+
+
+def tensor_elements(torch, values):
+    """Elements of all tensors among `values`."""
+    return sum(v.numel() for v in values if isinstance(v, torch.Tensor))

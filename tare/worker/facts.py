@@ -1,0 +1,153 @@
+"""Facts of the launch as seen from inside: effective threads, affinity, limits, mitigations, namespaces.
+
+What cannot be read is None with the reason under `missing`; nothing here is guessed.
+"""
+
+import os
+import platform
+import resource
+import sys
+
+from tare.worker import settings
+
+STATUS_KEYS = ("Seccomp", "NoNewPrivs", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "CapEff")
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
+
+
+def read_text(path):
+    """Stripped text of a small file, or None."""
+    try:
+        with open(path) as handle:
+            return handle.read().strip()
+    except OSError:
+        return None
+
+
+def process_status():
+    """Chosen lines of /proc/self/status."""
+    found = {}
+    for line in (read_text("/proc/self/status") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key in STATUS_KEYS:
+            found[key] = value.strip()
+    return found
+
+
+def namespaces():
+    """Inode of each namespace of this process: equal numbers mean a shared namespace."""
+    found = {}
+    for name in NAMESPACES:
+        try:
+            found[name] = os.readlink("/proc/self/ns/" + name)
+        except OSError:
+            found[name] = None
+    return found
+
+
+def cgroup_paths():
+    """Path of this process in each cgroup hierarchy, as /proc/self/cgroup tells it."""
+    rows = [line.split(":", 2) for line in (read_text("/proc/self/cgroup") or "").splitlines()]
+    return {row[1] or "unified": row[2] for row in rows if len(row) == 3}
+
+
+def cgroup_value(controller, version_1, version_2):
+    """A value of this process's cgroup, or None where the hierarchy can't be seen from inside."""
+    paths = cgroup_paths()
+    candidates = []
+    for names, path in paths.items():
+        if controller in names.split(","):
+            candidates.append("/sys/fs/cgroup/{}{}/{}".format(names, path, version_1))
+            candidates.append("/sys/fs/cgroup/{}{}/{}".format(controller, path, version_1))
+            candidates.append("/sys/fs/cgroup/{}/{}".format(controller, version_1))
+    if "unified" in paths:
+        candidates.append("/sys/fs/cgroup{}/{}".format(paths["unified"], version_2))
+        candidates.append("/sys/fs/cgroup/{}".format(version_2))
+    for candidate in candidates:
+        text = read_text(candidate)
+        if text is not None:
+            return text
+    return None
+
+
+def shared_memory_bytes():
+    """Size of /dev/shm in bytes, or None where it is not mounted."""
+    try:
+        status = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return status.f_blocks * status.f_frsize
+
+
+def network_interfaces():
+    """Names of the network interfaces that this process sees."""
+    lines = (read_text("/proc/net/dev") or "").splitlines()[2:]
+    return sorted(line.split(":")[0].strip() for line in lines)
+
+
+def mount_of(path):
+    """File system type and source of the mount that holds `path`."""
+    best = ("", None, None)
+    for line in (read_text("/proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].replace("\\040", " ")
+        inside = point == "/" or path == point or path.startswith(point + "/")
+        if inside and len(point) >= len(best[0]):
+            kind, source = right.split()[:2]
+            best = (point, kind, source)
+    return {"point": best[0], "type": best[1], "source": best[2]}
+
+
+def cuda_device(torch):
+    """The CUDA device as the framework sees it; None where there is none."""
+    if not torch.cuda.is_available():
+        return None
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "name": found.name,
+        "capability": [found.major, found.minor],
+        "memory_bytes": found.total_memory,
+        "multiprocessors": found.multi_processor_count,
+        "l2_bytes": getattr(found, "L2_cache_size", None),
+        "cudnn": torch.backends.cudnn.version(),
+    }
+
+
+def collect(torch=None):
+    """Every fact, as one dictionary."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    facts = {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "libc": " ".join(platform.libc_ver()),
+        "kernel": platform.release(),
+        "hostname": platform.node(),
+        "uid": os.getuid(),
+        "gid": os.getgid(),
+        "cwd": os.getcwd(),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "open_files": {"soft": soft, "hard": hard},
+        "shm_bytes": shared_memory_bytes(),
+        "environment_names": sorted(os.environ),
+        "environment_bytes": sum(len(k) + len(v) + 2 for k, v in os.environ.items()),
+        "interfaces": network_interfaces(),
+        "status": process_status(),
+        "namespaces": namespaces(),
+        "cgroups": cgroup_paths(),
+        "cpu_quota": cgroup_value("cpu", "cpu.cfs_quota_us", "cpu.max"),
+        "cpu_stat": cgroup_value("cpu", "cpu.stat", "cpu.stat"),
+        "transparent_hugepage": read_text("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "root_mount": mount_of("/"),
+        "tree_mount": mount_of(os.path.realpath(sys.executable)),
+    }
+    if torch is not None:
+        facts["torch"] = {
+            "version": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "interop_threads": torch.get_num_interop_threads(),
+            "cuda": torch.version.cuda,
+            "cuda_available": torch.cuda.is_available(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "switches": settings.effective(torch),
+            "device": cuda_device(torch),
+        }
+    return facts

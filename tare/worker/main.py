@@ -1,0 +1,88 @@
+"""Entry of a launch: `python main.py SPEC`; writes the record that SPEC names, whole or not at all.
+
+The first things that it reads are the clock and the CPU time used so far.
+"""
+
+import resource
+import time
+
+ENTRY_NS = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
+ENTRY_USAGE = resource.getrusage(resource.RUSAGE_SELF)  # a runtime that became this process left its time in it
+
+import json  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+
+RECORD_SCHEMA = 1
+EXIT_FAILED = 1
+
+
+def run_mode(mode, spec, marks):
+    """Do what the launch is for; returns (torch, results). Imports no more than that needs."""
+    if mode == "train":
+        from tare.worker.train import whole_run as function
+    elif mode == "profile":
+        from tare.worker.profiled import profiled_run as function
+    elif mode == "turns":
+        from tare.worker.turns import serve as function
+    elif mode == "ceilings":
+        from tare.worker.ceilings import measure as function
+    elif mode == "causes":
+        from tare.worker.causes import causes_run as function
+    elif mode == "counters":
+        from tare.worker.counters import counters_run as function
+    elif mode == "start":
+        from tare.worker.start import start as function
+    elif mode == "device":
+        from tare.worker.device import look as function
+    else:
+        raise ValueError("unknown mode {!r}".format(mode))
+    return function(spec, marks)
+
+
+def write_record(path, record):
+    """Write JSON under a temporary name, then rename: a record that is there is whole."""
+    temporary = path + ".tmp"
+    with open(temporary, "w") as handle:
+        json.dump(record, handle, allow_nan=False)
+    os.rename(temporary, path)
+
+
+def main(spec_path):
+    """Run the launch that the file describes; returns the exit status."""
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from tare.worker import facts
+    from tare.worker.marks import Marks, peak_memory
+
+    marks = Marks(ENTRY_NS, ENTRY_USAGE)
+    with open(spec_path) as handle:
+        spec = json.load(handle)
+    record = {"schema": RECORD_SCHEMA, "mode": spec["mode"], "status": "ok", "reason": None}
+    torch = None
+    try:
+        torch, record["results"] = run_mode(spec["mode"], spec, marks)
+    except Exception as error:  # whatever a framework raises becomes a record with its reason
+        import traceback
+
+        from tare.worker import memory
+
+        traceback.print_exc()
+        if memory.is_out_of_memory(error):
+            error.__traceback__ = None  # its frames hold the tensors that there was no room for
+            reason, record["largest_batch"] = memory.explain(error, spec)
+        else:
+            reason = "{}: {}".format(type(error).__name__, (str(error).strip().split("\n") or [""])[0][:300])
+        record.update(status="failed", reason=reason)
+    record["facts"] = facts.collect(torch)
+    record["memory"] = peak_memory()
+    marks.add("last")
+    record["marks"] = marks.rows
+    write_record(spec["record"], record)
+    if spec["mode"] in ("turns", "start"):  # nothing is measured any more: ending in order would only take time
+        sys.stderr.flush()
+        os._exit(0 if record["status"] == "ok" else EXIT_FAILED)
+    return 0 if record["status"] == "ok" else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
