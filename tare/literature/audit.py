@@ -1,7 +1,7 @@
 """Audits a published study by code: its figures, tables and sentences against its own logs and this machine.
 
-Each finding is a row of the table `published` (tare.model.tables): which check, what was published, what recomputing
-it gives, what this machine measured, whether they agree, and a note from which a reader can redo it.
+Each finding is a row of the table `published` (tare.model.tables): which check, what was published, what
+recomputing it gives, what this machine measured, whether they agree, and a note from which a reader can redo it.
 """
 
 from __future__ import annotations
