@@ -145,7 +145,7 @@ def folders_of(told: Mapping[str, Any]) -> list[Path]:
 
 
 def build(python: Path) -> Record:
-    """The image of what a bound installation needs of this machine, as a record like `tare.images.build`'s.
+    """The image of what a bound installation needs of this machine, as a record like that of any other stack.
 
     Raises:
         UserError: the interpreter can't be used.

@@ -1,7 +1,8 @@
 """Numbers of the figures of a published study: as printed, as its own logs have them, as this machine gives them.
 
 Nothing is judged here. What was recomputed comes from the table `published`, what was measured from the table of
-metrics; a mean over units has Student's t interval of that mean. It belongs to one environment alone: whether two environments differ is told by ratios within a round, elsewhere.
+metrics; a mean over units has Student's t interval of that mean. It belongs to one environment alone: whether two
+environments differ is told by ratios within a round, elsewhere.
 """
 
 from __future__ import annotations
