@@ -111,15 +111,27 @@ def burst_by_events(torch, training, batches):
 
 
 def serve_draw(line, torch, workload, batches, spec, order):
-    """The life of one draw: build, warm up, take turns until told to drop."""
+    """The life of one draw: build, make its first steps, take turns until told to drop.
+
+    An order without `warmup_steps` is answered after one step, on any of the launch's CPUs: how much memory the job
+    takes is known then. Steps after that are turns, so that a launch can warm up, or be timed, while others idle.
+    """
     pad = bytearray(order["pad_bytes"])  # moves the heap, so that draws differ where addresses matter
     torch.set_num_threads(spec["threads"])
     training = build_model(torch, workload, spec)
     batches = in_memory(batches, spec["device"])
-    warm = take_turn(torch, training, batches, spec["device"], 0, 0, order["warmup_steps"])
-    position = order["warmup_steps"]
+    position = order.get("warmup_steps", 1)
+    warm = take_turn(torch, training, batches, spec["device"], 0, 0, position)
     os.sched_setaffinity(0, order["cpus"])
-    line.say("drawn", id=order["id"], warmup=warm, pad_bytes=len(pad), cpus=sorted(os.sched_getaffinity(0)))
+    line.say(
+        "drawn",
+        id=order["id"],
+        warmup=warm,
+        pad_bytes=len(pad),
+        cpus=sorted(os.sched_getaffinity(0)),
+        peak_rss_bytes=peak_rss_bytes(),
+        device_memory=device_memory(torch, spec["device"]),
+    )
     while True:
         word, order = line.hear()
         if word != "turn":
@@ -127,9 +139,18 @@ def serve_draw(line, torch, workload, batches, spec, order):
         turn = take_turn(torch, training, batches, spec["device"], position, order["discard"], order["steps"])
         position += order["discard"] + order["steps"]
         line.say("turned", id=order["id"], **turn)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    line.say("dropped", steps=position, peak_rss_bytes=peak, device_memory=device_memory(torch, spec["device"]))
+    line.say(
+        "dropped",
+        steps=position,
+        peak_rss_bytes=peak_rss_bytes(),
+        device_memory=device_memory(torch, spec["device"]),
+    )
     return 0
+
+
+def peak_rss_bytes():
+    """Largest resident set of this process so far; a draw's begins with what it shares with its launch."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def device_memory(torch, device):
@@ -232,7 +253,7 @@ def serve(spec, marks):
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()  # what is shared with the draws is not walked, so not copied, by their collections
-    line.say("ready", batches=len(batches))
+    line.say("ready", batches=len(batches), peak_rss_bytes=peak_rss_bytes())
     draws = 0
     while True:
         word, order = line.hear()
