@@ -1,0 +1,43 @@
+"""Values of a unit: what each of its launches took, by the fit of the unit's kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tare.model.campaigns import Unit
+from tare.model.units import both_hosts, real_s, turn_medians
+from tare.stats.intervals import two_way
+
+
+def run_values(unit: Unit) -> dict[str, float]:
+    """Real time of each whole run that succeeded, seconds."""
+    return {name: real_s(launch) for name, launch in unit.launches.items() if launch.ok}
+
+
+def turn_values(unit: Unit) -> dict[str, float]:
+    """Seconds per step of each launch of a block: one robust fit of launch + cycle to all cycles of all its draws.
+
+    A process whose memory fell badly is several per cent slower for its whole life: with three draws or more, such
+    a draw is weighed down as stalls are. The ratio of totals keeps it in full.
+    """
+    own = {name: launch for name, launch in unit.launches.items() if launch.ok}
+    if unit.voided is not None or not own:
+        return {}
+    logs = [np.log(np.concatenate(turn_medians(launch))) for launch in own.values()]
+    effects, _ = two_way(np.array(logs).T)
+    return {name: float(math.exp(effect)) for name, effect in zip(own, effects, strict=True)}
+
+
+def cycle_ratios(unit: Unit) -> list[list[float]]:
+    """Log-ratios of the second host to the first, by draw and cycle: variance components come from them."""
+    hosts = both_hosts(unit)
+    if hosts is None:
+        return []
+    first, second = (turn_medians(launch) for launch in hosts)
+    return [(np.log(after) - np.log(before)).tolist() for before, after in zip(first, second, strict=True)]
+
+
+VALUES_OF: Mapping[str, Callable[[Unit], dict[str, float]]] = {"rounds": run_values, "turns": turn_values}
