@@ -1,15 +1,23 @@
-"""The one place that starts processes: with a timeout, in their own group, killed as a group."""
+"""The one place that starts processes: with a timeout, in their own group, killed as a group.
+
+None outlives us. A guard (tare.core.guard), started with the first of them, knows what runs, and ends it when we
+have been killed ourselves: a group, and for what lives outside of it (a daemon's container) the commands of
+`at_death`. Telling it costs a write to a pipe, and nothing in the program that is started.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import selectors
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +27,8 @@ from tare.core.errors import UnavailableError
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print to a pipe
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
+WRITE_BYTES = 1 << 16
+GUARD = Path(__file__).with_name("guard.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +66,7 @@ class Finished:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
         printed = COLOUR.sub("", self.stdout + "\n" + self.stderr)
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
-        errors = [
-            line for line in lines if any(word in line.lower() for word in ("error", "fatal", "cannot", "denied"))
-        ]
+        errors = [line for line in lines if any(word in line.lower() for word in ERROR_WORDS)]
         detail = (errors or lines or ["it printed nothing"])[-1][:300]
         if self.returncode < 0:
             return f"{self.argv[0]} was ended by {signal.Signals(-self.returncode).name}: {detail}"
@@ -108,10 +116,11 @@ def run(
             with contextlib.suppress(ChildProcessError):
                 os.wait4(process.pid, 0)
             process.returncode = -signal.SIGKILL
+            ended(process.pid)
             raise
         ended_ns = time.monotonic_ns()
         process.returncode = os.waitstatus_to_exitcode(status)
-        kill_group(process.pid)  # what it left behind in its group
+        ended(process.pid)
     finished = Finished(
         argv=tuple(argv),
         returncode=process.returncode,
@@ -131,13 +140,14 @@ def run(
 def start(
     argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: Any, stdout: Any, stderr: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session, so in a process group, of its own.
+    """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`.
 
     Raises:
         UnavailableError: it is not installed, or may not be executed.
     """
+    _guard.begin()
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             list(argv),
             env=None if env is None else dict(env),
             cwd=cwd,
@@ -150,6 +160,92 @@ def start(
         raise UnavailableError(f"{argv[0]} is not installed") from error
     except PermissionError as error:
         raise UnavailableError(f"{argv[0]} may not be executed: {error.strerror}") from error
+    _guard.note(str(process.pid), group=process.pid)
+    return process
+
+
+def ended(pid: int) -> None:
+    """Kill what a process that has been reaped left in its group, and let the guard forget it."""
+    kill_group(pid)
+    _guard.forget(str(pid))
+
+
+@contextlib.contextmanager
+def at_death(
+    name: str,
+    *,
+    commands: Sequence[Sequence[str]] = (),
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Iterator[None]:
+    """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`.
+
+    Args:
+        name: unique on this machine.
+        commands: what ends what does not die with its process group.
+        env: their complete environment.
+        folder: what is left to be removed.
+    """
+    note: dict[str, Any] = {"commands": [list(command) for command in commands], "env": dict(env or {})}
+    _guard.note(name, **note, **({"folder": str(folder)} if folder else {}))
+    try:
+        yield
+    finally:
+        _guard.forget(name)
+
+
+class _Guard:
+    """Our end of the guard's pipe, and what it has been told: one that was killed is started again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._notes: dict[str, dict[str, Any]] = {}
+
+    def begin(self) -> None:
+        """Start the guard where there is none; it gets ready by itself."""
+        with self._lock:
+            if self._owner != os.getpid():
+                self._notes = {}  # after a fork, the guard and what it knows are the parent's
+                self._start()
+            elif self._process is None or self._process.poll() is not None:
+                self._start()
+
+    def note(self, key: str, **values: Any) -> None:
+        """Have it ended when we die."""
+        self.begin()
+        with self._lock:
+            self._notes[key] = values
+            self._tell({"key": key, **values})
+
+    def forget(self, key: str) -> None:
+        """It has ended."""
+        with self._lock:
+            if self._notes.pop(key, None) is not None and self._owner == os.getpid():
+                self._tell({"key": key})
+
+    def _start(self) -> None:
+        null = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(GUARD), str(os.getpid())],
+            cwd="/", env={}, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True,
+        )  # fmt: skip
+        self._owner = os.getpid()
+        for key, values in self._notes.items():
+            self._send({"key": key, **values})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._send(message)
+        except BrokenPipeError:  # it has been killed: the next one is told everything
+            self._start()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        os.write(self._process.stdin.fileno(), json.dumps(message).encode() + b"\n")
+
+
+_guard = _Guard()
 
 
 def kill_group(pid: int) -> None:
@@ -159,20 +255,19 @@ def kill_group(pid: int) -> None:
 
 
 def _drain(process: subprocess.Popen[bytes], stdin: bytes | None, deadline_ns: int) -> tuple[str, str, bool]:
-    """Read both streams until the process has exited or the deadline has passed; does not reap it.
+    """Feed and read the streams until the process has exited or the deadline has passed; does not reap it.
 
     The exit is seen through a pidfd, so that a grandchild holding the pipes open can't delay it.
     """
     kept = {"out": bytearray(), "err": bytearray()}
-    if stdin is not None and process.stdin:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(stdin)
-            process.stdin.close()
     pidfd = os.pidfd_open(process.pid)
     timed_out = False
     try:
         with selectors.DefaultSelector() as selector:
             selector.register(pidfd, selectors.EVENT_READ, "exit")
+            if stdin is not None:
+                os.set_blocking(process.stdin.fileno(), False)
+                selector.register(process.stdin, selectors.EVENT_WRITE, "in")
             for name, stream in (("out", process.stdout), ("err", process.stderr)):
                 if stream is not None:
                     os.set_blocking(stream.fileno(), False)
@@ -187,6 +282,11 @@ def _drain(process: subprocess.Popen[bytes], stdin: bytes | None, deadline_ns: i
                 for key, _ in selector.select(remaining_s):
                     if key.data == "exit":
                         running = False
+                    elif key.data == "in":
+                        stdin = _give(process.stdin.fileno(), stdin)
+                        if not stdin:
+                            selector.unregister(process.stdin)
+                            process.stdin.close()
                     elif not _take(key.fileobj.fileno(), kept[key.data]):
                         selector.unregister(key.fileobj)
         for name, stream in (("out", process.stdout), ("err", process.stderr)):
@@ -196,7 +296,19 @@ def _drain(process: subprocess.Popen[bytes], stdin: bytes | None, deadline_ns: i
                 stream.close()
     finally:
         os.close(pidfd)
+        if process.stdin and not process.stdin.closed:
+            process.stdin.close()
     return kept["out"].decode(errors="replace"), kept["err"].decode(errors="replace"), timed_out
+
+
+def _give(descriptor: int, data: bytes) -> bytes:
+    """Write what the pipe takes; what is left, nothing where nobody reads any more."""
+    try:
+        return data[os.write(descriptor, data[:WRITE_BYTES]) :]
+    except BlockingIOError:
+        return data
+    except BrokenPipeError:
+        return b""
 
 
 def _take(descriptor: int, into: bytearray) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare.core.process import Finished, kill_group, start
+from tare.core.process import Finished, ended, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 1 << 16
@@ -155,7 +155,7 @@ class Conversation:
         ended_ns = time.monotonic_ns()
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._process.stdout.close()
-        kill_group(self._process.pid)
+        ended(self._process.pid)
         return Finished(
             argv=self.argv,
             returncode=self._process.returncode,

@@ -1,13 +1,15 @@
 """Processes: their output, their end, their group."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tare.core.errors import UnavailableError
-from tare.core.process import run
+from tare.core.process import KEEP_OUTPUT_BYTES, run
 
 
 def test_output_status_and_cpu_time():
@@ -59,3 +61,89 @@ def test_a_program_that_is_not_there():
 def test_colours_are_left_out_of_the_explanation():
     ended = run(["sh", "-c", r"printf '\033[91mERROR  : no such image\033[0m\n' >&2; exit 3"], timeout_s=10)
     assert ended.explain() == "sh ended with status 3: ERROR  : no such image"
+
+
+def test_a_program_that_never_reads_its_input_times_out():
+    done = run(["sleep", "60"], timeout_s=0.5, stdin=b"x" * (1 << 20))
+    assert done.timed_out
+    assert done.wall_s < 10
+
+
+def test_a_long_input_arrives_whole_while_output_is_read():
+    sent = bytes(range(33, 127)) * 40_000
+    assert run(["cat"], timeout_s=30, stdin=sent).stdout.encode() == sent[-KEEP_OUTPUT_BYTES:]
+
+
+HARNESS = """
+import sys, pathlib
+from tare.core import process
+folder = pathlib.Path(sys.argv[1])
+(folder / "leftover").mkdir()
+note = ["sh", "-c", f"echo told > {folder}/told"]
+with process.at_death("it", commands=[note], env={"PATH": "/usr/bin:/bin"}, folder=folder / "leftover"):
+    process.run(["sh", "-c", f"sleep 987123 & echo $! > {folder}/grandchild; echo $$ > {folder}/child; wait"],
+                timeout_s=600)
+"""
+
+
+def gone(pid, within_s=5.0):
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def appears(path, within_s=20.0):
+    deadline = time.monotonic() + within_s
+    while not (path.exists() and path.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return path.read_text().strip()
+
+
+def test_nothing_outlives_a_command_that_is_killed(tmp_path):
+    harness = subprocess.Popen([sys.executable, "-c", HARNESS, str(tmp_path)])
+    child, grandchild = int(appears(tmp_path / "child")), int(appears(tmp_path / "grandchild"))
+    harness.kill()
+    harness.wait()
+    assert gone(child) and gone(grandchild)
+    assert appears(tmp_path / "told") == "told"
+    deadline = time.monotonic() + 5
+    while (tmp_path / "leftover").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not (tmp_path / "leftover").exists()
+
+
+def test_a_guard_that_was_killed_is_started_again_and_knows_all(tmp_path):
+    again = HARNESS.replace(
+        "    process.run",
+        """
+    import os, signal, time
+    running = process.start(["sleep", "987124"], env=None, cwd=None, stdin=None, stdout=None, stderr=None)
+    os.kill(process._guard._process.pid, signal.SIGKILL)
+    time.sleep(0.2)
+    (folder / "first").write_text(str(running.pid))
+    process.run""",
+    )
+    harness = subprocess.Popen([sys.executable, "-c", again, str(tmp_path)])
+    first, child = int(appears(tmp_path / "first")), int(appears(tmp_path / "child"))
+    harness.kill()
+    harness.wait()
+    assert gone(first) and gone(child)
+    assert appears(tmp_path / "told") == "told"
+
+
+def test_what_has_ended_is_not_ended_again(tmp_path):
+    script = (
+        "import sys; from tare.core import process\n"
+        f"command = ['touch', '{tmp_path}/told']\n"
+        "with process.at_death('it', commands=[command], env={'PATH': '/usr/bin:/bin'}): pass\n"
+        "process.run(['true'], timeout_s=5)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    time.sleep(0.3)
+    assert not (tmp_path / "told").exists()

@@ -1,0 +1,75 @@
+"""Ends what a command started when that command has died: by SIGKILL, by want of memory, with its terminal.
+
+A process of its own, in a session of its own, that sleeps until its parent is gone. It is told over standard input
+what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group; `{"key": …, "commands":
+[[…], …], "env": {…}, "folder": …}` what to run and to remove; `{"key": …}` alone takes a key back.
+Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT`.
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+
+COMMAND_S = 30.0
+
+
+def watch(parent: int) -> dict[str, dict]:
+    """Sleep until the parent has gone; what it has left to be ended, by key."""
+    left: dict[str, dict] = {}
+    rest = b""
+    waiting = select.poll()
+    waiting.register(0, select.POLLIN)
+    try:
+        pidfd = os.pidfd_open(parent)
+        waiting.register(pidfd, select.POLLIN)
+    except ProcessLookupError:
+        pidfd = None  # what it said is still in the pipe
+    os.set_blocking(0, False)
+    while True:
+        ready = {descriptor for descriptor, _ in waiting.poll()} if pidfd is not None else {0}
+        over = pidfd is None or pidfd in ready or os.getppid() != parent
+        while True:
+            try:
+                chunk = os.read(0, 1 << 16)
+            except BlockingIOError:
+                break
+            if not chunk:
+                over = True
+                break
+            rest += chunk
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            note = json.loads(line)
+            key = note.pop("key")
+            if note:
+                left[key] = note
+            else:
+                left.pop(key, None)
+        if over:
+            return left
+
+
+def end(left: dict[str, dict]) -> None:
+    """Kill the groups, then run the commands, then remove the folders."""
+    for note in left.values():
+        if "group" in note:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(note["group"], signal.SIGKILL)
+    for note in left.values():
+        for command in note.get("commands", ()):
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                subprocess.run(command, env=note["env"], timeout=COMMAND_S, check=False, **quiet)
+        if "folder" in note:
+            shutil.rmtree(note["folder"], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    end(watch(int(sys.argv[1])))
