@@ -36,6 +36,7 @@ from tare.experiments import campaign
 from tare.experiments.measure import sites
 from tare.launch.run import choose_cpus, launcher_environment, program_environment, stage_code
 from tare.machine.facts import describe
+from tare.model import closure
 from tare.model.registry import describe_workload
 from tare.model.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
 from tare.stats.intervals import Interval, t_interval
@@ -80,7 +81,16 @@ def measure_step(arguments: argparse.Namespace) -> int:
         variables = program_environment(conditions, Path(home), 0)
         assignments = [f"{name}={value}" for name, value in variables.items()]
         done = run(
-            ["/usr/bin/env", "-i", *assignments, site.python, "-s", script, str(stage_code()[0]), json.dumps(spec)],
+            [
+                "/usr/bin/env",
+                "-i",
+                *assignments,
+                site.python,
+                "-s",
+                script,
+                str(stage_code(closure.inside("turns", arguments.workload))[0]),
+                json.dumps(spec),
+            ],
             timeout_s=3600,
             env=launcher_environment(site.environment),
             check=True,

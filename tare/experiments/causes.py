@@ -13,8 +13,8 @@ from typing import Any
 from tare.core.errors import UnavailableError, UserError
 from tare.experiments.campaign import Campaign, given_up, run_campaign, skipped
 from tare.experiments.rounds import headline_levels, unit_order, whole_run_spec
-from tare.launch.run import Site, launch, stage_code
-from tare.model import arms
+from tare.launch.run import Site, launch
+from tare.model import arms, closure
 from tare.model.study import HOST
 
 PASSES = 3  # over the files, once they have been read
@@ -66,7 +66,7 @@ def run_causes(
         "arm": arms.describe(levels),
         "headline_arm": arms.describe(levels),
         "stack": study["stack"],
-        "code_sha256": stage_code()[1],
+        "code_sha256": closure.code_sha256("causes", workload, *arms.used(names, arm)),
         "provenance": dict(provenance),
     }
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tare.analysis.launch_rows import real_s
 from tare.experiments.campaign import Campaign, given_up, run_campaign, skipped
-from tare.launch.run import Site, code_sha256, launch
-from tare.model import arms
+from tare.launch.run import Site, launch
+from tare.model import arms, closure
 from tare.model.study import BASELINE, HOST, sampling_of
 
 METRIC = "real_s"
@@ -92,7 +92,7 @@ def run_rounds(
         "arm": arms.describe(levels),
         "headline_arm": arms.describe(headline),
         "stack": study["stack"],
-        "code_sha256": code_sha256(workload),
+        "code_sha256": closure.code_sha256("rounds", workload, *arms.used(names, arm)),
         "provenance": dict(provenance),
         "optional": arm is not None and arm.is_optional,
     }
@@ -140,7 +140,7 @@ def run_sweep(
         "arm": arms.describe(levels),
         "headline_arm": arms.describe(levels),
         "stack": study["stack"],
-        "code_sha256": code_sha256(workload),
+        "code_sha256": closure.code_sha256("sweep", workload, [HOST]),
         "provenance": dict(provenance),
     }
 

@@ -20,9 +20,9 @@ from tare.core.errors import UnavailableError
 from tare.experiments.blocks import Block, Burst, Stretch, live_block
 from tare.experiments.campaign import Campaign, given_up, run_campaign, skipped
 from tare.experiments.rounds import unit_order
-from tare.launch.run import Site, choose_cpus, code_sha256
+from tare.launch.run import Site, choose_cpus
 from tare.machine.facts import available_memory_bytes
-from tare.model import arms
+from tare.model import arms, closure
 from tare.model.study import CONTROL, HOST, sampling_of
 from tare.stats.intervals import MAD_TO_SD, two_way
 from tare.stats.planning import Components, Costs, best_split
@@ -97,7 +97,7 @@ def run_turns(
         "arm": arms.describe(levels),
         "headline_arm": arms.describe(headline),
         "stack": study["stack"],
-        "code_sha256": code_sha256(workload),
+        "code_sha256": closure.code_sha256("turns", workload, *arms.used(sites, arm)),
         "provenance": dict(provenance),
         "optional": arm is not None and arm.is_optional,
     }

@@ -22,6 +22,7 @@ from typing import Any
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha256_text, write_json
 from tare.core.process import Finished, run
+from tare.model import closure
 from tare.model.environment import Bind, Environment, GpuAccess, Launch
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -113,16 +114,12 @@ def shared_memory_bytes() -> int:
 
 
 @cache
-def stage_code() -> tuple[Path, str]:
-    """Copy what runs inside into the cache, by its hash; returns (folder, sha256 of the whole).
+def stage_code(names: tuple[str, ...]) -> tuple[Path, str]:
+    """Copy what a launch runs inside (closure.inside) into the cache; returns (folder, sha256 of its programs).
 
     Launches see this copy, so that an edit in the checkout can't reach a campaign that is under way.
     """
     root = project_root()
-    sources = [root / "tare/__init__.py"]
-    for package in ("tare/worker", "workloads"):
-        sources += sorted((root / package).glob("*.py"))
-    names = [str(path.relative_to(root)) for path in sources]
     key = _hash_of(root, names)
     folder = cache_dir("code") / key[:16]
     if not all((folder / name).exists() for name in names) or _hash_of(folder, names) != key:
@@ -134,17 +131,10 @@ def stage_code() -> tuple[Path, str]:
             if folder.exists():
                 folder.rename(Path(temporary) / "broken")
             fresh.rename(folder)
-    return folder, key
+    return folder, closure.programs_sha256(names)
 
 
-def code_sha256(workload: str) -> str:
-    """Hash of what a whole run of one workload executes inside: the harness's part and the workload's file."""
-    parts = ("facts", "frameworks", "main", "marks", "settings", "train", "turns")
-    names = [*(f"tare/worker/{part}.py" for part in parts), f"workloads/{workload}.py"]
-    return _hash_of(project_root(), names)
-
-
-def _hash_of(root: Path, names: list[str]) -> str:
+def _hash_of(root: Path, names: Sequence[str]) -> str:
     lines = [f"{name} {sha256_file(root / name)}\n" for name in names]
     return sha256_text("".join(lines))
 
@@ -199,7 +189,13 @@ def ready(
     name, folder = make_folder()
     gpu = site.gpu if spec.get("device") == "cuda" else None
     try:
-        code, code_sha256 = stage_code()
+        names = closure.inside(
+            spec["mode"],
+            spec.get("workload"),
+            framework=spec.get("framework"),
+            settings=conditions.get("settings", {}),
+        )
+        code, code_sha256 = stage_code(names)
         inner = {"threads": conditions["threads"], "settings": conditions.get("settings", {}), **spec}
         inner["record"] = str(folder / "record.json")
         inner |= {key: str(folder / path.name) for key, path in (keep or {}).items()}

@@ -141,6 +141,11 @@ def environment_of(name: str) -> str:
     return HOST if name == CONTROL else name.removesuffix(BASELINE)
 
 
+def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, ...]]:
+    """What launches of these names take of the code: their environments, and factors of settings."""
+    return sorted({environment_of(name) for name in names}), ((arm.factor,) if arm and arm.is_setting else ())
+
+
 def describe(levels: Mapping[str, str]) -> str:
     """Name of the levels that a campaign holds, for tables: `stack=same,allocator=steady,page_cache=warm`."""
     return ",".join(f"{factor}={level}" for factor, level in levels.items())

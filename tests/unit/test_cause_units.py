@@ -43,7 +43,6 @@ def launched(monkeypatch):
         return record
 
     monkeypatch.setattr(causes, "launch", launch)
-    monkeypatch.setattr(causes, "stage_code", lambda: (None, "0" * 64))
     return seen
 
 

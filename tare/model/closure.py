@@ -1,0 +1,208 @@
+"""What a measurement depends on: the import closure of what really runs, computed from the syntax of the modules.
+
+Inside an environment that is `tare/worker/main.py` with the module of the launch's mode, the workload, the
+framework and the settings that it uses; around it the adapters, and of the harness what launches and the design.
+Imports inside functions count. Where a module imports what its specification names, as in
+`import_module("workloads." + name)`, the chosen names are followed; where nobody chose, all of that package are.
+
+Code is compared by its program: comments, docstrings, layout and `__version__` do not count, nor does the time of a
+file, so that neither a touched file nor a better sentence makes a measurement old.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from tare.core.errors import UserError
+from tare.core.files import project_root, sha256_text
+
+MAIN = "tare.worker.main"
+WORKLOADS, FRAMEWORKS, SETTINGS = "workloads", "tare.worker.frameworks", "tare.worker.settings"
+INSIDE = ("tare", "tare.worker", WORKLOADS)  # packages whose modules are followed inside a launch
+AROUND = ("tare.core.process", "tare.experiments", "tare.launch")
+# Of each kind of measurement: the modes of its launches, and the module of its design.
+KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "rounds": (("train",), "tare.experiments.rounds"),
+    "turns": (("turns",), "tare.experiments.turns"),
+    "causes": (("causes",), "tare.experiments.causes"),
+    "sweep": (("train",), "tare.experiments.rounds"),
+    "starts": (("start",), "tare.experiments.starts"),
+    "profile": (("profile", "counters", "train"), "tare.experiments.counter_launches"),
+    "ceilings": (("ceilings",), "tare.launch.run"),
+}
+IGNORED = ("__version__", "__all__")
+
+
+def inside(
+    mode: str, workload: str | None = None, *, framework: str | None = None, settings: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Paths of what one launch runs inside, relative to the checkout, sorted.
+
+    Args:
+        mode: of the launch, as its specification names it.
+        workload: its module in workloads/; None for a launch without one.
+        framework: what the worker trains with; None takes all there are.
+        settings: factors of the settings that are used; the headline uses none.
+    """
+    chosen: dict[str, tuple[str, ...]] = {WORKLOADS: (workload,) if workload else (), SETTINGS: tuple(settings)}
+    if framework is not None:
+        chosen[FRAMEWORKS] = (framework,)
+    return _follow([MAIN, *(f"{WORKLOADS}.{name}" for name in chosen[WORKLOADS])], INSIDE, chosen, {"mode": mode})
+
+
+def around(kind: str, environments: Iterable[str]) -> tuple[str, ...]:
+    """Paths of what starts the launches of one kind of measurement: adapters, launching, the design."""
+    adapters = _follow([f"envs.{name}" for name in environments], ("envs",), {}, {})
+    return tuple(sorted({*adapters, *_follow([KINDS[kind][1]], AROUND, {}, {})}))
+
+
+def measurement(
+    kind: str, workload: str | None, environments: Iterable[str], settings: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`."""
+    settings = tuple(settings)
+    launched = {path for mode in KINDS[kind][0] for path in inside(mode, workload, settings=settings)}
+    return tuple(sorted({*launched, *around(kind, environments)}))
+
+
+def code_sha256(kind: str, workload: str | None, environments: Iterable[str], settings: Iterable[str] = ()) -> str:
+    """Hash of the programs that a measurement depends on; equal hashes measure the same thing."""
+    return programs_sha256(measurement(kind, workload, environments, settings))
+
+
+def programs_sha256(paths: Iterable[str]) -> str:
+    """Hash of the programs in some files, by their paths in the checkout."""
+    root = project_root()
+    return sha256_text("".join(f"{path} {_program_sha256(root / path)}\n" for path in paths))
+
+
+def _follow(
+    roots: Iterable[str], within: tuple[str, ...], chosen: Mapping[str, tuple[str, ...]], known: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Paths of the modules that `roots` import, and these import, as far as they lie in the packages `within`."""
+    found: dict[str, Path] = {}
+    waiting = [name for name in roots if _path(name)]
+    while waiting:
+        name = waiting.pop()
+        path = _path(name)
+        if path is None or name in found:
+            continue
+        found[name] = path
+        branches = known if name == MAIN else {}
+        for other in _imported(name, path, tuple(sorted(branches.items()))):
+            package, star, _ = other.partition(".*")
+            if star:
+                others = chosen[package] if package in chosen else _modules(package)
+                waiting += [f"{package}.{each}" for each in others]
+            elif other.startswith(tuple(f"{prefix}." for prefix in within)) or other in within:
+                waiting.append(other)
+        if "." in name:
+            waiting.append(name.rpartition(".")[0])
+    root = project_root()
+    return tuple(sorted(str(path.relative_to(root)) for path in found.values()))
+
+
+@cache
+def _path(name: str) -> Path | None:
+    """The file of a module or package of this checkout; None where there is none."""
+    base = project_root().joinpath(*name.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _modules(package: str) -> list[str]:
+    folder = project_root().joinpath(*package.split("."))
+    return sorted({path.stem for path in folder.glob("*.py")} - {"__init__"})
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    """The program of a module: its syntax without docstrings and what else does nothing.
+
+    Raises:
+        UserError: it is no Python.
+    """
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise UserError(f"{path} line {error.lineno} is not Python: {error.msg}") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                del node.body[0]
+    tree.body = [node for node in tree.body if not _is_ignored(node)]
+    return tree
+
+
+@cache
+def _imported(name: str, path: Path, known: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Modules that a module imports anywhere; `package.*` where it computes the name of one in that package.
+
+    `known` are variables whose value is known: of `if mode == "train": … elif …` just that branch is followed.
+    """
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found: list[str] = []
+    waiting: list[ast.AST] = [_tree(path)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and (taken := _taken(node, dict(known))) is not None:
+            waiting += taken
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                base = package.split(".")[: len(package.split(".")) - node.level + 1]
+                origin = ".".join([*base, *filter(None, [node.module])])
+            found += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call) and (computed := _computed(node)):
+            found.append(computed)
+        waiting += ast.iter_child_nodes(node)
+    return tuple(dict.fromkeys(found))
+
+
+def _taken(node: ast.If, known: Mapping[str, str]) -> list[ast.stmt] | None:
+    """The branch that a comparison of a known variable takes; None where it can't be told."""
+    test = node.test
+    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or len(test.ops) != 1:
+        return None
+    value = test.comparators[0]
+    if test.left.id not in known or not isinstance(test.ops[0], ast.Eq) or not isinstance(value, ast.Constant):
+        return None
+    return node.body if known[test.left.id] == value.value else node.orelse
+
+
+def _computed(call: ast.Call) -> str | None:
+    """What `import_module` or `__import__` names: a module, or `package.*`; None where that can't be told."""
+    function = call.func
+    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+    if called not in ("import_module", "__import__") or not call.args:
+        return None
+    argument = call.args[0]
+    if isinstance(argument, ast.Constant):
+        return str(argument.value)
+    first: ast.AST = argument
+    if isinstance(argument, ast.BinOp):
+        first = argument.left
+    elif isinstance(argument, ast.JoinedStr) and argument.values:
+        first = argument.values[0]
+    elif isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute):
+        first = argument.func.value  # "workloads.{}".format(name)
+    text = str(first.value).partition("{")[0] if isinstance(first, ast.Constant) else ""
+    return f"{text[:-1]}.*" if text.endswith(".") else None
+
+
+@cache
+def _program_sha256(path: Path) -> str:
+    return sha256_text(ast.dump(_tree(path)))
+
+
+def _is_ignored(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and all(getattr(target, "id", None) in IGNORED for target in node.targets)
