@@ -20,7 +20,7 @@ from tare.model.words import nearest
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
 # of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
 COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady")}
-# Settings of the framework itself (tare/worker/settings.py applies them); the first level is the headline's.
+# Settings of the framework itself (tare/worker/settings/ applies them); the first level is the headline's.
 SETTINGS = {
     "tf32": ("default", "off", "on"),
     "amp": ("off", "bf16", "fp16"),

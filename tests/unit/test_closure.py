@@ -120,19 +120,11 @@ def test_a_comment_a_docstring_a_version_or_a_touch_changes_no_program(checkout)
 
 
 def test_a_module_whose_name_is_computed_is_followed_as_chosen(checkout):
-    package = checkout / "tare/worker/settings"
-    (checkout / "tare/worker/settings.py").unlink(missing_ok=True)
-    edited(
-        package / "__init__.py",
-        'import importlib\n\n\ndef get(n):\n    return importlib.import_module("tare.worker.settings." + n)\n',
-    )
-    edited(package / "amp.py", "ONE = 1\n")
-    edited(package / "layout.py", "ONE = 1\n")
     headline = closure.inside("train", "mnist_cnn")
     with_amp = closure.inside("train", "mnist_cnn", settings=["amp"])
     assert set(with_amp) - set(headline) == {"tare/worker/settings/amp.py"}
     before = closure.code_sha256(*HEADLINE)
-    edited(package / "layout.py")
+    edited(checkout / "tare/worker/settings/layout.py")
     assert closure.code_sha256(*HEADLINE) == before
     assert closure.code_sha256(*HEADLINE, settings=["layout"]) != before
 

@@ -185,7 +185,7 @@ def test_marks_are_in_order_and_count_cpu_time():
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted((ROOT / "tare/worker").glob("*.py")), *sorted((ROOT / "workloads").glob("*.py"))],
+    [*sorted((ROOT / "tare/worker").rglob("*.py")), *sorted((ROOT / "workloads").glob("*.py"))],
     ids=lambda path: path.name,
 )
 def test_it_stays_in_python_3_6(path):

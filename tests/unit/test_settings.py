@@ -9,6 +9,8 @@ import torch
 from tare.core.errors import UserError
 from tare.model import arms, study
 from tare.worker import settings, train
+from tare.worker.settings import amp
+from tare.worker.settings import graph as captures
 from workloads import mnist_cnn, sentiment_rnn
 
 BATCH = 4
@@ -197,7 +199,7 @@ class Recorded:
 
 
 def recorded_capture(training):
-    captured = settings.Captured(torch, training)
+    captured = captures.Captured(torch, training)
     assert {group["capturable"] for group in training.optimizer.param_groups} == {True}
     for group in training.optimizer.param_groups:  # on a CPU the optimizer refuses to step so
         group["capturable"] = False
@@ -214,7 +216,7 @@ def test_steps_that_warm_a_capture_up_leave_no_trace():
     state = [v["square_avg"].clone() for v in training.optimizer.state.values()]
     before = captured.snapshot()
     numbers = torch.get_rng_state()
-    for _ in range(settings.GRAPH_WARMUP_STEPS):
+    for _ in range(captures.GRAPH_WARMUP_STEPS):
         captured.plain(images(2))
         torch.rand(1)
     assert any(not torch.equal(a, b) for a, b in zip(weights, training.model.parameters(), strict=True))
@@ -262,7 +264,7 @@ def test_frameworks_before_2_3_have_the_scaler_in_another_place():
         return type("T", (), {"cuda": cuda, **amp})
 
     def scaler(torch):
-        return settings.scaled_step(torch, None).__closure__[0].cell_contents
+        return amp.scaled_step(torch, None).__closure__[0].cell_contents
 
     assert scaler(framework()).device == ()
     assert scaler(framework(amp=type("A", (), {}))).device == ()

@@ -1,0 +1,37 @@
+"""`amp=bf16, fp16`: automatic mixed precision; with fp16 the loss is scaled, as PyTorch's own recipe has it."""
+
+from tare.worker.settings import Unable, loss_of
+
+
+def apply(torch, training, level, device):
+    """Forward pass and loss under autocast; with fp16 the loss is scaled, as PyTorch's own recipe has it."""
+    if not hasattr(torch, "autocast"):
+        raise Unable("torch {} has no torch.autocast".format(torch.__version__))
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[level]
+    plain = loss_of(training, "amp")
+
+    def loss(batch):
+        with torch.autocast(device, dtype=dtype):
+            return plain(batch)
+
+    training.loss = loss
+    if level == "fp16":
+        if device != "cuda":
+            raise Unable("fp16 needs a scaled loss, which this harness does on a CUDA device only; use amp=bf16")
+        training.step = scaled_step(torch, training)
+
+
+def scaled_step(torch, training):
+    """A step whose loss is scaled before the backward pass."""
+    amp = getattr(torch, "amp", None)  # from 1.12 on; the scaler is in it from 2.3 on
+    scaler = amp.GradScaler("cuda") if hasattr(amp, "GradScaler") else torch.cuda.amp.GradScaler()
+
+    def step(batch):
+        training.optimizer.zero_grad()
+        loss = training.loss(batch)
+        scaler.scale(loss).backward()
+        scaler.step(training.optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return step

@@ -1,0 +1,30 @@
+"""`compile=inductor`: torch.compile of the model."""
+
+import os
+
+from tare.worker.settings import Unable
+
+
+def prepare(torch, level):
+    """Where compiled code lies: in the launch's own folder, so that a whole run compiles anew, or where it is told.
+
+    Where it is kept from launch to launch, headers are not compiled beforehand: the framework keeps those in the
+    launch's folder in any case, and would make them again for every launch that only reads what others compiled.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ.get("TMPDIR", "/tmp"), "inductor")
+        return
+    try:
+        from torch._inductor import config
+    except ImportError:  # a framework without a compiler: `apply` says so
+        return
+    if hasattr(config, "cpp_cache_precompile_headers"):
+        config.cpp_cache_precompile_headers = False
+
+
+def apply(torch, training, level, device):
+    """Compile the model at its first call."""
+    if not hasattr(torch, "compile"):
+        raise Unable("torch {} has no torch.compile".format(torch.__version__))
+    training.model = torch.compile(training.model)

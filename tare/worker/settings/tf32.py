@@ -1,0 +1,7 @@
+"""`tf32=off, on`: products and convolutions of fp32 tensors on tensor cores, in TensorFloat-32."""
+
+
+def prepare(torch, level):
+    """Set the switches of the whole process."""
+    torch.backends.cuda.matmul.allow_tf32 = level == "on"
+    torch.backends.cudnn.allow_tf32 = level == "on"
