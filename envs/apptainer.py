@@ -28,7 +28,7 @@ from tare.core.process import run
 from tare.launch.trial import Trial, probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
-from tare.runtimes.programs import find_apptainer
+from tare.runtimes.programs import find_apptainer, origin
 
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
@@ -69,6 +69,10 @@ class Apptainer(Environment):
 
     title = "Apptainer"
     description = "A single-file squashfs image (.sif), mounted for each launch; host user, no daemon."
+    programs = (
+        *("apptainer", "singularity", "mksquashfs", "squashfuse_ll", "squashfuse"),
+        *("fusermount3", "fusermount", "newuidmap"),
+    )
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SIF, **GPU}  # /dev is the host's: plain needs no option
 
     def __init__(self, program: str | None = None, userns: bool | None = None) -> None:
@@ -79,7 +83,7 @@ class Apptainer(Environment):
     def program(self) -> str:
         """The machine's own program, else the relocated one; its bare name where there is none."""
         found = find_apptainer()
-        return self._program or (str(found.program) if found else "apptainer")
+        return self._program or (str(found) if found else "apptainer")
 
     @cached_property
     def userns(self) -> bool:
@@ -107,7 +111,7 @@ class Apptainer(Environment):
                     "it unpacks the image at each launch, which would be measured with it: squashfuse is missing",
                     "apt-get install squashfuse fuse3",
                 )
-            return {"mount_mode": mode, "origin": found.origin, "userns": self.userns}
+            return {"mount_mode": mode, "origin": origin(found), "userns": self.userns}
 
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
 
@@ -127,7 +131,7 @@ class Apptainer(Environment):
             reference=str(target),
             bytes=target.stat().st_blocks * 512,
             seconds={"build": seconds},
-            details={"compression": " ".join(COMPRESSION), "origin": find_apptainer().origin},
+            details={"compression": " ".join(COMPRESSION), "origin": origin(Path(self.program))},
         )
 
     def form(self, options: Mapping[str, str]) -> str | None:
@@ -151,7 +155,7 @@ class Apptainer(Environment):
             reference=str(target),
             bytes=allocated_bytes(target),
             seconds={"build": seconds},
-            details={"image_format": "folder", "origin": find_apptainer().origin},
+            details={"image_format": "folder", "origin": origin(Path(self.program))},
         )
 
     def _build(self, image: OciImage, target: Path, options: list[str]) -> float:

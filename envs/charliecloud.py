@@ -66,6 +66,7 @@ class Charliecloud(Environment):
 
     title = "Charliecloud"
     description = "An unpacked folder entered through a user namespace; no daemon, no set-uid program."
+    programs = ("ch-run",)
     # /dev is the host's, and ch-fromhost would write the driver into the image: a bound folder leaves it as it is.
     factors = GPU_PLAIN
 

@@ -40,6 +40,7 @@ class Docker(Environment):
 
     title = "Docker"
     description = "A container started by the Docker daemon, with its default seccomp profile."
+    programs = ("docker", "dockerd")
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
 
     def probe(self) -> Probe:

@@ -94,6 +94,7 @@ class Podman(Environment):
 
     title = "Podman"
     description = "A container without a daemon: each launch is a child of its own monitor process."
+    programs = ("podman", "crun", "runc", "newuidmap")
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
 
     def __init__(self, setup: Setup | None = None) -> None:

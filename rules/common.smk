@@ -180,11 +180,12 @@ def stack_seen(wildcards):
 def programs_seen(wildcards):
     """Where the runtimes' programs are; a change tries an environment again that was found unavailable."""
     from tare.core.files import canonical_json, read_json
-    from tare.runtimes.programs import programs
+    from tare.model.registry import environment
+    from tare.runtimes.programs import where
 
     path = Path("results/probe") / f"{wildcards.env}.json"
     record = read_json(path) if path.exists() else {"available": False}
-    return canonical_json(record["programs"] if record["available"] else programs())
+    return canonical_json(record["programs"] if record["available"] else where(environment(wildcards.env).programs))
 
 
 def hold_daemon():

@@ -27,12 +27,12 @@ def run_probe(arguments: argparse.Namespace) -> int:
     from tare.core.files import write_json
     from tare.core.progress import say
     from tare.model.registry import environment
-    from tare.runtimes.programs import programs
+    from tare.runtimes.programs import where
 
     adapter = environment(arguments.env)
     found = adapter.probe()
     identity = {"schema": SCHEMA, "env": adapter.name, "title": adapter.title, "description": adapter.description}
-    write_json(arguments.out, {**identity, **asdict(found), "programs": programs()})
+    write_json(arguments.out, {**identity, **asdict(found), "programs": where(adapter.programs)})
     verdict = "available" if found.available else f"unavailable: {found.reason}"
     say(f"{adapter.name} {found.version or ''}: {verdict}")
     return 0

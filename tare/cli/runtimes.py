@@ -25,13 +25,13 @@ def run_install(arguments: argparse.Namespace) -> int:
 def run_list(arguments: argparse.Namespace) -> int:
     """One line per wanted program."""
     from tare.core.progress import say
-    from tare.runtimes.programs import WANTED, find_apptainer, installed, which
+    from tare.runtimes.programs import WANTED, find_apptainer, installed, origin, which
 
     for want in WANTED:
         found = next((path for name in want.programs if (path := which(name))), None)
         say(f"{want.programs[0]:14} {found or 'missing'}  (for {want.purpose})")
     apptainer = find_apptainer()
-    say(f"{'apptainer':14} {f'{apptainer.program} ({apptainer.origin})' if apptainer else 'missing'}")
+    say(f"{'apptainer':14} {f'{apptainer} ({origin(apptainer)})' if apptainer else 'missing'}")
     for name, facts in installed().items():
         how = f"installed by Tare: {facts['how']}" if facts["how"] else "could not be had"
         say(f"{facts['at']}  {name}: {how}")

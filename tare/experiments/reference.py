@@ -29,7 +29,7 @@ from tare.machine import facts as machine
 from tare.model import study
 from tare.model.registry import HOST, describe_workload, environment, module_names
 from tare.model.words import nearest
-from tare.runtimes.programs import programs
+from tare.runtimes.programs import where
 
 BUDGET_S = 540.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
@@ -237,7 +237,7 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
     for name in module_names("envs"):
         adapter = environment(name)
         identity = {"schema": 1, "env": name, "title": adapter.title, "description": adapter.description}
-        probes[name] = {**identity, **asdict(adapter.probe()), "programs": programs()}
+        probes[name] = {**identity, **asdict(adapter.probe()), "programs": where(adapter.programs)}
         write_json(out / "probe" / f"{name}.json", probes[name])
         say(f"{name}: {'available' if probes[name]['available'] else probes[name]['reason']}")
     records = installed.bind(python, out / "images" / installed.STACK, {name: probes[name] for name in names})

@@ -142,6 +142,7 @@ class Probe:
 class Environment(ABC):
     """One execution environment under study.
 
+    `programs` are those that it runs: where one appears or goes, a finding of `unavailable` is looked at again.
     `factors` are those that the adapter itself can vary, with their levels; `command` reads the level of a launch
     from `Launch.options`, and where none is given it does as the headline does.
     """
@@ -150,6 +151,7 @@ class Environment(ABC):
     title: ClassVar[str]
     description: ClassVar[str]
     contained: ClassVar[bool] = True
+    programs: ClassVar[tuple[str, ...]] = ()
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @abstractmethod

@@ -17,7 +17,16 @@ from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
 from tare.core.progress import say, step
-from tare.runtimes.programs import apt, candidate, find_apptainer, install_packages, note, relocated_prefix, which
+from tare.runtimes.programs import (
+    apt,
+    candidate,
+    find_apptainer,
+    install_packages,
+    note,
+    origin,
+    relocated_prefix,
+    which,
+)
 
 VERSION = "1.4.5"
 UPSTREAM = f"https://github.com/apptainer/apptainer/releases/download/v{VERSION}/apptainer_{VERSION}_amd64.deb"
@@ -41,8 +50,8 @@ def install_apptainer() -> None:
         if found is None:
             refusals.append(f"{how}: installed, but no apptainer is found")
             continue
-        version = run([str(found.program), "--version"], timeout_s=20).stdout.strip()
-        note("apptainer", how=how, origin=found.origin, version=version, tried_before=refusals)
+        version = run([str(found), "--version"], timeout_s=20).stdout.strip()
+        note("apptainer", how=how, origin=origin(found), version=version, tried_before=refusals)
         say(f"{version}: {how}")
         return
     note("apptainer", how=None, tried_before=refusals)

@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UserError
-from tare.core.files import cache_dir, locked, read_json, write_json
+from tare.core.files import cache_dir, locked, read_json, write_json, write_text
 from tare.core.process import Finished, run
 from tare.core.progress import say, step
 
@@ -28,6 +28,7 @@ APT_S = 600.0
 RETRY_S = 6 * 3600.0
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 APT_OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
+POLICY = Path("/usr/sbin/policy-rc.d")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -53,41 +54,30 @@ WANTED = (
 )
 
 
-@dataclass(frozen=True)
-class Found:
-    """A program and where it came from: `path` (the machine's own) or `relocated` (ours, in the cache)."""
-
-    program: Path
-    origin: str
-
-
-def which(name: str) -> Path | None:
-    """A program on the PATH or in the system's folders (a user's PATH often lacks sbin)."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
-    return Path(found) if found else None
-
-
 def relocated_prefix() -> Path:
     """Where an Apptainer of a newer Debian suite lies, with its own libc."""
     return cache_dir("runtimes") / "apptainer"
 
 
-def find_apptainer() -> Found | None:
-    """The machine's `apptainer` or `singularity`, else the relocated one, else None."""
-    for name in ("apptainer", "singularity"):
-        if found := which(name):
-            return Found(found, "path")
-    program = relocated_prefix() / "usr/bin/apptainer"
-    return Found(program, "relocated") if program.exists() else None
+def which(name: str) -> Path | None:
+    """A program on the PATH, in the system's folders (a user's PATH often lacks sbin), or relocated by us."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}:{relocated_prefix()}/usr/bin")
+    return Path(found) if found else None
 
 
-def programs() -> dict[str, str | None]:
-    """Where each runtime's programs are now: what an old finding of `unavailable` is compared with."""
-    names = {name for want in WANTED for name in want.programs} | {"podman", "apptainer", "singularity"}
-    found = {name: which(name) for name in sorted(names)}
-    apptainer = find_apptainer()
-    found["apptainer"] = apptainer.program if apptainer else None
-    return {name: str(path) if path else None for name, path in found.items()}
+def find_apptainer() -> Path | None:
+    """The machine's `apptainer` or `singularity`, or the relocated one."""
+    return which("apptainer") or which("singularity")
+
+
+def origin(program: Path) -> str:
+    """Where a program came from: `path` (the machine's own) or `relocated` (ours, in the cache)."""
+    return "relocated" if program.is_relative_to(relocated_prefix()) else "path"
+
+
+def where(names: Iterable[str]) -> dict[str, str | None]:
+    """Where programs are now: what an old finding of `unavailable` is compared with."""
+    return {name: str(path) if (path := which(name)) else None for name in sorted(names)}
 
 
 def missing() -> list[Want]:
@@ -99,6 +89,11 @@ def missing() -> list[Want]:
         if which("docker") and (os.environ.get("DOCKER_HOST") or machine_answers()):
             lacking = [want for want in lacking if want.purpose != "Docker"]
     return lacking
+
+
+def lock_path() -> Path:
+    """Held by whoever installs."""
+    return cache_dir("runtimes") / "lock"
 
 
 def record_path() -> Path:
@@ -215,7 +210,7 @@ def install() -> int:
         return 0
     from tare.runtimes.apptainer import install_apptainer
 
-    with locked(cache_dir("runtimes") / "lock", waiting_for="the installation of the runtimes"), without_services():
+    with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
         if wants := [want for want in missing() if not any(failed_lately(name) for name in want.packages)]:
             install_missing(wants)
         if not find_apptainer() and not failed_lately("apptainer"):
@@ -226,22 +221,50 @@ def install() -> int:
     return 0
 
 
+# Services start again by themselves once the process that installed is gone, also when it was killed.
+POLICY_TEXT = """#!/bin/sh
+# Written by Tare: no service starts while process {pid} installs packages; afterwards this file removes itself.
+set -- $(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null)
+[ "${{20}}" = {ticks} ] && [ "$1" != Z ] && exit 101
+rm -f "$0"
+exit 0
+"""
+OLD_POLICY_TEXT = "#!/bin/sh\nexit 101\n"  # earlier versions left this behind when they were killed
+
+
 @contextlib.contextmanager
 def without_services() -> Iterator[None]:
     """Keep packages from starting services while they are installed, where nothing else decides that.
 
     The daemon that a measurement uses is started when it is needed, and not beside it.
     """
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
+    heal_policy()
+    if POLICY.exists():
+        yield
+        return
+    me = os.getpid()
+    ticks = Path(f"/proc/{me}/stat").read_text().rpartition(")")[2].split()[19]
+    write_text(POLICY, POLICY_TEXT.format(pid=me, ticks=ticks))
+    POLICY.chmod(0o755)
     try:
         yield
     finally:
-        if ours:
-            policy.unlink(missing_ok=True)
+        POLICY.unlink(missing_ok=True)
+
+
+def heal_policy() -> None:
+    """Remove a policy that a killed installation left: today's by itself, an earlier version's by its exact text.
+
+    That text is a common one, so it counts as ours only if it is no older than our first installation here.
+    """
+    if not POLICY.exists():
+        return
+    text = POLICY.read_text(errors="replace")
+    if "Written by Tare" in text:
+        run(["/bin/sh", str(POLICY)], timeout_s=20)
+    elif text == OLD_POLICY_TEXT and POLICY.stat().st_mtime >= lock_path().stat().st_mtime:
+        POLICY.unlink()
+        say(f"removed {POLICY}, which an installation that was killed had left: services start again")
 
 
 def main(argv: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 from processes import finished
 
 from tare.core.errors import UnavailableError, UserError
+from tare.core.files import project_root
 from tare.runtimes import apptainer, programs
 from tare.runtimes.apptainer import debian_archive, relocate
+
+ROOT = project_root()
 
 
 @pytest.fixture(autouse=True)
@@ -132,13 +136,76 @@ def test_relocation_patches_both_programs_and_puts_settings_where_each_looks(mon
 
 def test_singularity_serves_where_apptainer_is_absent(monkeypatch):
     monkeypatch.setattr(programs, "which", lambda name: Path("/opt/singularity") if name == "singularity" else None)
-    assert programs.find_apptainer() == programs.Found(Path("/opt/singularity"), "path")
-    monkeypatch.setattr(programs, "which", lambda name: None)
+    assert programs.find_apptainer() == Path("/opt/singularity")
+    assert programs.origin(Path("/opt/singularity")) == "path"
+
+
+def test_the_relocated_apptainer_is_found_where_the_machine_has_none(monkeypatch):
+    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
     assert programs.find_apptainer() is None
     program = programs.relocated_prefix() / "usr/bin/apptainer"
     program.parent.mkdir(parents=True)
-    program.touch()
-    assert programs.find_apptainer() == programs.Found(program, "relocated")
+    program.touch(mode=0o755)
+    assert programs.find_apptainer() == program and programs.origin(program) == "relocated"
+    assert programs.where(["singularity", "apptainer"]) == {"apptainer": str(program), "singularity": None}
+
+
+INSTALLER = """
+import sys, time
+from pathlib import Path
+from tare.runtimes import programs
+programs.POLICY = Path(sys.argv[1])
+with programs.without_services():
+    print("in", flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def policy(monkeypatch, tmp_path):
+    """A place for the policy that invoke-rc.d asks."""
+    monkeypatch.setattr(programs, "POLICY", tmp_path / "policy-rc.d")
+    return programs.POLICY
+
+
+def asks(policy):
+    """The answer that a package's script gets: 101 forbids that a service starts."""
+    return subprocess.run([policy, "docker", "start"], check=False).returncode
+
+
+@pytest.mark.parametrize("end", ["killed", "in order"])
+def test_services_start_again_however_an_installation_ends(policy, end):
+    argv = [sys.executable, "-c", INSTALLER, str(policy)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as installer:
+        assert installer.stdout.readline() == "in\n"
+        assert asks(policy) == 101
+        if end == "in order":
+            installer.communicate("go\n", timeout=60)
+            assert not policy.exists()
+            return
+        installer.kill()
+        os.waitid(os.P_PID, installer.pid, os.WEXITED | os.WNOWAIT)
+        assert asks(policy) == 0, "a zombie installs nothing"
+        assert not policy.exists()
+
+
+def test_a_policy_of_others_stays_and_what_we_left_goes(policy):
+    theirs = "#!/bin/sh\n# no services in this image\nexit 101\n"
+    policy.write_text(theirs)
+    with programs.without_services():
+        pass
+    assert policy.read_text() == theirs
+    programs.lock_path().touch()
+    policy.write_text(programs.OLD_POLICY_TEXT)
+    with programs.without_services():
+        assert "Written by Tare" in policy.read_text()
+    assert not policy.exists()
+    policy.write_text(programs.OLD_POLICY_TEXT)
+    os.utime(policy, (1, 1))
+    with programs.without_services():
+        pass
+    assert policy.exists(), "older than anything that we installed: not ours"
 
 
 def test_the_record_of_installations_keeps_what_was_there():
@@ -163,7 +230,7 @@ def test_installing_gives_up_with_one_line_and_status_0(monkeypatch, capsys):
     monkeypatch.setattr(programs, "may_install", lambda: None)
     monkeypatch.setattr(programs, "candidate", lambda name: None)
     monkeypatch.setattr(programs, "without_services", contextlib.nullcontext)
-    monkeypatch.setattr(programs, "find_apptainer", lambda: programs.Found(Path("/x"), "path"))
+    monkeypatch.setattr(programs, "find_apptainer", lambda: Path("/x"))
     calls = []
     monkeypatch.setattr(programs, "apt", lambda *argv, **_: calls.append(argv) or finished())
     assert programs.install() == 0
