@@ -17,11 +17,10 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     """Write the record of a prepared data set."""
-    from tare.core.files import write_json
     from tare.core.progress import say
     from tare.datasets.catalog import prepare
 
     record = prepare(arguments.dataset, arguments.choice)
-    write_json(arguments.out or Path("results/data") / f"{arguments.dataset}.json", record)
-    say(f"{record['title']}: {record['rows']} rows, {record['bytes'] / 1e6:.1f} MB in {record['folder']}")
+    record.write(arguments.out or Path("results/data") / f"{arguments.dataset}.json")
+    say(f"{record.title}: {record.rows} rows, {record.bytes / 1e6:.1f} MB in {record.folder}")
     return 0

@@ -50,14 +50,16 @@ def first_difference(entries: Sequence[dict], root: Path) -> str | None:
 
 
 def stat_digest(root: Path) -> str:
-    """One hash over what the file system says of every file below `root`."""
+    """One hash over what the file system says of every file and link below `root`."""
     lines = []
     for folder, names, files in os.walk(root):
         names.sort()
-        for name in sorted(files):
+        for name in sorted([*files, *names]):
             status = os.lstat(f"{folder}/{name}")
+            if stat.S_ISDIR(status.st_mode):
+                continue
             fields = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            lines.append(f"{folder}/{name} {fields}")
+            lines.append(f"{os.path.relpath(folder, root)}/{name} {fields}")
     return sha256_text("\n".join(lines))
 
 

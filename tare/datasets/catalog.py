@@ -2,15 +2,13 @@
 
 A record, `results/data/<name>.json`, says which set stands behind a workload's data, where it came from, and
 what its prepared files hash to. The files themselves lie in the cache, under a key made of their content's
-hashes; `ensure` makes them again when the cache has lost them.
+hashes and of the recipe; `ensure` makes them again when the cache has lost them.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+import tarfile
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +16,15 @@ from typing import Any
 
 import yaml
 
+from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import (
-    cache_dir,
-    canonical_json,
-    locked,
-    project_root,
-    read_json,
-    sha256_file,
-    sha256_text,
-    write_json,
-)
-from tare.core.progress import say
+from tare.core.files import cache_dir, canonical_json, project_root, sha256_text
+from tare.core.store import Kept
 from tare.datasets.fetch import DOWNLOADS, Dataset, Fetched, Source, fetch, probe
-from tare.datasets.prepare import RECIPES, RECIPES_VERSION
+from tare.datasets.prepare import RECIPES, recipe_code_sha256
+from tare.model.images import DataFile, DataRecord, DataSource
 from tare.model.words import nearest
 
-SCHEMA = 1
 AUTO = "auto"
 REMEDIES = {
     "https": "export https_proxy=ADDRESS_OF_YOUR_PROXY",
@@ -115,7 +105,7 @@ def _dataset(name: str, entry: Mapping[str, Any]) -> Dataset:
     )
 
 
-def prepare(name: str, choice: str = AUTO, registry: Registry | None = None) -> dict[str, Any]:
+def prepare(name: str, choice: str = AUTO, registry: Registry | None = None) -> DataRecord:
     """Fetch and prepare the data that the study calls `name` (`mnist`, `sentiment`); returns its record.
 
     Raises:
@@ -140,121 +130,118 @@ def _remedy(source: Source, reason: str) -> str:
     return INSTALL_NPM if "npm is not installed" in reason else REMEDIES[source.kind]
 
 
-def _record(name: str, choice: str, dataset: Dataset, fetched: Fetched) -> dict[str, Any]:
-    folder = _prepared_folder(dataset, fetched)
-    manifest = read_json(_manifest_path(folder))
-    return {
-        "schema": SCHEMA,
-        "name": name,
-        "dataset": dataset.name,
-        "choice": choice,
-        "title": dataset.settings["title"],
-        "licence": dataset.settings["licence"],
-        "note": dataset.settings.get("note"),
-        "source": fetched.source,
-        "canonical": fetched.source["canonical"],
-        "content_sha256": dict(fetched.hashes),
-        "fetched_s": fetched.fetched_s,
-        "rows": manifest["rows"],
-        "files": manifest["files"],
-        "bytes": sum(file["bytes"] for file in manifest["files"]),
-        "folder": str(folder),
-    }
+def _record(name: str, choice: str, dataset: Dataset, fetched: Fetched) -> DataRecord:
+    kept = _prepared(dataset, fetched)
+    source = DataSource(**fetched.source)
+    return DataRecord(
+        name=name,
+        dataset=dataset.name,
+        choice=choice,
+        title=dataset.settings["title"],
+        licence=dataset.settings["licence"],
+        note=dataset.settings.get("note"),
+        source=source,
+        canonical=source.canonical,
+        content_sha256=dict(fetched.hashes),
+        fetched_s=fetched.fetched_s,
+        rows=kept.about["rows"],
+        files=_files(kept),
+        bytes=kept.size_bytes,
+        folder=str(kept.path),
+    )
 
 
-def _key(dataset: Dataset, hashes: Mapping[str, str]) -> str:
-    settings = {key: dataset.settings[key] for key in ("sample", "counts") if key in dataset.settings}
-    return sha256_text(canonical_json([RECIPES_VERSION, dataset.recipe, settings, dict(hashes)]))[:24]
+def _files(kept: Kept) -> tuple[DataFile, ...]:
+    return tuple(
+        DataFile(path=entry["path"], bytes=entry["size"], sha256=entry["sha256"]) for entry in kept.entries
+    )
 
 
-def _manifest_path(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".json")
+def prepared_sets() -> Path:
+    """Folder of the prepared sets, each under a key of its content and its recipe."""
+    return cache_dir("data", "prepared")
 
 
-def _prepared_folder(dataset: Dataset, fetched: Fetched) -> Path:
-    """The prepared set in the cache, made if it is missing or damaged; whole or not there at all."""
-    parent = cache_dir("data", "prepared")
-    folder = parent / _key(dataset, fetched.hashes)
-    with locked(parent / f"{folder.name}.lock", waiting_for=f"the preparation of {dataset.name}"):
-        if _manifest_path(folder).exists() and not _damage(folder, read_json(_manifest_path(folder))["files"]):
-            return folder
-        _manifest_path(folder).unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        say(f"{dataset.name}: preparing")
-        scratch = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
-        try:
-            rows = RECIPES[dataset.recipe](fetched.paths, scratch, dataset.settings)
-            expected = dataset.settings.get("rows", dataset.settings.get("sample", {}).get("rows"))
-            if rows != expected:
-                raise IntegrityError(f"{dataset.name} gave {rows} rows, expected {expected}")
-            files = [_file_record(path, scratch) for path in sorted(scratch.rglob("*")) if path.is_file()]
-            scratch.chmod(0o755)
-            scratch.replace(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        write_json(_manifest_path(folder), {"dataset": dataset.name, "rows": rows, "files": files})
-    return folder
+def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = None) -> str:
+    """What the prepared content depends on beside what is fetched: the registry's entries and the recipes' code.
+
+    A title or a note, another set, and another set's recipe leave it as it is.
+
+    Raises:
+        UserError: unknown name or choice.
+    """
+    datasets = (registry or load_registry()).choices(name, choice)
+    return sha256_text(canonical_json([[made.name, made.files, _inputs(made)] for made in datasets]))
 
 
-def _file_record(path: Path, folder: Path) -> dict[str, Any]:
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())
-    return {
-        "path": path.relative_to(folder).as_posix(),
-        "bytes": path.stat().st_size,
-        "sha256": sha256_file(path),
-    }
+def _inputs(dataset: Dataset) -> list[Any]:
+    settings = {key: dataset.settings[key] for key in ("sample", "counts", "rows") if key in dataset.settings}
+    return [dataset.recipe, settings, recipe_code_sha256(dataset.recipe)]
 
 
-def _damage(folder: Path, files: list[dict[str, Any]]) -> str | None:
-    """The first prepared file that is missing or changed, with both hashes; None when all are whole."""
-    for file in files:
-        path = folder / file["path"]
-        if not path.is_file():
-            return f"{path} is missing"
-        if (found := sha256_file(path)) != file["sha256"]:
-            return f"{path} changed: expected SHA-256 {file['sha256']}, got {found}"
-    return None
+def _prepared(dataset: Dataset, fetched: Fetched) -> Kept:
+    """The prepared set, made if it is missing or damaged; whole or not there at all."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        rows = RECIPES[dataset.recipe](fetched.paths, folder, dataset.settings)
+        expected = dataset.settings.get("rows", dataset.settings.get("sample", {}).get("rows"))
+        if rows != expected:
+            raise IntegrityError(f"{dataset.name} gave {rows} rows, expected {expected}")
+        return {"dataset": dataset.name, "rows": rows}
+
+    key = store.key_of(_inputs(dataset), dict(fetched.hashes))[:24]
+    return store.keep(prepared_sets(), key, make, what=f"preparing {dataset.name}")
 
 
-def ensure(record: Mapping[str, Any], registry: Registry | None = None) -> Path:
-    """The folder of a record's prepared files, verified by hash; prepared again where the cache lost them.
+def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
+    """The folder of a record's prepared files; prepared again where the cache lost them.
+
+    Their content was hashed when they were made, and is again if one of them has been touched since.
 
     Raises:
         IntegrityError: the same set can't be made again: its hashes differ from the record's.
         UnavailableError: it is lost, and no source answers.
     """
-    folder = Path(record["folder"])
-    if folder.is_relative_to(cache_dir("data", "prepared")) and not _damage(folder, record["files"]):
-        return folder
-    again = prepare(record["name"], record["dataset"], registry)
-    if again["files"] != record["files"]:
+    kept = store.find(prepared_sets(), Path(record.folder).name)
+    if kept is not None and _first_difference(record.files, _files(kept)) is None:
+        return kept.path
+    again = prepare(record.name, record.dataset, registry)
+    if difference := _first_difference(record.files, again.files):
         raise IntegrityError(
-            f"{record['dataset']} prepared again differs from its record "
-            f"({_first_difference(record['files'], again['files'])}); fetch it anew: "
-            f"python -m tare fetch --dataset {record['name']}"
+            f"{record.dataset} prepared again differs from its record ({difference}); fetch it anew: "
+            f"python -m tare fetch --dataset {record.name}"
         )
-    return Path(again["folder"])
+    return Path(again.folder)
 
 
-def _first_difference(recorded: list[dict[str, Any]], made: list[dict[str, Any]]) -> str:
-    made_by_path = {file["path"]: file["sha256"] for file in made}
+def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) -> str | None:
+    """What differs first between two lists of files, in whatever order; None where nothing does."""
+    made_by_path = {file.path: file.sha256 for file in made}
     for file in recorded:
-        if made_by_path.get(file["path"]) != file["sha256"]:
-            return f"{file['path']}: recorded {file['sha256']}, made {made_by_path.get(file['path'], 'nothing')}"
-    return "it has more files"
+        if made_by_path.pop(file.path, None) != file.sha256:
+            found = next((other.sha256 for other in made if other.path == file.path), "nothing")
+            return f"{file.path}: recorded {file.sha256}, made {found}"
+    return f"it has {next(iter(made_by_path))} too" if made_by_path else None
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """Read a record that `prepare` gave.
+def unpack(record: DataRecord, archive: Path) -> DataRecord:
+    """The record of a set that was packed on another machine, its files put into the store of this one.
 
     Raises:
-        UserError: it is missing. IntegrityError: it is cut short or of another schema.
+        IntegrityError: the archive holds something else than the record says.
     """
-    record = read_json(path)
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise IntegrityError(f"{path} is not a data record of schema {SCHEMA}; delete it and run again")
-    return record
+
+    def make(folder: Path) -> dict[str, Any]:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        return {"dataset": record.dataset, "rows": record.rows}
+
+    key = Path(record.folder).name
+    kept = store.keep(prepared_sets(), key, make, what=f"unpacking {record.dataset}")
+    if difference := _first_difference(record.files, _files(kept)):
+        store.forget(prepared_sets(), key)
+        raise IntegrityError(f"{archive} is not what its record says: {difference}")
+    return record.replace(folder=str(kept.path))
 
 
 def check_sources(registry: Registry | None = None) -> list[dict[str, Any]]:

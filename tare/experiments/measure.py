@@ -22,7 +22,9 @@ from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.model import arms, datasheet
 from tare.model.arms import Arm
+from tare.model.images import DataRecord
 from tare.model.registry import describe_workload, environment
+from tare.model.schema import read
 from tare.model.study import BASELINE, HOST, load_checked, settings_of
 
 PROFILE_SCHEMA = 1
@@ -89,8 +91,9 @@ def _data(workload: str | None, record: Path | None) -> tuple[Path | None, dict[
     record = record or Path("results/data") / f"{dataset}.json"
     if not record.exists():
         raise UserError(f"no data record {record}: make it with `snakemake {record}`")
-    found = read_json(record)
-    kept = {key: found.get(key) for key in ("dataset", "choice", "source", "canonical", "rows", "files")}
+    found = read(DataRecord, record)
+    told = found.to_json()
+    kept = {key: told[key] for key in ("dataset", "choice", "source", "canonical", "rows", "files")}
     return catalog.ensure(found), {"data": kept}
 
 

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from tare.core.errors import IntegrityError, TareError, UnavailableError, UserEr
 from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha256_text, write_json
 from tare.core.progress import say
 from tare.datasets import catalog
+from tare.model.images import DataRecord
 from tare.model.registry import describe_workload, module_names
+from tare.model.schema import read as read_record
 from tare.model.stacks import read_lock
 
 SCHEMA = 1
@@ -97,13 +99,13 @@ def version() -> Record:
 def _pack_data(name: str, folder: Path) -> None:
     """One prepared data set, as a compressed tar beside its record."""
     kept = project_root() / "results/data" / f"{name}.json"
-    record = catalog.read_record(kept) if kept.exists() else catalog.prepare(name)
+    record = read_record(DataRecord, kept) if kept.exists() else catalog.prepare(name)
     source = catalog.ensure(record)
     folder.mkdir(exist_ok=True)
     with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=9) as archive:
-        for file in record["files"]:
-            archive.add(source / file["path"], file["path"], recursive=False)
-    write_json(folder / f"{name}.json", {**record, "folder": source.name})
+        for file in record.files:
+            archive.add(source / file.path, file.path, recursive=False)
+    record.replace(folder=source.name).write(folder / f"{name}.json")
     say(f"{name}: {(folder / f'{name}.tar.gz').stat().st_size / 1e6:.1f} MB")
 
 
@@ -225,27 +227,12 @@ def bring_data(folder: Path, names: Sequence[str], out: Path) -> dict[str, str]:
     for name in names:
         try:
             packed = folder / "data" / f"{name}.json"
-            record = _unpack_data(read_json(packed), folder) if packed.exists() else catalog.prepare(name)
+            if packed.exists():
+                record = catalog.unpack(read_record(DataRecord, packed), packed.with_name(f"{name}.tar.gz"))
+            else:
+                record = catalog.prepare(name)
             catalog.ensure(record)
-            write_json(out / f"{name}.json", record)
+            record.write(out / f"{name}.json")
         except TareError as error:
             reasons[name] = f"no data set {name}: {error}"
     return reasons
-
-
-def _unpack_data(record: Mapping[str, Any], folder: Path) -> Record:
-    """The record of a packed data set, its files put into the cache where they are not there already."""
-    name = Path(record["folder"]).name
-    target = cache_dir("data", "prepared") / name
-    found = {**record, "folder": str(target)}
-    if all((target / file["path"]).is_file() for file in record["files"]):
-        return found
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as temporary:
-        fresh = Path(temporary) / name
-        with tarfile.open(folder / "data" / f"{record['name']}.tar.gz") as archive:
-            archive.extractall(fresh, filter="data")
-        shutil.rmtree(target, ignore_errors=True)
-        fresh.rename(target)
-    files = {"dataset": record["dataset"], "rows": record["rows"], "files": record["files"]}
-    write_json(target.with_name(f"{name}.json"), files)
-    return found

