@@ -25,21 +25,22 @@ def main(code, spec):
     """Seconds per step of every pair: {"bare": [wall, cpu], "harness": [wall, cpu]}."""
     sys.path[0] = code
     from tare.worker.marks import Marks, now_ns
-    from tare.worker.train import build_model, import_workload, in_memory, load_data
+    from tare.worker.train import build_model, import_workload, load_batches
     from tare.worker.turns import take_turn
 
     os.sched_setaffinity(0, spec["cpus"])
     marks = Marks(now_ns())
-    torch, workload = import_workload(spec["workload"], marks, spec["threads"])
-    batches = in_memory(load_data(torch, workload, spec, marks), spec["device"])[: spec["steps"]]
-    training = build_model(torch, workload, spec)
+    framework, workload = import_workload(spec, marks, spec["threads"])
+    loaded = load_batches(framework, workload, spec, marks)[: spec["steps"]]
+    batches = [framework.to_device(batch) for batch in loaded]
+    training = build_model(framework, workload, spec)
 
     def bare():
         for batch in batches:
             training.step(batch)
 
     def harness():
-        take_turn(torch, training, batches, spec["device"], 0, 0, len(batches))
+        take_turn(framework, training, batches, 0, 0, len(batches))
 
     bursts = {"bare": bare, "harness": harness}
     for _ in range(5):  # the heap grows for some ten steps

@@ -19,7 +19,6 @@ from tare.core.errors import UnavailableError
 from tare.core.process import run
 from tare.machine import facts
 from tare.worker import ceilings
-from tare.worker.frameworks import import_torch
 
 PROGRAM = "likwid-bench"
 BENCH_S = 60.0
@@ -89,7 +88,10 @@ def one_core():
     """torch with one thread on the first core that we may use; what is started from here stays on it."""
     core = min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
-    return import_torch(1)
+    import torch
+
+    torch.set_num_threads(1)
+    return torch
 
 
 def compare_bandwidth(kernel: str, size_bytes: int, repetitions: int, likwid_kernel: str) -> Comparison:

@@ -24,6 +24,8 @@ from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha
 from tare.core.process import Finished, run
 from tare.model import closure
 from tare.model.environment import Bind, Environment, GpuAccess, Launch
+from tare.model.registry import check_framework
+from tare.worker.frameworks import DEFAULT
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # glibc's thresholds: memory once taken is kept, so that page faults do not recur in every step.
@@ -185,7 +187,13 @@ def ready(
     keep: Mapping[str, Path] | None = None,
     wrapper: Sequence[str] = (),
 ) -> Iterator[Ready]:
-    """Make all that a launch needs, and clean up after it. Arguments as for `launch`."""
+    """Make all that a launch needs, and clean up after it. Arguments as for `launch`.
+
+    Raises:
+        UserError: the workload is not written for the framework.
+    """
+    if spec.get("workload"):
+        check_framework(spec["workload"], spec.get("framework", DEFAULT))
     name, folder = make_folder()
     gpu = site.gpu if spec.get("device") == "cuda" else None
     try:

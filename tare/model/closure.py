@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
+from tare.worker.frameworks import DEFAULT
 
 MAIN = "tare.worker.main"
 WORKLOADS, FRAMEWORKS, SETTINGS = "workloads", "tare.worker.frameworks", "tare.worker.settings"
@@ -44,12 +45,11 @@ def inside(
     Args:
         mode: of the launch, as its specification names it.
         workload: its module in workloads/; None for a launch without one.
-        framework: what the worker trains with; None takes all there are.
+        framework: what the worker trains with; None is PyTorch.
         settings: factors of the settings that are used; the headline uses none.
     """
     chosen: dict[str, tuple[str, ...]] = {WORKLOADS: (workload,) if workload else (), SETTINGS: tuple(settings)}
-    if framework is not None:
-        chosen[FRAMEWORKS] = (framework,)
+    chosen[FRAMEWORKS] = (framework or DEFAULT,)
     return _follow([MAIN, *(f"{WORKLOADS}.{name}" for name in chosen[WORKLOADS])], INSIDE, chosen, {"mode": mode})
 
 

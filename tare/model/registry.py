@@ -16,6 +16,7 @@ from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model.environment import Environment
 from tare.model.words import nearest
+from tare.worker import frameworks
 
 HOST = "host"
 CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
@@ -81,6 +82,21 @@ def workload(name: str) -> ModuleType:
     if missing:
         raise UserError(f"workloads/{name}.py: DESCRIPTION lacks {', '.join(missing)}")
     return module
+
+
+def check_framework(name: str, framework: str) -> None:
+    """See that a workload is written for a framework, before anything is launched.
+
+    Raises:
+        UserError: it is not, or there is no such framework; the message says which there are.
+    """
+    known = frameworks.names()
+    if framework not in known:
+        raise UserError(f"no framework {framework!r} in tare/worker/frameworks: {nearest(framework, known)}")
+    try:
+        frameworks.training_class(workload(name), framework)
+    except frameworks.Unable as error:
+        raise UserError(str(error)) from None
 
 
 def describe_workload(name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ what the framework's kernels reach there, less than the hardware does.
 
 import os
 
-from tare.worker.frameworks import import_torch, synchronize
+from tare.worker import frameworks
 from tare.worker.marks import now_ns
 
 MIN_TIMED_S = 0.02
@@ -70,6 +70,12 @@ class Case(object):
         self.make = make
         self.loops = None
         self.rates = []
+
+
+def synchronize(torch, device):
+    """Wait for the device, so that a clock read next means something."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def repeat_interleaved(torch, device, cases, repetitions):
@@ -283,13 +289,18 @@ def try_out(torch, device, case):
 
 def measure(spec, marks):
     """All ceilings; returns what the record holds."""
-    torch = import_torch(spec["threads"])
+    framework = frameworks.of(spec)
+    if framework.name != frameworks.DEFAULT:
+        raise frameworks.Unable("ceilings are measured with torch, not with {}".format(framework.name))
+    framework.import_()
+    framework.set_threads(spec["threads"])
+    torch = framework.module
     marks.add("imports")
     torch.manual_seed(spec["seed"])
     with torch.no_grad():
         bandwidth, unread = bandwidth_rows(torch, spec)
         gemm, skipped = gemm_rows(torch, spec)
-    return torch, {
+    return framework, {
         "bandwidth": bandwidth,
         "skipped_bandwidth": unread,
         "gemm": gemm,

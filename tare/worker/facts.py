@@ -8,8 +8,6 @@ import platform
 import resource
 import sys
 
-from tare.worker import settings
-
 STATUS_KEYS = ("Seccomp", "NoNewPrivs", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "CapEff")
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 
@@ -97,22 +95,7 @@ def mount_of(path):
     return {"point": best[0], "type": best[1], "source": best[2]}
 
 
-def cuda_device(torch):
-    """The CUDA device as the framework sees it; None where there is none."""
-    if not torch.cuda.is_available():
-        return None
-    found = torch.cuda.get_device_properties(0)
-    return {
-        "name": found.name,
-        "capability": [found.major, found.minor],
-        "memory_bytes": found.total_memory,
-        "multiprocessors": found.multi_processor_count,
-        "l2_bytes": getattr(found, "L2_cache_size", None),
-        "cudnn": torch.backends.cudnn.version(),
-    }
-
-
-def collect(torch=None):
+def collect(framework=None):
     """Every fact, as one dictionary."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     facts = {
@@ -139,15 +122,6 @@ def collect(torch=None):
         "root_mount": mount_of("/"),
         "tree_mount": mount_of(os.path.realpath(sys.executable)),
     }
-    if torch is not None:
-        facts["torch"] = {
-            "version": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "interop_threads": torch.get_num_interop_threads(),
-            "cuda": torch.version.cuda,
-            "cuda_available": torch.cuda.is_available(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "switches": settings.effective(torch),
-            "device": cuda_device(torch),
-        }
+    if framework is not None:
+        facts[framework.facts_key] = framework.facts()
     return facts

@@ -18,13 +18,15 @@ EXIT_FAILED = 1
 
 
 def run_mode(mode, spec, marks):
-    """Do what the launch is for; returns (torch, results). Imports no more than that needs."""
+    """Do what the launch is for; returns (framework, results). Imports no more than that needs."""
     if mode == "train":
         from tare.worker.train import whole_run as function
     elif mode == "profile":
         from tare.worker.profiled import profiled_run as function
     elif mode == "turns":
         from tare.worker.turns import serve as function
+    elif mode == "draw":
+        from tare.worker.turns import draw as function
     elif mode == "ceilings":
         from tare.worker.ceilings import measure as function
     elif mode == "causes":
@@ -58,27 +60,31 @@ def main(spec_path):
     with open(spec_path) as handle:
         spec = json.load(handle)
     record = {"schema": RECORD_SCHEMA, "mode": spec["mode"], "status": "ok", "reason": None}
-    torch = None
+    framework = None
     try:
-        torch, record["results"] = run_mode(spec["mode"], spec, marks)
-    except Exception as error:  # whatever a framework raises becomes a record with its reason
+        framework, record["results"] = run_mode(spec["mode"], spec, marks)
+    except (Exception, SystemExit) as error:  # whatever a framework raises becomes a record with its reason
         import traceback
 
         from tare.worker import memory
 
         traceback.print_exc()
-        if memory.is_out_of_memory(error):
+        if memory.is_out_of_memory(error, spec):
             error.__traceback__ = None  # its frames hold the tensors that there was no room for
             reason, record["largest_batch"] = memory.explain(error, spec)
         else:
             reason = "{}: {}".format(type(error).__name__, (str(error).strip().split("\n") or [""])[0][:300])
         record.update(status="failed", reason=reason)
-    record["facts"] = facts.collect(torch)
+    record["facts"] = facts.collect(framework)
     record["memory"] = peak_memory()
     marks.add("last")
     record["marks"] = marks.rows
     write_record(spec["record"], record)
-    if spec["mode"] in ("turns", "start"):  # nothing is measured any more: ending in order would only take time
+    if spec["mode"] in (
+        "turns",
+        "draw",
+        "start",
+    ):  # nothing is measured now: ending in order takes time
         sys.stderr.flush()
         os._exit(0 if record["status"] == "ok" else EXIT_FAILED)
     return 0 if record["status"] == "ok" else EXIT_FAILED

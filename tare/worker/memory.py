@@ -1,34 +1,28 @@
 """What happens when memory ends: the launch fails, and says the largest batch that trains in what there is."""
 
 import gc
+import importlib
 
-from tare.worker.frameworks import synchronize
-from tare.worker.train import build_model
+from tare.worker import frameworks
+from tare.worker.train import build_model, load
 
-# As frameworks and their libraries say it, on the processor and on a CUDA device; oneDNN says no more than that.
-SIGNS = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "cublas_status_alloc_failed",
-    "bad_alloc",
-    "could not create a primitive",
-)
 STEPS = 2  # the optimizer's state appears in the first step, and is there in the second
 
 
-def is_out_of_memory(error):
-    """Whether an error says that memory ended."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
+def is_out_of_memory(error, spec):
+    """Whether an error of a launch says that memory ended."""
+    try:
+        framework = frameworks.of(spec)
+    except frameworks.Unable:
+        framework = frameworks.Framework("cpu")
+    return framework.is_out_of_memory(error)
 
 
 def explain(error, spec):
     """Why a launch ended for want of memory, and the largest batch that fits; None where nobody found it."""
     said = (str(error).strip().splitlines() or ["the allocator gave nothing"])[0][:200]
     reason = "out of memory at batch {}: {}".format(spec.get("batch"), said)
-    if spec.get("mode") not in ("train", "profile", "turns") or not spec.get("batch"):
+    if spec.get("mode") not in ("train", "profile", "turns", "draw") or not spec.get("batch"):
         return reason, None
     try:
         largest = largest_batch(spec)
@@ -44,42 +38,33 @@ def largest_batch(spec):
 
     By halving the range; each try begins with memory given back. The first samples of the data make the batch.
     """
-    import importlib
-
-    import torch
-
     workload = importlib.import_module("workloads." + spec["workload"])
-    dataset = workload.Training.load(spec["data"])
+    framework = frameworks.of(spec)
+    framework.import_()
+    dataset = load(framework, workload, spec)
     fits, too_large = 0, spec["batch"]
     while too_large - fits > 1:
         middle = (fits + too_large) // 2
-        if trains(torch, workload, dataset, middle, spec):
+        if trains(framework, workload, dataset, middle, spec):
             fits = middle
         else:
             too_large = middle
     return fits
 
 
-def trains(torch, workload, dataset, batch, spec):
+def trains(framework, workload, dataset, batch, spec):
     """Whether a batch of this size trains in the memory that there is."""
-    give_back(torch, spec["device"])
+    gc.collect()
+    framework.free_memory()
     try:
-        samples = [dataset[index % len(dataset)] for index in range(batch)]
-        collated = torch.utils.data.default_collate(samples)
-        training = build_model(torch, workload, spec)
-        parts = [part.to(spec["device"]) for part in collated]
+        collated = framework.collate([dataset[index % len(dataset)] for index in range(batch)])
+        training = build_model(framework, workload, spec)
+        parts = framework.to_device(collated)
         for _ in range(STEPS):
             training.step(parts)
-        synchronize(torch, spec["device"])
+        framework.synchronize()
         return True
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not framework.is_out_of_memory(error):
             raise
         return False
-
-
-def give_back(torch, device):
-    """Free what nobody holds any more."""
-    gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()

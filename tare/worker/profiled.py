@@ -1,4 +1,4 @@
-"""A profiled launch: operator (and kernel) times by torch.profiler, counts, utilisation, what was mapped.
+"""A profiled launch: operator (and kernel) times by the framework's profiler, counts, utilisation, what was mapped.
 
 Nothing of a profiled launch is used as a timing. Its own slow-down is reported: the same steps are timed without
 the profiler first.
@@ -8,11 +8,9 @@ import os
 import threading
 import time
 
-from tare.worker import elf, facts
-from tare.worker.counting import count_step
-from tare.worker.frameworks import synchronize
+from tare.worker import elf, facts, instruments
 from tare.worker.marks import now_ns
-from tare.worker.train import batches_as_loaded, build, import_workload, steady_steps
+from tare.worker.train import build, first_batches, import_workload, steady_steps
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -54,62 +52,42 @@ class Sampler:
                 return
 
 
-def record_trace(torch, training, batches, spec):
-    """Profile some steps; returns seconds of each recorded step. The trace goes to spec['trace']."""
-    try:
-        from torch.profiler import ProfilerActivity, profile, schedule
-    except ImportError as error:
-        return [], "torch {} has no torch.profiler: {}".format(torch.__version__, error)
-    activities = [ProfilerActivity.CPU]
-    if spec["device"] == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    plan = schedule(wait=0, warmup=spec["warmup_steps"], active=spec["steps"], repeat=1)
-    durations = []
-    with profile(activities=activities, schedule=plan, record_shapes=True) as profiler:
-        for index in range(spec["warmup_steps"] + spec["steps"]):
-            started = time.perf_counter()
-            training.step(batches[index % len(batches)])
-            synchronize(torch, spec["device"])
-            durations.append(time.perf_counter() - started)
-            profiler.step()
-    profiler.export_chrome_trace(spec["trace"])
-    return durations[spec["warmup_steps"] :], None
-
-
-def train_for(torch, training, batches, spec):
-    """On a CUDA device, train spec["steady_s"] seconds unwatched: its sensors answer rarely. Steps made."""
-    if spec["device"] != "cuda":
+def train_for(framework, training, batches, steady_s, step_s):
+    """On a CUDA device, train so many seconds unwatched: its sensors answer rarely. Steps made."""
+    if framework.device != "cuda":
         return 0
-    made, until = 0, time.perf_counter() + spec.get("steady_s", 0)
+    made, until = 0, time.perf_counter() + steady_s
     while time.perf_counter() < until:
-        for _ in range(len(batches)):
+        left = int((until - time.perf_counter()) / step_s)
+        for _ in range(max(1, min(len(batches), left))):
             training.step(batches[made % len(batches)])
             made += 1
-        synchronize(torch, spec["device"])
+        framework.synchronize()
     return made
 
 
 def profiled_run(spec, marks):
     """The whole profiled launch; returns what the record holds."""
     sampler = Sampler(spec["sample_interval_s"]).start()
-    torch, workload = import_workload(spec["workload"], marks, spec["threads"])
-    dataset, training = build(torch, workload, spec, marks)
-    batches = batches_as_loaded(torch, dataset, spec)
+    framework, workload = import_workload(spec, marks, spec["threads"])
+    watcher = instruments.of(framework)
+    dataset, training = build(framework, workload, spec, marks)
+    batches = [framework.as_loaded(batch) for batch in first_batches(framework, dataset, spec["batch"])]
     training.step(batches[0])
-    synchronize(torch, spec["device"])
+    framework.synchronize()
     marks.add("first_step")
     warmup = spec["warmup_steps"]
-    plain = steady_steps(torch, training, batches, warmup + spec["steps"], spec["device"])[warmup:]
+    plain = steady_steps(framework, training, batches, warmup + spec["steps"])[warmup:]
     marks.add("plain_steps")
-    steady = train_for(torch, training, batches, spec)
+    steady = train_for(framework, training, batches, spec.get("steady_s", 0), min(plain))
     marks.add("steady")
-    profiled, reason = record_trace(torch, training, batches, spec)
+    profiled, reason = watcher.trace(training, batches, spec)
     marks.add("profiled_steps")
-    peak = torch.cuda.max_memory_allocated() if spec["device"] == "cuda" else None
-    counts = count_step(torch, training, batches[0])
+    peak = framework.allocated_peak_bytes()
+    counts = watcher.count(training, batches[0])
     samples = sampler.stop()
     mapped = [elf.fingerprint(path) for path in elf.mapped_paths()]
-    return torch, {
+    return framework, {
         "plain_step_s": plain,
         "steady_steps": steady,
         "profiled_step_s": profiled,

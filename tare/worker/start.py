@@ -12,12 +12,12 @@ IO = "/proc/self/io"
 
 
 def start(spec, marks):
-    """Import what the workload imports; returns (torch, what it took from the disk until then)."""
-    torch, _ = import_workload(spec["workload"], marks, spec["threads"])
+    """Import what the workload imports; returns (framework, what it took from the disk until then)."""
+    framework, _ = import_workload(spec, marks, spec["threads"])
     usage = resource.getrusage(resource.RUSAGE_SELF)
     read, reason = read_bytes(IO)
     marks.add("done")
-    return torch, {
+    return framework, {
         "read_bytes": read,
         "read_bytes_reason": reason,
         "major_faults": usage.ru_majflt,

@@ -1,25 +1,33 @@
 """A whole training run as the paper timed it, and the parts of one that other launches share."""
 
+import importlib
 import math
 
-from tare.worker import settings
-from tare.worker.frameworks import import_torch, synchronize
+from tare.worker import frameworks, settings
 from tare.worker.marks import now_ns
 
+MOST_BATCH_BYTES = 64 << 20
+LEAST_BATCHES = 4
 
-def import_workload(name, marks, threads):
-    """Import the framework and what the workload's description names; returns (torch, workload module)."""
-    import importlib
 
-    workload = importlib.import_module("workloads." + name)
-    torch = import_torch(threads)
-    for module in workload.DESCRIPTION["imports"]:
-        import_first(importlib, module if isinstance(module, (tuple, list)) else (module,))
+def import_workload(spec, marks, threads):
+    """Import the framework and what the workload needs; returns (framework, workload module).
+
+    Raises:
+        Unable: no such framework, or the workload has no implementation in it.
+    """
+    workload = importlib.import_module("workloads." + spec["workload"])
+    framework = frameworks.of(spec)
+    training = frameworks.training_class(workload, framework.name)
+    framework.import_()
+    framework.set_threads(threads)
+    for module in getattr(training, "imports", workload.DESCRIPTION["imports"]):
+        import_first(module if isinstance(module, (tuple, list)) else (module,))
     marks.add("imports")
-    return torch, workload
+    return framework, workload
 
 
-def import_first(importlib, names):
+def import_first(names):
     """Import the first of `names` that this stack has.
 
     Raises:
@@ -34,44 +42,35 @@ def import_first(importlib, names):
     return importlib.import_module(names[-1])
 
 
-def build(torch, workload, spec, marks):
+def load(framework, workload, spec):
+    """The workload's samples."""
+    return frameworks.training_class(workload, framework.name).load(spec["data"])
+
+
+def build(framework, workload, spec, marks):
     """Data, then model; returns (dataset, training)."""
-    dataset = workload.Training.load(spec["data"])
+    dataset = load(framework, workload, spec)
     marks.add("data")
-    training = build_model(torch, workload, spec)
+    training = build_model(framework, workload, spec)
     marks.add("model")
     return dataset, training
 
 
-def build_model(torch, workload, spec):
+def build_model(framework, workload, spec):
     """The training job on its device, at the launch's settings. Asserts the size of the model."""
     wanted = spec.get("settings") or {}
-    settings.prepare(torch, wanted)
-    training = workload.Training(torch, spec["device"])
-    synchronize(torch, spec["device"])
-    parameters = sum(p.numel() for p in training.model.parameters() if p.requires_grad)
+    settings.prepare(framework, wanted)
+    training = frameworks.training_class(workload, framework.name)(framework.module, framework.device)
+    framework.synchronize()
+    parameters = framework.parameters(training)
     expected = workload.DESCRIPTION["parameters"]
     if parameters != expected:
         raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
-    settings.apply(torch, training, wanted, spec["device"])
+    settings.apply(framework, training, wanted)
     return training
 
 
-def loader_of(torch, dataset, spec):
-    """The paper's loader: shuffled, one worker process; pinned memory only where there is a device."""
-    generator = torch.Generator()
-    generator.manual_seed(spec["seed"])
-    return torch.utils.data.DataLoader(
-        dataset,
-        batch_size=spec["batch"],
-        shuffle=True,
-        num_workers=spec["loader_workers"],
-        pin_memory=spec["device"] == "cuda",
-        generator=generator,
-    )
-
-
-def run_epoch(torch, training, loader, spec, marks=None):
+def run_epoch(framework, training, loader, marks=None):
     """One epoch. Returns (ends of its steps in ns, losses as floats, samples).
 
     On a CUDA device a step's end is the end of its submission; the epoch's own end is synchronised.
@@ -81,11 +80,11 @@ def run_epoch(torch, training, loader, spec, marks=None):
         losses.append(training.step(batch))
         samples += len(batch[-1])
         if marks is not None and not ends:
-            synchronize(torch, spec["device"])
+            framework.synchronize()
             ends.append(marks.add("first_step"))
         else:
             ends.append(now_ns())
-    synchronize(torch, spec["device"])
+    framework.synchronize()
     values = [float(loss) for loss in losses]
     wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
     if wrong:
@@ -94,52 +93,54 @@ def run_epoch(torch, training, loader, spec, marks=None):
     return ends, values, samples
 
 
-def load_data(torch, workload, spec, marks):
-    """Every full batch of the workload's data, in order, collated in memory and not yet on a device."""
-    dataset = workload.Training.load(spec["data"])
+def first_batches(framework, dataset, batch):
+    """The first full batches of a dataset, in order, in the host's memory: what steps go round and round on.
+
+    As many as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least: a job's memory does not grow with its data. The
+    same in every environment, as they depend on nothing but the data.
+
+    Raises:
+        ValueError: the data is smaller than one batch.
+    """
+    kept, held = [], 0
+    for one in framework.batches(dataset, batch):
+        held += framework.batch_bytes(one)
+        if held > MOST_BATCH_BYTES and len(kept) >= LEAST_BATCHES:
+            break
+        kept.append(one)
+    if not kept:
+        raise ValueError("the data has {} samples, less than one batch of {}".format(len(dataset), batch))
+    return kept
+
+
+def load_batches(framework, workload, spec, marks):
+    """The batches that a launch's steps go round on, not yet on a device."""
+    dataset = load(framework, workload, spec)
     marks.add("data")
-    batches = collated(torch, dataset, spec["batch"])
+    batches = first_batches(framework, dataset, spec["batch"])
     marks.add("batches")
     return batches
 
 
-def collated(torch, dataset, batch):
-    """Every full batch of a dataset, in order."""
-    return list(torch.utils.data.DataLoader(dataset, batch_size=batch, shuffle=False, drop_last=True))
-
-
-def in_memory(batches, device):
-    """Batches on the device that trains on them."""
-    return [[part.to(device) for part in batch] for batch in batches]
-
-
-def batches_as_loaded(torch, dataset, spec):
-    """Every full batch of the dataset, in order, in the host's memory as `loader_of` leaves it: steps move it."""
-    batches = collated(torch, dataset, spec["batch"])
-    if spec["device"] != "cuda":
-        return batches
-    return [[part.pin_memory() for part in batch] for batch in batches]
-
-
-def steady_steps(torch, training, batches, count, device):
+def steady_steps(framework, training, batches, count):
     """Seconds of each of `count` training steps on batches in memory, in turn, synchronised step by step."""
     durations = []
     for index in range(count):
         batch = batches[index % len(batches)]
         started = now_ns()
         training.step(batch)
-        synchronize(torch, device)
+        framework.synchronize()
         durations.append((now_ns() - started) / 1e9)
     return durations
 
 
 def whole_run(spec, marks):
     """The timed run; returns what the record holds."""
-    torch, workload = import_workload(spec["workload"], marks, spec["threads"])
-    dataset, training = build(torch, workload, spec, marks)
-    ends, losses, samples = run_epoch(torch, training, loader_of(torch, dataset, spec), spec, marks)
+    framework, workload = import_workload(spec, marks, spec["threads"])
+    dataset, training = build(framework, workload, spec, marks)
+    ends, losses, samples = run_epoch(framework, training, framework.loader(dataset, spec), marks)
     marks.add("epoch_end")
-    return torch, {
+    return framework, {
         "samples": samples,
         "steps": len(ends),
         "step_ends_ns": ends,

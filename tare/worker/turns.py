@@ -1,23 +1,28 @@
 """A launch that takes turns: it waits on standard input, trains a burst of steps when told to, and times itself.
 
-The launch imports the framework and loads the data once. Each *draw* is a process forked from it that builds model
-and optimizer of its own, so that one launch samples several memory layouts; only a draw ever trains. The line
-protocol is in `PROTOCOL` and docs/method.md: one line each way, in lockstep, on standard input and output. Whatever
-else the framework prints goes to standard error.
+The launch imports the framework and loads its batches once. Each *draw* is a process forked from it that builds its
+own model and optimizer, so that one launch samples several memory layouts; only a draw ever trains. Where a
+framework's children can't follow, a draw is a fresh process that imports for itself, and speaks for the launch.
+
+The line protocol is in `PROTOCOL` and docs/method.md: one line each way, in lockstep, on standard input and output.
+Whatever else the framework prints goes to standard error. `draw` builds the model and makes the job's first steps,
+at whatever pace; `turn` makes steps that are timed, in the one launch that was asked, while the others wait.
 """
 
+import importlib
 import json
 import os
 import resource
+import subprocess
 import sys
 
-from tare.worker import memory, settings
-from tare.worker.marks import now_ns
-from tare.worker.train import build_model, import_workload, in_memory, load_data
+from tare.worker import frameworks, memory, settings
+from tare.worker.train import build_model, import_workload, load_batches
 
 PROTOCOL = "tare-turns/1"
 READ_BYTES = 65536
 PRIMING_SAMPLES = 2
+DROPPED, FAILED = 42, 1  # how a forked draw ends; a framework that calls exit(0) has done neither
 
 
 class Line:
@@ -53,7 +58,7 @@ class Line:
             data = data[os.write(self.output, data) :]
 
 
-def take_turn(torch, training, batches, device, position, discard, steps):
+def take_turn(framework, training, batches, position, discard, steps):
     """Train `discard` + `steps` steps on batches in memory; returns what the turn's line holds.
 
     `position` is the number of steps that this draw has made before: batches follow on from there. Times are
@@ -62,8 +67,7 @@ def take_turn(torch, training, batches, device, position, discard, steps):
     """
     before = resource.getrusage(resource.RUSAGE_SELF)
     chosen = [batches[index % len(batches)] for index in range(position, position + discard + steps)]
-    burst = burst_by_events if device == "cuda" else burst_by_clock
-    started, ended, durations, losses = burst(torch, training, chosen)
+    started, ended, durations, losses = framework.burst(training, chosen)
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "started_ns": started,
@@ -79,49 +83,18 @@ def take_turn(torch, training, batches, device, position, discard, steps):
     }
 
 
-def burst_by_clock(torch, training, batches):
-    """One step per batch, each ending before the next begins: (start and end in ns, seconds of each, losses)."""
-    durations, losses = [], []
-    started = last = now_ns()
-    for batch in batches:
-        losses.append(training.step(batch))
-        now = now_ns()
-        durations.append((now - last) / 1e9)
-        last = now
-    return started, last, durations, losses
-
-
-def burst_by_events(torch, training, batches):
-    """As `burst_by_clock` on a CUDA device: an event before the first step and after each, read when all are done.
-
-    A step that includes a capture or a compilation is as long as that takes: such steps belong into the warm-up.
-    """
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(batches) + 1)]
-    losses = []
-    torch.cuda.synchronize()
-    started = now_ns()
-    events[0].record()
-    for event, batch in zip(events[1:], batches):
-        losses.append(training.step(batch))
-        event.record()
-    torch.cuda.synchronize()
-    ended = now_ns()
-    durations = [events[index].elapsed_time(events[index + 1]) / 1e3 for index in range(len(batches))]
-    return started, ended, durations, losses
-
-
-def serve_draw(line, torch, workload, batches, spec, order):
+def serve_draw(line, framework, workload, batches, spec, order):
     """The life of one draw: build, make its first steps, take turns until told to drop.
 
     An order without `warmup_steps` is answered after one step, on any of the launch's CPUs: how much memory the job
     takes is known then. Steps after that are turns, so that a launch can warm up, or be timed, while others idle.
     """
     pad = bytearray(order["pad_bytes"])  # moves the heap, so that draws differ where addresses matter
-    torch.set_num_threads(spec["threads"])
-    training = build_model(torch, workload, spec)
-    batches = in_memory(batches, spec["device"])
+    framework.set_threads(spec["threads"])
+    training = build_model(framework, workload, spec)
+    batches = [framework.to_device(batch) for batch in batches]
     position = order.get("warmup_steps", 1)
-    warm = take_turn(torch, training, batches, spec["device"], 0, 0, position)
+    warm = take_turn(framework, training, batches, 0, 0, position)
     os.sched_setaffinity(0, order["cpus"])
     line.say(
         "drawn",
@@ -130,85 +103,121 @@ def serve_draw(line, torch, workload, batches, spec, order):
         pad_bytes=len(pad),
         cpus=sorted(os.sched_getaffinity(0)),
         peak_rss_bytes=peak_rss_bytes(),
-        device_memory=device_memory(torch, spec["device"]),
+        device_memory=framework.device_memory(),
     )
     while True:
         word, order = line.hear()
         if word != "turn":
             break
-        turn = take_turn(torch, training, batches, spec["device"], position, order["discard"], order["steps"])
+        turn = take_turn(framework, training, batches, position, order["discard"], order["steps"])
         position += order["discard"] + order["steps"]
         line.say("turned", id=order["id"], **turn)
-    line.say(
-        "dropped",
-        steps=position,
-        peak_rss_bytes=peak_rss_bytes(),
-        device_memory=device_memory(torch, spec["device"]),
-    )
-    return 0
+    line.say("dropped", steps=position, peak_rss_bytes=peak_rss_bytes(), device_memory=framework.device_memory())
 
 
 def peak_rss_bytes():
-    """Largest resident set of this process so far; a draw's begins with what it shares with its launch."""
+    """Largest resident set of this process so far; a forked draw's begins with what it shares with its launch."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def device_memory(torch, device):
-    """What a draw took of a CUDA device at most, its context apart, and the device's whole memory, in bytes."""
-    if device != "cuda":
-        return None
-    return {"peak_bytes": torch.cuda.max_memory_reserved(), "total_bytes": torch.cuda.mem_get_info()[1]}
+def say_failed(line, error, spec):
+    """Tell the harness why a draw can't go on."""
+    reason = "{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300])
+    if memory.is_out_of_memory(error, spec):
+        error.__traceback__ = None  # its frames hold the tensors that there was no room for
+        reason, _ = memory.explain(error, spec)
+    line.say("failed", reason=reason)
 
 
-def fork_draw(line, torch, workload, batches, spec, order):
-    """Run a draw in a process of its own and wait for it.
+def fork_draw(line, framework, workload, batches, spec, order):
+    """Run a draw in a process forked from this one, and wait for it.
 
     Raises:
-        RuntimeError: it died or failed.
+        RuntimeError: it died or failed; the harness has been told.
     """
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        status = 1
+        status = FAILED
         try:
-            status = serve_draw(line, torch, workload, batches, spec, order)
-        except BaseException as error:
-            reason = "{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300])
-            if memory.is_out_of_memory(error):
-                error.__traceback__ = None  # its frames hold the tensors that there was no room for
-                reason, _ = memory.explain(error, spec)
-            line.say("failed", reason=reason)
+            serve_draw(line, framework, workload, batches, spec, order)
+            status = DROPPED
+        except BaseException as error:  # also a framework that calls sys.exit
+            say_failed(line, error, spec)
         finally:
             os._exit(status)  # no clean-up twice: what the parent opened, the parent closes
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        raise RuntimeError("a draw was ended by signal {}".format(os.WTERMSIG(status)))
-    if os.WEXITSTATUS(status):
+        died(line, "was ended by signal {}".format(os.WTERMSIG(status)))
+    if os.WEXITSTATUS(status) == FAILED:
         raise RuntimeError("a draw failed")
+    if os.WEXITSTATUS(status) != DROPPED:
+        died(line, "ended by itself with status {}".format(os.WEXITSTATUS(status)))
 
 
-def prime(torch, workload, batches, spec):
+def died(line, how):
+    """Tell the harness of a draw that could not; raises RuntimeError."""
+    reason = "a draw {}".format(how)
+    line.say("failed", reason=reason)
+    raise RuntimeError(reason)
+
+
+def spawn_draw(line, spec, order):
+    """Run a draw as a fresh process, which speaks on the launch's line meanwhile; returns its record.
+
+    Raises:
+        RuntimeError: it died or failed; the harness has been told.
+    """
+    own = dict(spec, mode="draw", order=order, record=spec["record"] + ".draw")
+    path = spec["record"] + ".draw-spec"
+    with open(path, "w") as handle:
+        json.dump(own, handle)
+    main = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
+    sys.stderr.flush()
+    status = subprocess.call([sys.executable, "-s", main, path], stdin=line.input, stdout=line.output)
+    if status < 0:
+        died(line, "was ended by signal {}".format(-status))
+    try:
+        with open(own["record"]) as handle:
+            record = json.load(handle)
+    except (IOError, OSError):
+        died(line, "ended by itself with status {}".format(status))
+    os.remove(own["record"])
+    if record["status"] != "ok":
+        raise RuntimeError("a draw failed: {}".format(record["reason"]))
+    return record
+
+
+def draw(spec, marks):
+    """A draw as a fresh process: import, load, then live as a forked one does; returns what its record holds."""
+    line = Line()
+    try:
+        framework, workload = import_workload(spec, marks, spec["threads"])
+        batches = load_batches(framework, workload, spec, marks)
+        serve_draw(line, framework, workload, batches, spec, spec["order"])
+    except BaseException as error:
+        say_failed(line, error, spec)
+        raise
+    return framework, {"draws": 1, "batches": len(batches), "primed": False}
+
+
+def prime(framework, workload, batches, spec):
     """Train one tiny step before any draw: what frameworks do once (late imports, choice of kernels) is done then.
 
     Tiny, so that draws inherit a small heap: steps in pages that are copied from a parent, one by one, differ by
     several per cent from process to process. A CUDA device can't be shared with forked processes, so that nothing
     of it may be touched here. A framework whose children refuse to train once their parent has (torch 1.11
-    says so of its autograd threads) is not primed either: each draw does those things for itself, in its warm-up.
+    says so of its autograd threads) is not primed either: each draw does those things for itself, as it begins.
 
     Returns:
         Whether a step was trained here.
     """
-
-    def tiny_step():  # without settings: what is compiled for a tiny batch would be another program
-        training = build_model(torch, workload, dict(spec, settings=None))
-        training.step([part[:PRIMING_SAMPLES] for part in batches[0]])
-
-    def smallest_step():
-        torch.ones(1, requires_grad=True).sum().backward()
-
-    if spec["device"] == "cuda" or not children_can_follow(smallest_step):
+    smallest = framework.smallest_step()
+    if smallest is None or not children_can_follow(smallest):
         return False
-    tiny_step()
+    # Without settings: what is compiled for a tiny batch would be another program.
+    training = build_model(framework, workload, dict(spec, settings=None))
+    training.step([part[:PRIMING_SAMPLES] for part in batches[0]])
     return True
 
 
@@ -240,29 +249,71 @@ def children_can_follow(step):
     return succeeds(twice)
 
 
+def orders(line):
+    """The draws that are asked for, one after the other.
+
+    Raises:
+        ValueError: another word.
+    """
+    while True:
+        word, order = line.hear()
+        if word == "end":
+            return
+        if word != "draw":
+            raise ValueError("the word {!r} makes no sense here".format(word))
+        yield order
+
+
 def serve(spec, marks):
-    """Import, load, then fork a draw whenever told to; returns what the record holds."""
+    """Run a draw whenever told to; returns what the record holds."""
+    line = Line()
+    if frameworks.of(spec).can_fork:
+        return serve_by_fork(line, spec, marks)
+    return serve_apart(line, spec, marks)
+
+
+def serve_by_fork(line, spec, marks):
+    """Import, load, then fork every draw."""
     import gc
 
-    line = Line()
     # One thread until a draw sets the study's number: a pool of threads would not live through a fork.
-    torch, workload = import_workload(spec["workload"], marks, 1)
-    batches = load_data(torch, workload, spec, marks)
-    primed = prime(torch, workload, batches, spec)
+    framework, workload = import_workload(spec, marks, 1)
+    batches = load_batches(framework, workload, spec, marks)
+    primed = prime(framework, workload, batches, spec)
     marks.add("primed")
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()  # what is shared with the draws is not walked, so not copied, by their collections
     line.say("ready", batches=len(batches), peak_rss_bytes=peak_rss_bytes())
     draws = 0
-    while True:
-        word, order = line.hear()
-        if word == "end":
-            break
-        if word != "draw":
-            raise ValueError("the word {!r} makes no sense here".format(word))
-        fork_draw(line, torch, workload, batches, spec, order)
+    for order in orders(line):
+        fork_draw(line, framework, workload, batches, spec, order)
         draws += 1
-    torch.set_num_threads(spec["threads"])  # for the facts: the draws' number, and their switches
-    settings.prepare(torch, spec.get("settings") or {})
-    return torch, {"draws": draws, "batches": len(batches), "primed": primed}
+    framework.set_threads(spec["threads"])  # for the facts: the draws' number, and their switches
+    settings.prepare(framework, spec.get("settings") or {})
+    return framework, {"draws": draws, "batches": len(batches), "primed": primed}
+
+
+class Heard(object):
+    """Stands for a framework that this process never imported: its facts as a draw told them."""
+
+    def __init__(self, framework):
+        self.facts_key = framework.facts_key
+        self.told = None
+
+    def facts(self):
+        """Of the last draw; None before there was one."""
+        return self.told
+
+
+def serve_apart(line, spec, marks):
+    """Import nothing; every draw is a fresh process."""
+    framework = frameworks.of(spec)
+    frameworks.training_class(importlib.import_module("workloads." + spec["workload"]), framework.name)
+    heard, draws, batches = Heard(framework), 0, 0
+    line.say("ready", batches=None, peak_rss_bytes=peak_rss_bytes())
+    for order in orders(line):
+        record = spawn_draw(line, spec, order)
+        draws, batches = draws + 1, record["results"]["batches"]
+        heard.told = record["facts"][framework.facts_key]
+    return heard, {"draws": draws, "batches": batches, "primed": False}

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from tare.core.files import project_root
-from tare.worker import counting, elf, facts, frameworks, train
+from tare.worker import counting, elf, facts, train
+from tare.worker.frameworks.torch import Torch
 from tare.worker.marks import Marks, now_ns, peak_memory
 from workloads import mnist_cnn, sentiment_rnn
 
@@ -75,14 +76,52 @@ def test_an_rnn_step_as_one_operator_of_cudnn_counts_as_much():
     assert backward(*shapes, out_shape=None) == 2 * total(counts, "flops")
 
 
+def pytorch(device="cpu"):
+    """The framework, imported."""
+    framework = Torch(device)
+    framework.import_()
+    return framework
+
+
 def test_batches_of_a_profile_lie_where_a_loader_leaves_them(monkeypatch):
     """Steps move them: a profile without copies to the device would not be one of training."""
     dataset = torch.utils.data.TensorDataset(torch.arange(5.0), torch.arange(5))
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda part: pinned.append(part) or part)
-    assert len(train.batches_as_loaded(torch, dataset, {"batch": 2, "device": "cpu"})) == 2 and not pinned
-    batches = train.batches_as_loaded(torch, dataset, {"batch": 2, "device": "cuda"})
+    batches = train.first_batches(pytorch(), dataset, 2)
+    assert [pytorch().as_loaded(batch) for batch in batches] == batches and not pinned
+    batches = [pytorch("cuda").as_loaded(batch) for batch in batches]
     assert len(pinned) == 4 and {part.device.type for batch in batches for part in batch} == {"cpu"}
+
+
+class Endless:
+    """Samples of a mebibyte each, made when they are asked for: more than any machine holds."""
+
+    def __init__(self):
+        self.made = []
+
+    def __len__(self):
+        return 1 << 30
+
+    def __getitem__(self, index):
+        self.made.append(index)
+        return torch.full((1 << 18,), float(index)), index
+
+
+@pytest.mark.parametrize(("batch", "kept"), [(8, 8), (32, train.LEAST_BATCHES)])
+def test_a_launch_holds_batches_and_not_the_data(batch, kept):
+    """64 MiB of them, four at least, from the data's beginning; one more is made, to see that it does not fit."""
+    data = Endless()
+    batches = train.first_batches(pytorch(), data, batch)
+    held = kept - 1 if batch == 8 else kept  # the labels take a few bytes of the eighth
+    assert len(batches) == held and data.made == list(range((held + 1) * batch))
+    assert [int(one[1][0]) for one in batches] == [number * batch for number in range(held)]
+
+
+def test_data_that_makes_no_batch_is_refused_in_one_line():
+    dataset = torch.utils.data.TensorDataset(torch.arange(5.0))
+    with pytest.raises(ValueError, match="the data has 5 samples, less than one batch of 8"):
+        train.first_batches(pytorch(), dataset, 8)
 
 
 def test_views_move_nothing():
@@ -133,12 +172,12 @@ def test_the_vocabulary_ends_at_200_words_and_the_rest_is_unknown():
 def test_torchvision_imports_beside_a_cpu_build():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from tare.worker.frameworks import import_torch\n"
-        "torch = import_torch(1)\nimport torchvision\nprint(torch.get_num_threads())"
+        "from tare.worker import frameworks\nframework = frameworks.of({})\n"
+        "for _ in range(2):\n    framework.import_()\nframework.set_threads(1)\n"
+        "import torchvision\nprint(framework.module.get_num_threads())"
     )
     done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "1\n", done.stderr
-    assert frameworks.declare_vision_operators.__doc__
 
 
 def test_build_ids_and_sonames_agree_with_readelf():
@@ -167,7 +206,7 @@ def test_a_file_that_is_no_elf_keeps_its_hash(tmp_path):
 
 
 def test_facts_come_from_the_running_process():
-    found = facts.collect(torch)
+    found = facts.collect(pytorch())
     assert found["torch"]["threads"] == torch.get_num_threads()
     assert found["namespaces"]["net"].startswith("net:[")
     assert "Seccomp" in found["status"]
@@ -206,4 +245,4 @@ def test_a_loss_that_is_no_number_ends_the_launch_with_its_reason():
     job = Job(lambda batch: next(losses))
     job.end_epoch = lambda: None
     with pytest.raises(ValueError, match="the loss of step 2 is nan"):
-        train.run_epoch(torch, job, [(torch.ones(1),), (torch.ones(1),)], {"device": "cpu"})
+        train.run_epoch(pytorch(), job, [(torch.ones(1),), (torch.ones(1),)])

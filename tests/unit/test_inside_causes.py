@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tare.core.files import project_root
-from tare.worker import causes, kernels, needed
+from tare.worker import frameworks, instruments, kernels, needed
+from tare.worker.instruments import torch as torch_instruments
 
 # As torch 2.13 (oneDNN 3.12, MKL 2024.2) and torch 1.11 (oneDNN 2.5) wrote them on a step of the CNN.
 NEW_CONVOLUTION = (
@@ -97,6 +98,13 @@ def test_generated_names_lose_their_hash():
     )
 
 
+def pytorch():
+    """The framework, imported."""
+    framework = frameworks.of({})
+    framework.import_()
+    return framework
+
+
 class Job:
     """A workload of one matrix product, as the module of a workload is seen from inside."""
 
@@ -116,7 +124,7 @@ def test_a_forked_step_names_what_it_runs_and_leaves_its_parent_silent(tmp_path)
     spec = {"device": "cpu", "threads": 1, "record": str(tmp_path / "record.json")}
     code = (
         "import json, os, sys, torch, test_inside_causes as own; from tare.worker import kernels; "
-        f"found = kernels.capture(torch, own.Job, [[torch.ones(16, 64)]], json.loads({json.dumps(spec)!r})); "
+        f"found = kernels.capture(own.pytorch(), own.Job, [torch.ones(16, 64)], json.loads({json.dumps(spec)!r})); "
         "print(json.dumps([found, 'MKL_VERBOSE' in os.environ]))"
     )
     paths = os.pathsep.join([str(Path(__file__).parent), str(project_root())])
@@ -137,14 +145,14 @@ def test_a_step_that_fails_gives_its_reason(tmp_path):
                 raise RuntimeError("no")
 
     spec = {"device": "cpu", "threads": 1, "record": str(tmp_path / "record.json")}
-    found = kernels.capture(torch, Broken, [[torch.ones(1)]], spec)
+    found = kernels.capture(pytorch(), Broken, [torch.ones(1)], spec)
     assert found == {"rows": None, "reason": "the step that names its kernels ended with status 256"}
 
 
 def test_operators_are_summed_over_the_recorded_steps():
     training = Job.Training(torch, "cpu")
     spec = {"device": "cpu", "warmup_steps": 1, "steps": 3}
-    found = causes.operators(torch, training, [[torch.ones(16, 64)]], spec)
+    found = instruments.of(pytorch()).operators(training, [[torch.ones(16, 64)]], spec)
     calls = {row["kernel"]: row["calls"] for row in found["rows"]}
     assert (found["steps"], calls["aten::mm"]) == (3, 3)
     assert not any(name.startswith("ProfilerStep") for name in calls)
@@ -157,7 +165,7 @@ def test_an_annotation_on_the_devices_timeline_is_no_kernel():
         made = {"key": key, "device_type": f"DeviceType.{device}", "is_user_annotation": annotation}
         return types.SimpleNamespace(**made, count=1, self_cpu_time_total=3.0, self_device_time_total=5.0)
 
-    rows = causes.rows_of(
+    rows = torch_instruments.rows_of(
         [
             average("Optimizer.step#SGD.step", "CPU", True),
             average("Optimizer.step#SGD.step", "CUDA", True),

@@ -15,17 +15,19 @@ import json, resource, sys
 sys.path.insert(0, {root!r})
 import torch
 torch.set_num_threads(1)
-from tare.worker import memory
+from tare.worker import frameworks, memory
 from workloads import mnist_cnn
 generator = torch.Generator().manual_seed(0)
 images = [(torch.randn(1, 28, 28, generator=generator), index % 10) for index in range(512)]
 mnist_cnn.Training.load = staticmethod(lambda folder: images)
 spec = {{"mode": "train", "workload": "mnist_cnn", "batch": {batch}, "device": "cpu", "data": "/nowhere"}}
-memory.trains(torch, mnist_cnn, images, 2, spec)
+framework = frameworks.of(spec)
+framework.import_()
+memory.trains(framework, mnist_cnn, images, 2, spec)
 mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (mapped + {room}, resource.RLIM_INFINITY))
 try:
-    assert memory.trains(torch, mnist_cnn, images, {batch}, spec) is True
+    assert memory.trains(framework, mnist_cnn, images, {batch}, spec) is True
     print(json.dumps([None, None]))
 except AssertionError:
     print(json.dumps(memory.explain(RuntimeError("DefaultCPUAllocator: not enough memory"), spec)))
@@ -72,12 +74,12 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_signs_of_memory_that_ended(error):
-    assert memory.is_out_of_memory(error)
+    assert memory.is_out_of_memory(error, {})
 
 
 def test_other_errors_are_other_errors():
-    assert not memory.is_out_of_memory(RuntimeError("expected scalar type Float but found Half"))
-    assert not memory.is_out_of_memory(ValueError("out of memory"))  # a message of somebody's, not an allocator's
+    assert not memory.is_out_of_memory(RuntimeError("expected scalar type Float but found Half"), {})
+    assert not memory.is_out_of_memory(ValueError("out of memory"), {})  # somebody's message
 
 
 def test_a_search_that_fails_leaves_the_first_reason_standing():

@@ -269,21 +269,21 @@ def modules(tmp_path, monkeypatch):
 
 
 def test_the_first_module_that_the_stack_has_is_imported_and_no_other(modules):
-    found = import_first(importlib, ("stack_has_not", "stack_has_it", "stack_has_it_too"))
+    found = import_first(("stack_has_not", "stack_has_it", "stack_has_it_too"))
     assert found.__name__ == "stack_has_it"
     assert "stack_has_it_too" not in sys.modules
 
 
 def test_a_module_that_is_there_but_broken_is_not_passed_over(modules):
     with pytest.raises(ImportError, match="nobody_has_this"):
-        import_first(importlib, ("stack_half_has_it", "stack_has_it"))
+        import_first(("stack_half_has_it", "stack_has_it"))
     assert "stack_has_it" not in sys.modules
 
 
 @pytest.mark.parametrize("names", [("stack_has_not",), ("stack_has_not", "stack_has_not_either")])
 def test_a_stack_that_has_none_fails(modules, names):
     with pytest.raises(ImportError, match=names[-1]):
-        import_first(importlib, names)
+        import_first(names)
 
 
 def test_children_can_follow_where_a_step_leaves_nothing_behind():

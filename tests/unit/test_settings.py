@@ -8,7 +8,7 @@ import torch
 
 from tare.core.errors import UserError
 from tare.model import arms, study
-from tare.worker import settings, train
+from tare.worker import frameworks, settings, train
 from tare.worker.settings import amp
 from tare.worker.settings import graph as captures
 from workloads import mnist_cnn, sentiment_rnn
@@ -21,9 +21,15 @@ def images(seed=0):
     return [torch.randn(BATCH, 1, 28, 28, generator=generator), torch.arange(BATCH)]
 
 
+def pytorch():
+    """The framework, imported."""
+    framework = frameworks.of({})
+    framework.import_()
+    return framework
+
+
 def job(wanted, workload=mnist_cnn):
-    spec = {"device": "cpu", "settings": wanted}
-    training = train.build_model(torch, workload, spec)
+    training = train.build_model(pytorch(), workload, {"settings": wanted})
     training.model.eval()  # dropout draws random numbers in another order where memory lies otherwise
     return training
 
@@ -135,15 +141,17 @@ def test_a_workload_without_a_loss_of_its_own_says_what_is_missing():
         optimizer = None
 
     with pytest.raises(settings.Unable, match=r"loss\(batch\)"):
-        settings.apply(torch, Bare(), {"amp": "bf16"}, "cpu")
+        settings.apply(pytorch(), Bare(), {"amp": "bf16"})
 
 
 def test_the_framework_can_lack_a_compiler():
     class Old:
         __version__ = "1.11.0"
 
+    old = frameworks.of({})
+    old.module = Old
     with pytest.raises(settings.Unable, match=r"torch 1\.11\.0 has no torch\.compile"):
-        settings.apply(Old, None, {"compile": "inductor"}, "cpu")
+        settings.apply(old, None, {"compile": "inductor"})
 
 
 @pytest.fixture
@@ -155,20 +163,20 @@ def switches():
 
 
 def test_facts_say_how_the_switches_stand(switches):
-    settings.prepare(torch, {"tf32": "on", "cudnn": "benchmark"})
-    found = settings.effective(torch)
+    settings.prepare(pytorch(), {"tf32": "on", "cudnn": "benchmark"})
+    found = pytorch().facts()["switches"]
     assert found["tf32_products"] and found["tf32_convolutions"] and found["cudnn_benchmark"]
-    settings.prepare(torch, {"tf32": "off"})
-    assert not settings.effective(torch)["tf32_products"]
+    settings.prepare(pytorch(), {"tf32": "off"})
+    assert not pytorch().facts()["switches"]["tf32_products"]
 
 
 def test_a_whole_run_compiles_in_its_own_folder_and_turns_keep_what_they_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    settings.prepare(torch, {"compile": "inductor"})
+    settings.prepare(pytorch(), {"compile": "inductor"})
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/kept")
-    settings.prepare(torch, {"compile": "inductor"})
+    settings.prepare(pytorch(), {"compile": "inductor"})
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/kept"
 
 

@@ -241,18 +241,18 @@ class Clockwork:
 
 
 def test_on_a_device_steps_lie_between_events_and_nobody_waits_between_them(monkeypatch):
-    import types
-
     from tare.worker import turns as inside
+    from tare.worker.frameworks.torch import Torch
 
     class Job:
         def step(self, batch):
             Clockwork.now_ms += 10.0 + batch
             return batch
 
-    torch = types.SimpleNamespace(cuda=Clockwork)
+    framework = Torch("cuda")
+    framework.module = SimpleNamespace(cuda=Clockwork)
     monkeypatch.setattr(Clockwork, "waits", 0)
-    turn = inside.take_turn(torch, Job(), [0.0, 1.0, 2.0], "cuda", 4, 1, 3)
+    turn = inside.take_turn(framework, Job(), [0.0, 1.0, 2.0], 4, 1, 3)
     # From step 4 on, batches 1, 2, 0, 1 follow; the first is discarded.
     assert turn["discarded_s"] == pytest.approx([0.011])
     assert turn["step_s"] == pytest.approx([0.012, 0.010, 0.011])

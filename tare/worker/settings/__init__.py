@@ -8,39 +8,43 @@
     cudnn    benchmark           cuDNN tries its algorithms and keeps the fastest
 
 Each is a module of this package, imported only where it is used: `prepare(torch, level)` before the model is built,
-`apply(torch, training, level, device)` after. Without a setting the framework's own default stands, and the facts
-of the launch say what that is (`effective`). A setting that this framework, device or workload can't have raises
-`Unable` with the reason: it is not passed over.
+`apply(torch, training, level, device)` after. They are PyTorch's. Without a setting the framework's own default
+stands, and the facts of the launch say what that is. A setting that this framework, device or workload can't have
+raises `Unable` with the reason: it is not passed over.
 """
 
 import importlib
 
+from tare.worker.frameworks import DEFAULT, Unable
+
 ORDER = ("tf32", "cudnn", "layout", "compile", "amp", "graph")  # a captured step holds what the others did
 
 
-class Unable(RuntimeError):
-    """A setting can't be had here."""
-
-
-def prepare(torch, settings):
+def prepare(framework, wanted):
     """What has to stand before the model is built: switches of the whole process."""
-    for module, level in used(settings, "prepare"):
-        module.prepare(torch, level)
+    for module, level in used(framework, wanted, "prepare"):
+        module.prepare(framework.module, level)
 
 
-def apply(torch, training, settings, device):
+def apply(framework, training, wanted):
     """Change a training job so that its `step` runs at these levels."""
-    for module, level in used(settings, "apply"):
-        module.apply(torch, training, level, device)
+    for module, level in used(framework, wanted, "apply"):
+        module.apply(framework.module, training, level, framework.device)
 
 
-def used(settings, verb):
-    """Module and level of each setting that has something to do at this point, in order."""
+def used(framework, wanted, verb):
+    """Module and level of each setting that has something to do at this point, in order.
+
+    Raises:
+        Unable: the framework has no settings.
+    """
+    if wanted and framework.name != DEFAULT:
+        raise Unable("{} has no setting {}".format(framework.name, ", ".join(sorted(wanted))))
     for name in ORDER:
-        if name in settings:
+        if name in wanted:
             module = importlib.import_module("tare.worker.settings." + name)
             if hasattr(module, verb):
-                yield module, settings[name]
+                yield module, wanted[name]
 
 
 def loss_of(training, setting):
@@ -48,18 +52,3 @@ def loss_of(training, setting):
     if not hasattr(training, "loss"):
         raise Unable("{} needs a workload whose step calls its own loss(batch)".format(setting))
     return training.loss
-
-
-def effective(torch):
-    """The framework's switches as they are now; None where this version has no such switch."""
-    backends = torch.backends
-    matmul = getattr(getattr(backends, "cuda", None), "matmul", None)
-    return {
-        "tf32_products": getattr(matmul, "allow_tf32", None),
-        "tf32_convolutions": getattr(getattr(backends, "cudnn", None), "allow_tf32", None),
-        "cudnn_benchmark": backends.cudnn.benchmark,
-        "cudnn_deterministic": backends.cudnn.deterministic,
-        "deterministic": torch.are_deterministic_algorithms_enabled()
-        if hasattr(torch, "are_deterministic_algorithms_enabled")
-        else None,
-    }

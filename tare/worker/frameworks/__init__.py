@@ -1,0 +1,155 @@
+"""What a launch needs of a framework; each module here is one, found by its name (docs/add-a-framework.md).
+
+A module names its class `FRAMEWORK`. Importing the module imports no framework: `import_` does that, when the
+launch says so. What watches a step (profiler, counts) is in tare/worker/instruments/: timed launches do without.
+"""
+
+import importlib
+import os
+import random
+
+from tare.worker.marks import now_ns
+
+DEFAULT = "torch"
+# As frameworks and their libraries say it, on the processor and on a CUDA device; oneDNN says just the last.
+MEMORY_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+    "bad_alloc",
+    "could not create a primitive",
+)
+
+
+class Unable(RuntimeError):
+    """What was asked for can't be had here; the message says why."""
+
+
+def names():
+    """Names of the frameworks that there are."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("_"))
+
+
+def of(spec):
+    """The framework that a specification names, on its device and not yet imported.
+
+    Raises:
+        Unable: there is none of that name.
+    """
+    name = spec.get("framework", DEFAULT)
+    if name not in names():
+        raise Unable("no framework {!r} in tare/worker/frameworks: there are {}".format(name, ", ".join(names())))
+    return importlib.import_module("tare.worker.frameworks." + name).FRAMEWORK(spec.get("device", "cpu"))
+
+
+def training_class(workload, name):
+    """The class of a workload's training jobs in a framework: `FRAMEWORKS[name]`, and PyTorch's is `Training`.
+
+    Raises:
+        Unable: the workload was not written for it.
+    """
+    known = getattr(workload, "FRAMEWORKS", None) or {DEFAULT: workload.Training}
+    if name not in known:
+        where = workload.__name__.replace(".", "/")
+        raise Unable("{}.py trains with {}, not with {}".format(where, ", ".join(sorted(known)), name))
+    return known[name]
+
+
+class Framework(object):
+    """One framework on one device; what is not said otherwise serves any whose arrays have `nbytes` and slices.
+
+    Attributes:
+        name: of its module.
+        facts_key: under which a launch's facts hold what it says of itself.
+        can_fork: a process that has imported it can fork others that train. Where that is False each draw is a
+            fresh process, which imports for itself.
+        module: what `import_` gave; workloads get it.
+    """
+
+    name = None
+    facts_key = "framework"
+    can_fork = True
+
+    def __init__(self, device):
+        self.device = device
+        self.module = None
+
+    def import_(self):
+        """Import it and set `module`."""
+        raise NotImplementedError
+
+    def set_threads(self, threads):
+        """Compute with so many threads, whatever the machine suggests."""
+
+    def facts(self):
+        """What it says of itself, as JSON holds it: name, version, threads and what else it knows."""
+        raise NotImplementedError
+
+    def synchronize(self):
+        """Wait for the device, so that a clock read next means something."""
+
+    def parameters(self, training):
+        """How many numbers a training job learns."""
+        raise NotImplementedError
+
+    def collate(self, samples):
+        """A batch: a list of arrays, one for each part of a sample."""
+        raise NotImplementedError
+
+    def batches(self, dataset, batch):
+        """Every full batch of a dataset in order, one at a time, in the host's memory."""
+        for start in range(0, len(dataset) - batch + 1, batch):
+            yield self.collate([dataset[index] for index in range(start, start + batch)])
+
+    def loader(self, dataset, spec):
+        """The batches of one epoch of a whole run, shuffled; the last may be smaller."""
+        order = list(range(len(dataset)))
+        random.Random(spec["seed"]).shuffle(order)
+        for start in range(0, len(order), spec["batch"]):
+            yield self.collate([dataset[index] for index in order[start : start + spec["batch"]]])
+
+    def batch_bytes(self, batch):
+        """Memory that a batch takes."""
+        return sum(part.nbytes for part in batch)
+
+    def to_device(self, batch):
+        """A batch where the device trains on it."""
+        return batch
+
+    def as_loaded(self, batch):
+        """A batch in the host's memory as `loader` leaves it: steps move it."""
+        return batch
+
+    def burst(self, training, batches):
+        """One step per batch, each ending before the next: (start and end in ns, seconds of each, losses)."""
+        durations, losses = [], []
+        started = last = now_ns()
+        for batch in batches:
+            losses.append(training.step(batch))
+            now = now_ns()
+            durations.append((now - last) / 1e9)
+            last = now
+        return started, last, durations, losses
+
+    def smallest_step(self):
+        """A call that does what a first step does once in a process; None where launches need no such thing."""
+        return None
+
+    def device_memory(self):
+        """What this process took of its device at most, and the device's whole memory, in bytes; None on a CPU."""
+        return None
+
+    def allocated_peak_bytes(self):
+        """The most that this process's tensors took of its device; None on a CPU."""
+        return None
+
+    def is_out_of_memory(self, error):
+        """Whether an error says that memory ended."""
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            return True
+        return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
+
+    def free_memory(self):
+        """Give memory of the device back that nobody holds any more."""

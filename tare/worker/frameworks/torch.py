@@ -1,0 +1,170 @@
+"""PyTorch, on a CPU or a CUDA device, from 1.11 on."""
+
+from tare.worker import frameworks
+from tare.worker.marks import now_ns
+
+
+class Torch(frameworks.Framework):
+    """PyTorch; `module` is torch itself."""
+
+    name = "torch"
+    facts_key = "torch"
+
+    def import_(self):
+        """Import torch, and let torchvision import beside it."""
+        import torch
+
+        declare_vision_operators(torch)
+        self.module = torch
+
+    def set_threads(self, threads):
+        """Threads of one operator."""
+        self.module.set_num_threads(threads)
+
+    def facts(self):
+        """Version, threads, switches as they stand, the device."""
+        torch = self.module
+        return {
+            "version": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "interop_threads": torch.get_num_interop_threads(),
+            "cuda": torch.version.cuda,
+            "cuda_available": torch.cuda.is_available(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "switches": switches(torch),
+            "device": cuda_device(torch),
+        }
+
+    def synchronize(self):
+        """Wait for a CUDA device."""
+        if self.device == "cuda":
+            self.module.cuda.synchronize()
+
+    def parameters(self, training):
+        """Numbers that need a gradient."""
+        return sum(p.numel() for p in training.model.parameters() if p.requires_grad)
+
+    def collate(self, samples):
+        """As the framework's loader makes a batch."""
+        return self.module.utils.data.default_collate(samples)
+
+    def batches(self, dataset, batch):
+        """Every full batch of a dataset in order, one at a time."""
+        return iter(self.module.utils.data.DataLoader(dataset, batch_size=batch, shuffle=False, drop_last=True))
+
+    def loader(self, dataset, spec):
+        """The paper's loader: shuffled, one worker process; pinned memory only where there is a device."""
+        generator = self.module.Generator()
+        generator.manual_seed(spec["seed"])
+        return self.module.utils.data.DataLoader(
+            dataset,
+            batch_size=spec["batch"],
+            shuffle=True,
+            num_workers=spec["loader_workers"],
+            pin_memory=self.device == "cuda",
+            generator=generator,
+        )
+
+    def batch_bytes(self, batch):
+        """Memory of its tensors."""
+        return sum(part.numel() * part.element_size() for part in batch)
+
+    def to_device(self, batch):
+        """A batch on the device that trains on it."""
+        return [part.to(self.device) for part in batch]
+
+    def as_loaded(self, batch):
+        """Pinned where there is a device."""
+        return [part.pin_memory() for part in batch] if self.device == "cuda" else batch
+
+    def burst(self, training, batches):
+        """By the clock on a CPU. On a CUDA device by events before the first step and after each, read at the end.
+
+        So steps are submitted without waiting, as people run them. A step that includes a capture or a compilation
+        is as long as that takes: such steps belong into the warm-up.
+        """
+        if self.device != "cuda":
+            return super(Torch, self).burst(training, batches)
+        cuda = self.module.cuda
+        events = [cuda.Event(enable_timing=True) for _ in range(len(batches) + 1)]
+        losses = []
+        cuda.synchronize()
+        started = now_ns()
+        events[0].record()
+        for event, batch in zip(events[1:], batches):
+            losses.append(training.step(batch))
+            event.record()
+        cuda.synchronize()
+        ended = now_ns()
+        durations = [events[index].elapsed_time(events[index + 1]) / 1e3 for index in range(len(batches))]
+        return started, ended, durations, losses
+
+    def smallest_step(self):
+        """A backward pass. None on a CUDA device, which can't be shared with forked processes."""
+        if self.device == "cuda":
+            return None
+        return lambda: self.module.ones(1, requires_grad=True).sum().backward()
+
+    def device_memory(self):
+        """Of a CUDA device, the process's context apart."""
+        if self.device != "cuda":
+            return None
+        cuda = self.module.cuda
+        return {"peak_bytes": cuda.max_memory_reserved(), "total_bytes": cuda.mem_get_info()[1]}
+
+    def allocated_peak_bytes(self):
+        """Of a CUDA device."""
+        return self.module.cuda.max_memory_allocated() if self.device == "cuda" else None
+
+    def free_memory(self):
+        """What the framework keeps of a CUDA device for later."""
+        if self.device == "cuda":
+            self.module.cuda.empty_cache()
+
+
+FRAMEWORK = Torch
+
+
+def declare_vision_operators(torch):
+    """Let torchvision import where its compiled operators can't load.
+
+    The registry's torchvision is built against CUDA; beside a CPU build of torch its library does not load, and
+    the import fails when it registers shapes for two operators that nobody declared. Their two schemas are
+    enough; no workload here calls them.
+    """
+    if torch.version.cuda is not None or not hasattr(torch, "library") or hasattr(torch, "_tare_vision_library"):
+        return
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    torch._tare_vision_library = library  # the declarations live as long as this object
+
+
+def switches(torch):
+    """The framework's switches as they are now; None where this version has no such switch."""
+    backends = torch.backends
+    matmul = getattr(getattr(backends, "cuda", None), "matmul", None)
+    return {
+        "tf32_products": getattr(matmul, "allow_tf32", None),
+        "tf32_convolutions": getattr(getattr(backends, "cudnn", None), "allow_tf32", None),
+        "cudnn_benchmark": backends.cudnn.benchmark,
+        "cudnn_deterministic": backends.cudnn.deterministic,
+        "deterministic": torch.are_deterministic_algorithms_enabled()
+        if hasattr(torch, "are_deterministic_algorithms_enabled")
+        else None,
+    }
+
+
+def cuda_device(torch):
+    """The CUDA device as the framework sees it; None where there is none."""
+    if not torch.cuda.is_available():
+        return None
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "name": found.name,
+        "capability": [found.major, found.minor],
+        "memory_bytes": found.total_memory,
+        "multiprocessors": found.multi_processor_count,
+        "l2_bytes": getattr(found, "L2_cache_size", None),
+        "cudnn": torch.backends.cudnn.version(),
+    }
