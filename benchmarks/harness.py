@@ -36,6 +36,7 @@ from tare.experiments import campaign
 from tare.experiments.measure import sites
 from tare.launch.run import choose_cpus, launcher_environment, program_environment, stage_code
 from tare.machine.facts import describe
+from tare.machine.fitting import settled
 from tare.model import closure
 from tare.model.registry import describe_workload
 from tare.model.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
@@ -57,8 +58,8 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def measure_step(arguments: argparse.Namespace) -> int:
     """The bare loop against the harness, in one process."""
-    study = load_checked("config/config.yaml")
-    batch = settings_of(study, arguments.workload)["batch"]
+    whole = settled(load_checked("config/config.yaml"))
+    batch, study = settings_of(whole.workloads, arguments.workload).batch, whole.to_json()
     steps = min(arguments.steps, describe_workload(arguments.workload)["samples"] // batch)
     conditions = {**study["conditions"], "allocator": study["turns"]["allocator"]}
     with (
@@ -162,7 +163,7 @@ def account(study: Mapping[str, Any]) -> list[tuple[str, float, float]]:
 
 def measure_study(arguments: argparse.Namespace) -> int:
     """How much of a study's time was not spent in launches."""
-    study = load_checked(arguments.study)
+    study = load_checked(arguments.study).to_json()
     parts = account(study)
     if len(parts) == 1:
         raise UserError(f"the study {study['study']} has no sealed campaign: run it first")
@@ -231,7 +232,7 @@ def measure_planning(arguments: argparse.Namespace) -> int:
             rows.append([str(units), f"{plans[-1]:.1f} s", shown])
     show(["units of a campaign", "`snakemake -n all`", "`python -m tare plan`, from a campaign of as many"], rows)
     slow = False
-    print(f"\n{study['study']}, with presets laid over it; limit {LONGEST_PLAN_S:.0f} s:")
+    print(f"\n{study.study}, with presets laid over it; limit {LONGEST_PLAN_S:.0f} s:")
     for what, seconds in (("dry run", plans), ("forecast", forecasts)):
         if seconds:
             grows = "grows" if seconds[-1] - seconds[0] > GROWTH_S else "does not grow"

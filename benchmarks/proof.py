@@ -130,7 +130,7 @@ def recorded(campaigns: int) -> Iterator[str]:
         return
     logs = control_logs(read_recorded(RECORDED))
     study = load_checked(ROOT / "config/config.yaml")
-    half_width, margin = study["turns"]["half_width"], study["margins"]["step"]
+    half_width, margin = study.turns.half_width, study.margins.step
     size = decided_size(logs, half_width, 0.95)
     designs = {
         f"Stein, ±{100 * half_width:g}% wanted": Design(half_width=half_width, confidence=0.95, margin=margin),

@@ -51,6 +51,7 @@ from tare.experiments.blocks import Burst, Worker, live_block
 from tare.experiments.measure import sites
 from tare.launch.run import Site, launch
 from tare.machine.facts import describe
+from tare.machine.fitting import settled
 from tare.model.study import CONTROL, HOST, load_checked
 from tare.stats.intervals import judge, log_ratios_of
 
@@ -323,7 +324,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--workload", default="mnist_cnn")
     arguments = parser.parse_args()
-    study = load_checked("config/config.yaml")
+    study = settled(load_checked("config/config.yaml")).to_json()
     journal = Journal(FOLDER / "protocols.jsonl")
     key = {"workload": arguments.workload, "seconds": arguments.seconds, "kernel": platform.release()}
     rows = [row for row in journal.read() if all(row[name] == value for name, value in key.items())]

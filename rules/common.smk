@@ -8,6 +8,7 @@ from snakemake.exceptions import WorkflowError
 from tare.model import arms
 from tare.model import study as study_module
 from tare.core.errors import TareError
+from tare.machine.fitting import settled
 from tare.model.registry import module_names
 
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
@@ -18,7 +19,8 @@ os.environ["PATH"] = os.pathsep.join(
 try:
     for path in (path for path in workflow.configfiles if Path(path).suffix != ".json"):
         study_module.load(path)  # Snakemake would take the last of two equal keys
-    config = study_module.check(config)
+    STUDIED = study_module.check(config)
+    config = settled(STUDIED).to_json()
 except TareError as error:
     raise WorkflowError(str(error))
 
@@ -80,8 +82,8 @@ INSIDE_CAUSES = [
 
 def study_json(kind):
     """Input function of `params.study`: the part of the study that one kind of work depends on."""
-    return lambda wildcards: study_module.subset(
-        config, kind, wildcards.get("workload")
+    return lambda wildcards: study_module.part_of(
+        STUDIED, kind, wildcards.get("workload")
     )
 
 
@@ -139,11 +141,10 @@ def headline(kind, environments):
 
 def all_campaigns():
     """Sealed campaigns of the whole study: rounds, turns, arms, causes."""
-    causes = study_module.causes_name(config)
     return [
-        f"results/campaigns/{STUDY}/{workload}/{name}/sealed.json"
-        for workload in WORKLOADS
-        for name in (*study_module.campaign_names(config, workload), causes)
+        f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
+        for campaign in study_module.campaigns(STUDIED)
+        if campaign.kind != "sweep"
     ]
 
 

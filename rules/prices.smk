@@ -16,7 +16,7 @@ rule measure_starts:
     retries: 0
     threads: workflow.cores
     params:
-        study=study_module.subset(config, "starts", WORKLOADS[0]),
+        study=study_module.part_of(STUDIED, "starts", WORKLOADS[0]),
         workload=WORKLOADS[0],
         environments=ENVIRONMENTS,
         images=subpath(input.host, parent=True),

@@ -7,10 +7,9 @@ machine whose records come with the project. A forecast decides nothing: the cam
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from tare.experiments import rounds, turns
 from tare.experiments.campaign import SEALED, compared, counted, read_sealed
 from tare.machine import facts
 from tare.model import arms
-from tare.model.study import campaign_names
+from tare.model.study import Rounds, Study, Turns, campaigns, sampling_of
 from tare.stats.intervals import log_ratios_of, stein_units
 from tare.stats.planning import Components, Costs, estimate_components
 
@@ -63,7 +62,7 @@ class Forecast:
 
 
 def forecasts(
-    study: Mapping[str, Any], folders: Sequence[Path], *, half_width: float | None, budget_s: float | None
+    study: Study, folders: Sequence[Path], *, half_width: float | None, budget_s: float | None
 ) -> Iterator[Forecast]:
     """A forecast for every comparison of a study.
 
@@ -73,34 +72,29 @@ def forecasts(
         half_width: wanted, relative; None for the study's.
         budget_s: of one campaign; None for the study's.
     """
-    for workload in study["workloads"]:
-        for name in campaign_names(study, workload):
-            kind, environments, *arm = name.split(".", 2)
-            settings = study[kind]
-            wanted = half_width or settings["half_width"]
-            budget = budget_s or settings["arm_budget_s" if arm else "budget_s"]
-            found = experience(folders, workload, name)
-            count = max(1, len(environments.split("+")) - 1)
-            if found is None:
-                note = "nothing was recorded of this comparison yet: its own pilot will tell"
-                yield Forecast(
-                    campaign=name, workload=workload, half_width=wanted, units=None, seconds=None, capped=False,
-                    note=note,
-                )  # fmt: skip
-                continue
-            own = settings.get("stack_units" if arms.parse(arm[0]).other_stack else "arm_units") if arm else None
-            fixed = own or settings.get("units")
-            alpha = (1 - study["confidence"]) / count
-            units, seconds = needed(found, wanted, settings["pilot"], alpha, count, fixed)
-            yield Forecast(
-                campaign=name,
-                workload=workload,
-                half_width=wanted,
-                units=units,
-                seconds=seconds,
-                capped=not fixed and seconds > budget,
-                note=found.source,
-            )
+    kinds: dict[str, Rounds | Turns] = {"rounds": study.rounds, "turns": study.turns}
+    for campaign in (campaign for campaign in campaigns(study) if campaign.kind in kinds):
+        settings = kinds[campaign.kind]
+        arm = arms.parse(campaign.arm) if campaign.arm else None
+        sampling = sampling_of(settings, study.confidence, "", arm)
+        found = experience(folders, campaign.workload, campaign.name)
+        wanted = half_width or settings.half_width
+        count = max(1, len(campaign.environments) - 1)
+        units, seconds, note = None, None, "nothing was recorded of this comparison yet: its own pilot will tell"
+        if found is not None:
+            alpha = (1 - study.confidence) / count
+            units, seconds = needed(found, wanted, settings.pilot, alpha, count, sampling.units)
+            note = found.source
+        budget = budget_s or sampling.budget_s
+        yield Forecast(
+            campaign=campaign.name,
+            workload=campaign.workload,
+            half_width=wanted,
+            units=units,
+            seconds=seconds,
+            capped=bool(seconds and budget and not sampling.units and seconds > budget),
+            note=note,
+        )
 
 
 def needed(

@@ -30,9 +30,9 @@ def run_tables(arguments: argparse.Namespace) -> int:
     """`tare tables`."""
     from tare.analysis import extract
     from tare.core.progress import say
-    from tare.model.study import load_checked
+    from tare.model.study import TablesPart, load_part
 
-    margins = load_checked(arguments.study)["margins"] if arguments.study else None
+    margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
     tables = extract.build(arguments.campaigns, arguments.profiles, margins)
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:

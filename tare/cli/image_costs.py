@@ -38,11 +38,11 @@ def run_prices(arguments: argparse.Namespace) -> int:
     """`tare prices`."""
     from tare.analysis import image_costs
     from tare.model import tables
-    from tare.model.study import load_checked
+    from tare.model.study import PricesPart, load_part
 
-    study = load_checked(arguments.study)
-    stacks = list(dict.fromkeys([study["stack"], *study.get("stacks", ())]))
-    forms = [image_costs.read_forms(arguments.images, stack, study["environments"]) for stack in stacks]
+    study = load_part(PricesPart, arguments.study)
+    stacks = dict.fromkeys([study.stack, *study.stacks])
+    forms = [image_costs.read_forms(arguments.images, stack, study.environments) for stack in stacks]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
-    tables.write("prices", image_costs.build(study["study"], forms, starts), arguments.out)
+    tables.write("prices", image_costs.build(study.study, forms, starts), arguments.out)
     return 0

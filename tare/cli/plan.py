@@ -40,8 +40,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
     study = load_checked(arguments.study)
     if arguments.workload:
-        study["workloads"] = {arguments.workload: settings_of(study, arguments.workload)}
-    own = Path("results/campaigns") / study["study"]
+        study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
+    own = Path("results/campaigns") / study.study
     others = sorted(path for path in Path("results/campaigns").glob("*") if path.is_dir() and path != own)
     total, unknown, notes = 0.0, 0, []
     for row in forecasts(

@@ -81,7 +81,7 @@ def _refuse_without(needed: Mapping[str, str]) -> None:
 def run_reference(arguments: argparse.Namespace) -> int:
     """Bring in the packages that this Python lacks before anything needs them, then measure."""
     _refuse_without(NEEDED)
-    from tare.experiments.reference_input import add_packages
+    from tare.experiments.carried import add_packages
 
     add_packages(arguments.input)
     from tare.experiments import reference

@@ -20,12 +20,24 @@ from tare.launch import gpu as access
 from tare.launch.run import Site, launch, site_of
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
+from tare.machine.fitting import settled
 from tare.model import arms, datasheet
 from tare.model.arms import Arm
 from tare.model.images import DataRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import read
-from tare.model.study import BASELINE, HOST, load_checked, settings_of
+from tare.model.study import (
+    BASELINE,
+    HOST,
+    PARTS,
+    CeilingsPart,
+    JobPart,
+    ProfilePart,
+    RoundsPart,
+    SweepPart,
+    load_part,
+    settings_of,
+)
 
 PROFILE_SCHEMA = 1
 STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up to once a second
@@ -161,6 +173,17 @@ def _with_compiler(site: Site, study: Mapping[str, Any], kind: str) -> Site:
     )
 
 
+def _job(kind: type[Any], source: str, workload: str) -> dict[str, Any]:
+    """What a job depends on, with the device of this machine.
+
+    Raises:
+        UserError: the study is wrong, or does not name the workload.
+    """
+    part: JobPart = settled(load_part(kind, source))
+    settings_of(part.workloads, workload)
+    return part.to_json()
+
+
 def compare(
     kind: str,
     source: str,
@@ -172,8 +195,7 @@ def compare(
     arm_name: str | None = None,
 ) -> None:
     """A campaign of whole runs (`rounds`), training steps (`turns`) or `causes`, of the headline or of an arm."""
-    study = load_checked(source)
-    settings_of(study, workload)
+    study = _job(PARTS[kind], source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     functions = {"rounds": campaigns.run_rounds, "turns": turns.run_turns, "causes": causes.run_causes}
     function = functions[kind]
@@ -183,16 +205,15 @@ def compare(
 
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
     """Batch sweep on the host."""
-    study = load_checked(source)
-    settings_of(study, workload)
+    study = _job(SweepPart, source, workload)
     with sites(study, workload, [HOST], folder, record) as (available, _, provenance):
         campaigns.run_sweep(out.parent, study, workload, available[HOST], provenance)
 
 
 def profile(source: str, workload: str, env: str, folder: Path | None, record: Path | None, out: Path) -> None:
     """One profiled launch; an environment that can't run gets a record with its reason."""
-    study = load_checked(source)
-    settings = settings_of(study, workload)
+    study = _job(ProfilePart, source, workload)
+    settings = study["workloads"][workload]
     identity = {
         "schema": PROFILE_SCHEMA,
         "study": study["study"],
@@ -211,7 +232,7 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
             return
         on_device = study["device"] == "cuda"
         settings = {**study["profile"], **({"steady_s": STEADY_S} if on_device else {})}
-        spec = {**campaigns.whole_run_spec(workload, settings_of(study, workload)["batch"], study), **settings}
+        spec = {**campaigns.whole_run_spec(workload, study["workloads"][workload]["batch"], study), **settings}
         trace = out.with_name("trace.json.gz")
         conditions = arms.conditions_at(study["conditions"], campaigns.headline_levels(study))
         with (
@@ -248,11 +269,11 @@ def _sampled(
 
 def ceilings(source: str, folder: Path | None, out: Path) -> None:
     """Measured roofs of this machine, on the host."""
-    study = load_checked(source)
+    study = settled(load_part(CeilingsPart, source)).to_json()
     with sites(study, None, [HOST], folder, None) as (available, _, provenance):
         sizes = dict(study["ceilings"])
         on_device = sizes.pop("cuda")
-        spec = {"mode": "ceilings", "device": study["device"], "seed": study.get("seed", 0), **sizes}
+        spec = {"mode": "ceilings", "device": study["device"], "seed": study["seed"], **sizes}
         if study["device"] == "cuda":
             spec |= on_device
         result = launch(available[HOST], spec, {**study["conditions"], "allocator": "default"})
@@ -306,8 +327,8 @@ def single(
         UnavailableError: the environment is not to be had here.
         TareError: the launch failed.
     """
-    study = load_checked(source)
-    settings = settings_of(study, workload)
+    study = _job(RoundsPart, source, workload)
+    settings = study["workloads"][workload]
     with sites(study, workload, [env], folder, record) as (available, unavailable, _):
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")

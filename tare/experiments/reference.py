@@ -26,6 +26,7 @@ from tare.experiments.reference_pack import RECORD, SCHEMA, check, drop_unfinish
 from tare.experiments.reference_parts import SHARES, Clock, not_run, parts_of, run_parts, wants_again
 from tare.images import installed
 from tare.machine import facts as machine
+from tare.machine.fitting import settled
 from tare.model import study
 from tare.model.registry import HOST, describe_workload, environment, module_names
 from tare.model.words import nearest
@@ -106,7 +107,7 @@ def run(wanted: Wanted) -> Path:
     return out
 
 
-def _described(config: Mapping[str, Any], wanted: Wanted, out: Path, before: Row | None) -> Row:
+def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | None) -> Row:
     """What the record says before anything is measured: device, framework, this run and those before it.
 
     Raises:
@@ -115,13 +116,13 @@ def _described(config: Mapping[str, Any], wanted: Wanted, out: Path, before: Row
     hidden = hide_host_name()
     carried = read(wanted.carried)
     programs_added = add_programs(wanted.carried)
-    facts = torch_facts(wanted.python, config["device"])
+    facts = torch_facts(wanted.python, config.device)
     content: Row = {
         "schema": SCHEMA,
         "name": out.name,
-        "study": config["study"],
-        "stack": config["stack"],
-        "device": describe_device(config["device"], facts),
+        "study": config.study,
+        "stack": config.stack,
+        "device": describe_device(config.device, facts),
         "torch": {key: facts[key] for key in TORCH},
         "python": facts["python"],
         "notes": [hidden, *(["ch-run was brought along: Charliecloud is not installed"] if programs_added else [])],
@@ -133,7 +134,7 @@ def _described(config: Mapping[str, Any], wanted: Wanted, out: Path, before: Row
     return content | {"at": runs[0]["at"], "tare": this["tare"], "runs": runs}
 
 
-def _begin(wanted: Wanted) -> tuple[dict[str, Any], Path, Row | None]:
+def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
     """The study, the folder, and the record of the campaign that is carried on, where one is.
 
     Raises:
@@ -147,7 +148,7 @@ def _begin(wanted: Wanted) -> tuple[dict[str, Any], Path, Row | None]:
         drop_unfinished(wanted.out)
         return study.check(read_json(wanted.out / "study.json")), wanted.out, check(wanted.out)
     config = fitted(study.load_checked(wanted.source), wanted.budget_s, wanted.device)
-    out = wanted.out or project_root() / "results/reference" / default_name(config["device"])
+    out = wanted.out or project_root() / "results/reference" / default_name(config.device)
     if not NAME.fullmatch(out.name):
         raise UserError(f"--out: {out.name!r} is no name of a reference: lower-case letters, digits, dots, hyphens")
     if out.exists() and any(out.iterdir()):
@@ -173,7 +174,7 @@ def refuse_another(before: Mapping[str, Any] | None, now: Mapping[str, Any], out
 
 
 def measure(
-    config: Mapping[str, Any],
+    config: study.Study,
     wanted: Wanted,
     out: Path,
     clock: Clock,
@@ -182,10 +183,10 @@ def measure(
 ) -> None:
     """Launch everything; `keep` gets what the record says of environments, workloads and parts, after each part."""
     if before is None:
-        write_json(out / "study.json", config)
+        write_json(out / "study.json", config.to_json())
         write_json(out / "machine.json", machine.describe())
-    environments = prepare_environments(out, wanted.python, config["environments"])
-    datasets = {name: describe_workload(name)["dataset"] for name in config["workloads"]}
+    environments = prepare_environments(out, wanted.python, config.environments)
+    datasets = {name: describe_workload(name)["dataset"] for name in config.workloads}
     lost = bring_data(wanted.carried, sorted(set(datasets.values())), out / "data")
     workloads = {
         name: {"available": dataset not in lost, "reason": lost.get(dataset)} for name, dataset in datasets.items()
@@ -217,15 +218,14 @@ def report(content: Mapping[str, Any], out: Path) -> None:
             say(f"{row['name']}: {row['status']}: {row['reason']}")
 
 
-def fitted(config: Mapping[str, Any], budget_s: float, device: str | None) -> dict[str, Any]:
+def fitted(whole: study.Study, budget_s: float, device: str | None) -> study.Study:
     """The study for this machine and this budget: as many CPUs as there are, budgets in proportion."""
     share = min(1.0, budget_s / BUDGET_S)
-    cpus = min(config["conditions"]["cpus"], len(os.sched_getaffinity(0)))
-    found = {**config, "conditions": {**config["conditions"], "cpus": cpus}}
+    found = whole.to_json()
+    found["conditions"]["cpus"] = min(whole.conditions.cpus, len(os.sched_getaffinity(0)))
     for kind in ("rounds", "turns"):
-        scaled = {key: round(config[kind][key] * share, 1) for key in ("budget_s", "arm_budget_s")}
-        found[kind] = {**config[kind], **scaled}
-    return study.check(found | ({"device": device} if device else {}))
+        found[kind] |= {key: round(found[kind][key] * share, 1) for key in ("budget_s", "arm_budget_s")}
+    return settled(study.check(found | ({"device": device} if device else {})))
 
 
 # --- what the folder says of the machine

@@ -1,7 +1,7 @@
-"""What travels to a machine without a network: prepared data, two small Python packages, Charliecloud's program.
+"""What travels to a machine without a network: prepared data, a few Python packages, Charliecloud's program.
 
-`pack` fills a folder where there is a network; `use` takes from it, on the other machine, what that one lacks.
-Nothing here imports what may be missing there.
+`pack` fills a folder where there is a network; on the other machine is taken from it what that one lacks, packages
+first (tare.experiments.carried).
 """
 
 from __future__ import annotations
@@ -10,33 +10,26 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
-import tempfile
 import time
-import zipfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tare import __version__
 from tare.core.elf import is_glibc
-from tare.core.errors import IntegrityError, TareError, UnavailableError, UserError
-from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha256_text, write_json
+from tare.core.errors import IntegrityError, TareError, UserError
+from tare.core.files import cache_dir, project_root, read_json, sha256_file, write_json
 from tare.core.progress import say
 from tare.datasets import catalog
+from tare.experiments.carried import pack_packages
 from tare.model.images import DataRecord
 from tare.model.registry import describe_workload, module_names
 from tare.model.schema import read as read_record
-from tare.model.stacks import read_lock
 
 SCHEMA = 1
 LIST = "input.json"
-# Pure Python; what measuring needs and a framework's machine may lack. The module's name where it is another.
-PACKAGES = ("fastjsonschema", "nvidia-ml-py", "spython")
-MODULES = {"nvidia-ml-py": "pynvml"}
 CH_RUN = "ch-run"
 MOST_BYTES = 60_000_000
 TOOL_S = 120.0
@@ -57,7 +50,7 @@ def pack(folder: Path) -> Record:
     folder.mkdir(parents=True)
     for name in sorted({describe_workload(workload)["dataset"] for workload in module_names("workloads")}):
         _pack_data(name, folder / "data")
-    _pack_packages(folder / "wheels")
+    pack_packages(folder / "wheels")
     left_out = _pack_ch_run(folder / "bin")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     content: Record = {
@@ -109,21 +102,6 @@ def _pack_data(name: str, folder: Path) -> None:
     say(f"{name}: {(folder / f'{name}.tar.gz').stat().st_size / 1e6:.1f} MB")
 
 
-def _pack_packages(folder: Path) -> None:
-    """The wheels, by the hashes of the workflow's own lock."""
-    folder.mkdir()
-    locked = [line for line in read_lock(project_root() / "requirements/run.txt") if line.name in PACKAGES]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as lock:
-        lock.write("".join(f"{requirement.line()}\n" for requirement in locked))
-        lock.flush()
-        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        argv += ["--require-hashes", "--dest", str(folder), "--requirement", lock.name]
-        ended = subprocess.run(argv, capture_output=True, text=True, timeout=TOOL_S)
-    if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UnavailableError(f"pip could not download {', '.join(PACKAGES)}: {last}")
-
-
 def _pack_ch_run(folder: Path) -> str | None:
     """Charliecloud's program with the libraries that it needs beyond glibc; why it is left out, or None."""
     program = shutil.which(CH_RUN)
@@ -167,37 +145,6 @@ def read(folder: Path) -> Record | None:
         if found != file["sha256"]:
             raise IntegrityError(f"{path} is not what was packed (sha256 {found}): pack and carry it again")
     return content
-
-
-def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
-    """Unpack the wheels of packages that this Python lacks, and put them at the end of the module path.
-
-    Processes that are started from now on find them too, by PYTHONPATH; launches do not see it.
-
-    Returns:
-        Their folder; None where nothing was lacking.
-
-    Raises:
-        UnavailableError: one is lacking, and was not packed; the remedy is told.
-    """
-    lacking = [name for name in names if find_spec(MODULES.get(name, name)) is None]
-    files = {name: f"{name.replace('-', '_')}-*-none-any.whl" for name in lacking}  # as wheels write names
-    wheels = {name: next((folder / "wheels").glob(pattern), None) for name, pattern in files.items()}
-    if wheels.get("fastjsonschema", folder) is None:
-        raise UnavailableError(
-            f"this Python ({sys.executable}) has no fastjsonschema, and {folder} brings none",
-            "pip install fastjsonschema (or `make reference-input` where there is a network, and carry .reference)",
-        )
-    present = [wheel for wheel in wheels.values() if wheel is not None]
-    if not present:
-        return None
-    target = cache_dir("reference", "packages", sha256_text(" ".join(sha256_file(path) for path in present))[:16])
-    for wheel in present:
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(target)
-    sys.path.append(str(target))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(target))))
-    return target
 
 
 def add_programs(folder: Path) -> bool:

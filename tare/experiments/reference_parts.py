@@ -20,9 +20,9 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE, SEALED
-from tare.model import arms, study
 from tare.model.registry import HOST, describe_workload
 from tare.model.stacks import BOUND
+from tare.model.study import Study, campaigns, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {
@@ -78,56 +78,49 @@ class Clock:
         return time.monotonic() - self.started
 
 
-def parts_of(config: Mapping[str, Any], usable: Sequence[str]) -> list[Part]:
+def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
     """All parts in order of worth; pure."""
-    workloads = list(config["workloads"])
-    names = [HOST, *(name for name in config["environments"] if name in usable and name != HOST)]
-    found = [Part(kind="ceilings", arguments=_arguments(config, "ceilings"), out="ceilings.json")]
-    found += [_profile(config, workload, HOST) for workload in workloads]
-    found += [_campaign(config, "turns", workload, names) for workload in workloads]
-    for text in config["arms"]["turns"]:
-        for workload in workloads:
-            if workload in config["arms"]["workloads"]:
-                arm = arms.parse(text)
-                members = [HOST] if arm.is_setting else arms.members(arm, names)
-                found.append(_campaign(config, "turns", workload, members, arm.name))
-    found += [_campaign(config, "rounds", workload, names) for workload in workloads]
-    found += [_profile(config, workload, env) for workload in workloads for env in names if env != HOST]
-    found += [_campaign(config, "causes", workload, names) for workload in workloads]
-    for workload in workloads:
-        folder = f"campaigns/{config['study']}/{workload}/sweep"
-        arguments = _arguments(config, "sweep", workload)
-        found.append(Part(kind="sweep", arguments=arguments, out=f"{folder}/{SEALED}", workload=workload))
-    return found
+    others = [name for name in whole.environments if name in usable and name != HOST]
+    here = whole.replace(environments=(HOST, *others))
+    found = [Part(kind="ceilings", arguments=_arguments(here, "ceilings"), out="ceilings.json")]
+    found += [_profile(here, workload, HOST) for workload in here.workloads]
+    found += _campaigns(here, "turns")
+    found += _campaigns(here, "turns", of_arms=True)
+    found += _campaigns(here, "rounds")
+    found += [_profile(here, workload, env) for workload in here.workloads for env in others]
+    return [*found, *_campaigns(here, "causes"), *_campaigns(here, "sweep")]
 
 
-def _arguments(config: Mapping[str, Any], kind: str, workload: str | None = None) -> tuple[str, ...]:
-    common = (kind, "--study", study.subset(config, kind, workload))
+def _arguments(whole: Study, kind: str, workload: str | None = None) -> tuple[str, ...]:
+    common = (kind, "--study", part_of(whole, kind, workload))
     return (*common, "--workload", workload) if workload else common
 
 
-def _profile(config: Mapping[str, Any], workload: str, env: str) -> Part:
+def _profile(whole: Study, workload: str, env: str) -> Part:
     return Part(
         kind="profile",
-        arguments=(*_arguments(config, "profile", workload), "--env", env),
-        out=f"profiles/{config['study']}/{workload}/{env}/profile.json",
+        arguments=(*_arguments(whole, "profile", workload), "--env", env),
+        out=f"profiles/{whole.study}/{workload}/{env}/profile.json",
         workload=workload,
         env=env,
     )
 
 
-def _campaign(
-    config: Mapping[str, Any], kind: str, workload: str, names: Sequence[str], arm: str | None = None
-) -> Part:
-    name = study.campaign_name(kind, names, arm)
-    arguments = (*_arguments(config, kind, workload), "--environments", *names)
-    return Part(
-        kind="setting" if arm else kind,
-        arguments=(*arguments, "--arm", arm) if arm else arguments,
-        out=f"campaigns/{config['study']}/{workload}/{name}/{SEALED}",
-        workload=workload,
-        arm=arm,
-    )
+def _campaigns(whole: Study, kind: str, *, of_arms: bool = False) -> Iterator[Part]:
+    """The campaigns of one kind, of the headline or of arms of the same stack."""
+    for found in campaigns(whole):
+        if found.kind != kind or (found.arm is not None) != of_arms or found.stack != whole.stack:
+            continue
+        arguments = _arguments(whole, kind, found.workload)
+        if kind != "sweep":
+            arguments += ("--environments", *found.environments)
+        yield Part(
+            kind="setting" if found.arm else kind,
+            arguments=(*arguments, "--arm", found.arm) if found.arm else arguments,
+            out=f"campaigns/{whole.study}/{found.workload}/{found.name}/{SEALED}",
+            workload=found.workload,
+            arm=found.arm,
+        )
 
 
 def run_parts(

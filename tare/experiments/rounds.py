@@ -15,7 +15,8 @@ from tare.analysis.launch_rows import real_s
 from tare.experiments.campaign import Campaign, given_up, run_campaign, skipped
 from tare.launch.run import Site, launch
 from tare.model import arms, closure
-from tare.model.study import BASELINE, HOST, sampling_of
+from tare.model.schema import parse
+from tare.model.study import BASELINE, HOST, Rounds, sampling_of
 
 METRIC = "real_s"
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
@@ -86,7 +87,9 @@ def run_rounds(
         "conditions": arms.conditions_at(study["conditions"], levels),
         "headline_conditions": arms.conditions_at(study["conditions"], headline),
         "margins": study["margins"],
-        "sampling": sampling_of(study["rounds"], study["confidence"], METRIC, arm),
+        "sampling": sampling_of(
+            parse(Rounds, study["rounds"], "rounds"), study["confidence"], METRIC, arm
+        ).to_json(),
         "seed": study["seed"],
         "discarded": study["rounds"]["discarded"],
         "arm": arms.describe(levels),

@@ -19,9 +19,10 @@ from tare.experiments.measure import sites
 from tare.experiments.rounds import unit_order
 from tare.launch.run import Site, launch
 from tare.machine import facts
+from tare.machine.fitting import settled
 from tare.model import arms
 from tare.model.registry import environment
-from tare.model.study import HOST, load_checked, settings_of
+from tare.model.study import HOST, StartsPart, load_part, settings_of
 
 SCHEMA = 1
 ALLOCATOR = "default"  # as people run it
@@ -163,8 +164,9 @@ def measure_starts(source: str, workload: str, names: Sequence[str], folder: Pat
         UserError: the study, the workload or an environment does not exist, or an image record is missing.
         UnavailableError: not even the host can be used.
     """
-    study = load_checked(source)
-    settings_of(study, workload)
+    part = settled(load_part(StartsPart, source))
+    settings_of(part.workloads, workload)
+    study = part.to_json()
     for name in names:
         environment(name)  # one that does not exist is said before anything is asked of the others
     with sites(study, None, [HOST, *names], folder, None) as (available, unavailable, provenance):

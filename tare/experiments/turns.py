@@ -23,7 +23,8 @@ from tare.experiments.rounds import unit_order
 from tare.launch.run import Site, choose_cpus
 from tare.machine.facts import available_memory_bytes
 from tare.model import arms, closure
-from tare.model.study import CONTROL, HOST, sampling_of
+from tare.model.schema import parse
+from tare.model.study import CONTROL, HOST, Turns, sampling_of
 from tare.stats.intervals import MAD_TO_SD, two_way
 from tare.stats.planning import Components, Costs, best_split
 
@@ -90,7 +91,7 @@ def run_turns(
         "conditions": arms.conditions_at(study["conditions"], levels),
         "headline_conditions": arms.conditions_at(study["conditions"], headline),
         "margins": study["margins"],
-        "sampling": sampling_of(settings, study["confidence"], METRIC, arm),
+        "sampling": sampling_of(parse(Turns, settings, "turns"), study["confidence"], METRIC, arm).to_json(),
         "prior": settings["prior"],
         "seed": study["seed"],
         "discarded": 1,

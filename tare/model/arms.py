@@ -84,9 +84,10 @@ def parse(text: str) -> Arm:
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
     known = {name: set(levels) for name, levels in {**COMMON, **SETTINGS}.items()}
     known["stack"].update(known_stacks())
-    for adapter in environments().values():
-        for name, levels in adapter.factors.items():
-            known.setdefault(name, set()).update(levels)
+    if not sign or factor not in known:  # adapters are imported for their own factors alone
+        for adapter in environments().values():
+            for name, levels in adapter.factors.items():
+                known.setdefault(name, set()).update(levels)
     if not sign or factor not in known:
         raise UserError(f"config: arms: {text!r} is no factor=level: {nearest(factor, known)}")
     if level not in known[factor]:

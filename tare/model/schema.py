@@ -7,14 +7,16 @@ that names the file, the place in it, and the nearest valid word. What is writte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from tare.core.errors import IntegrityError, TareError
+from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import read_json, write_json
 from tare.model.words import nearest
 
@@ -23,6 +25,26 @@ VERSION = "schema"  # the key of a file's record that holds the version of its t
 Positive = Annotated[float, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError(f"{list(values)!r} holds something twice")
+    return values
+
+
+Distinct = AfterValidator(_distinct)
+
+
+def matching(pattern: str, says: str) -> AfterValidator:
+    """A text that a pattern holds as a whole; `says` ends the message: `'X Y' must be lower-case letters`."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(f"{text!r} {says}")
+        return text
+
+    return AfterValidator(check)
 
 
 class Record(BaseModel):
@@ -98,12 +120,61 @@ def read(kind: type[AnyFile], path: Path) -> AnyFile:
     return parse(kind, value, str(path))
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                problem = f"the key {key.value!r} stands there twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """What a YAML text holds; `where` begins the message.
+
+    Raises:
+        UserError: not YAML, or a key stands twice in one mapping.
+    """
+    try:
+        return yaml.load(text, Loader=_UniqueKeys)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{where}{line} is not YAML: {getattr(error, 'problem', error)}") from None
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """What a YAML file holds; `what` it is for the message: `the study`.
+
+    Raises:
+        UserError: unreadable, not YAML, or a key stands twice in one mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {what} {path}: {getattr(error, 'strerror', None) or error}") from None
+    return parse_yaml(text, str(path))
+
+
 def explain(problem: ValidationError, kind: type[BaseModel]) -> str:
-    """The first thing that is wrong, as `place: what, nearest valid word`."""
-    details = sorted(problem.errors(), key=lambda error: (error["type"] == "missing", len(error["loc"])))
-    first = details[0]
-    place = ": ".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "tagged-")))
-    return f"{place or 'top level'}: {_reason(first, kind)}"
+    """The first thing that is wrong, as `place: what, nearest valid word`; an unknown key before a missing one."""
+    errors = problem.errors()
+    first = min(errors, key=lambda error: (error["type"] == "missing", len(error["loc"])))
+    if first["type"] == "missing":
+        parent = first["loc"][:-1]
+        names = [str(e["loc"][-1]) for e in errors if e["type"] == "missing" and e["loc"][:-1] == parent]
+        return f"{_place(parent)}: {', '.join(names)} missing"
+    return f"{_place(first['loc'])}: {_reason(first, kind)}"
+
+
+def _place(loc: Iterable[int | str]) -> str:
+    """Where in the file, as a person says it."""
+    parts = [str(part) for part in loc]
+    return ": ".join(part for part in parts if not part.startswith(("function-", "tagged-", "["))) or "top level"
 
 
 def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
@@ -112,8 +183,6 @@ def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
         case "extra_forbidden":
             word = str(error["loc"][-1])
             return f"unknown key {word!r}: {nearest(word, _keys(kind, error['loc'][:-1]))}"
-        case "missing":
-            return "missing"
         case "literal_error" | "enum":
             known = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
             return f"{value!r} is not allowed: {nearest(str(value), known)}"
@@ -126,7 +195,7 @@ def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
         case "less_than":
             return f"{value!r} must be smaller than {context['lt']}"
         case "too_short":
-            return "must not be empty" if context.get("min_length") == 1 else error["msg"]
+            return f"{value!r} must not be empty" if context.get("min_length") == 1 else error["msg"]
         case "value_error" | "assertion_error":
             return str(context["error"])
         case name if name.endswith("_type"):

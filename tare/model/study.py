@@ -1,126 +1,375 @@
-"""The study: one configuration file, checked whole before anything runs."""
+"""The study: one configuration file, checked whole before anything runs.
+
+A part of it is what one kind of work depends on: a job is handed its part and sees nothing else of the study, so
+that a change elsewhere neither reaches it nor runs it again.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, cast
 
-import fastjsonschema
-import yaml
+from pydantic import AfterValidator, Field
 
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.machine.cuda_runtime import stack_cuda_versions
-from tare.machine.facts import gpus
 from tare.model import arms
+from tare.model.campaigns import Prior, Sampling
 from tare.model.registry import BASELINE, CONTROL, HOST, describe_workload, module_names
+from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.stacks import BOUND, known_stacks
 from tare.model.words import nearest
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
 DEFAULT_STUDY = "nyu2022"
+SINGLE = "single"
+PART = "part"  # the key that says of which kind of work a job's part of a study is
 
-# The keys that each kind of work depends on: a change elsewhere in the study does not rerun it.
-DEPENDS_ON = {
-    "rounds": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "margins"),
-    "turns": ("study", "seed", "stack", "device", "conditions", "confidence", "turns", "margins"),
-    "causes": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "causes", "margins"),
-    "sweep": ("study", "seed", "stack", "device", "conditions", "confidence", "rounds", "sweep"),
-    "profile": ("study", "seed", "stack", "device", "conditions", "rounds", "profile"),
-    "ceilings": ("study", "stack", "device", "conditions", "ceilings"),
-    "starts": ("study", "seed", "stack", "device", "conditions", "starts"),
-    "prices": ("study", "stack", "stacks", "environments"),
-    "tables": ("margins",),
+Scenario = Literal["single"]
+Kind = Literal["rounds", "turns", "causes", "sweep"]
+
+_LETTERS = "must be lower-case letters, digits and hyphens"
+_FOLDERS = (
+    "images", "data", "campaigns", "profiles", "tables", "figures", "notebooks", "report", "reference",
+    "reference-tables", "logs", "probe", "benchmarks", "environments",
+)  # fmt: skip
+
+
+def _no_folder(name: str) -> str:
+    if name in _FOLDERS:
+        raise ValueError(f"{name!r} is the name of a folder of results; choose another")
+    return name
+
+
+def _with_host(names: tuple[str, ...]) -> tuple[str, ...]:
+    if names and HOST not in names:
+        raise ValueError("host is missing; it is the reference of every comparison")
+    return names
+
+
+def _with_single(names: tuple[str, ...]) -> tuple[str, ...]:
+    if SINGLE not in names:
+        raise ValueError(f"{SINGLE} is missing; it is what every other scenario is compared with")
+    return names
+
+
+Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
+StudyName = Annotated[Name, AfterValidator(_no_folder)]
+StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
+Environments = Annotated[tuple[Name, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
+Scenarios = Annotated[tuple[Scenario, ...], Distinct, AfterValidator(_with_single)]
+BatchSize = Annotated[int, Field(ge=1, le=65536)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Spread = Annotated[float, Field(ge=0, le=1)]
+Units = Annotated[int, Field(ge=2, le=100_000)]
+Seconds = Annotated[float, Field(ge=1, le=10_000_000)]
+WarmupSteps = Annotated[int, Field(ge=1, le=1000)]
+Steps = Annotated[int, Field(ge=1, le=10_000)]
+Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
+Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
+
+
+class Batch(Record):
+    """What a launch of one workload is given; `batch`: samples per training step."""
+
+    batch: BatchSize
+
+
+class WorkloadSettings(Batch):
+    """Settings of one workload; `sweep_batches`: batch sizes of the sweep on the host."""
+
+    sweep_batches: Annotated[tuple[BatchSize, ...], Field(min_length=1, max_length=32), Distinct]
+
+
+class DataChoices(Record):
+    """Which source of a data set; auto: the first that answers."""
+
+    sentiment: Literal["auto", "imdb", "snippets"]
+
+
+class Conditions(Record):
+    """Equal for every environment; effective values are recorded from inside.
+
+    Attributes:
+        threads: of the framework.
+        cpus: logical CPUs that a launch may use.
+        open_files: limit of open files.
+        page_cache: state of the page cache before a launch.
+        launch_timeout_s: seconds after which a launch is killed.
+    """
+
+    threads: Annotated[int, Field(ge=1, le=1024)]
+    cpus: Annotated[int, Field(ge=1, le=4096)]
+    open_files: Annotated[int, Field(ge=64, le=1_048_576)]
+    page_cache: Literal["warm", "cold", "as_found"]
+    launch_timeout_s: Annotated[float, Field(ge=5, le=86_400)]
+
+
+class Margins(Record):
+    """What counts as equal, relative, declared before any data: for whole runs, for training steps."""
+
+    run: Fraction
+    step: Fraction
+
+
+class _Sampled(Record):
+    """How many units a kind of campaign has.
+
+    Attributes:
+        allocator: glibc's as it is, or kept from giving memory back.
+        units: a fixed number, instead of a planned one; `arm_units`, `stack_units`, `setting_units` of an arm, of a
+            campaign of another stack, of a setting of the framework.
+        pilot: units before their number is decided.
+        half_width: wanted of the widest interval, relative.
+        budget_s: seconds that a campaign may take; `arm_budget_s`, `setting_budget_s` one of an arm, of a setting.
+    """
+
+    allocator: Literal["default", "steady"]
+    units: Units | None = None
+    pilot: Annotated[int, Field(ge=6, le=1000)]
+    half_width: Fraction
+    budget_s: Seconds
+    arm_budget_s: Seconds
+    arm_units: Units | None = None
+    stack_units: Units | None = None
+    setting_units: Units | None = None
+    setting_budget_s: Seconds | None = None
+
+
+class Rounds(_Sampled):
+    """Whole runs; `discarded`: rounds before them that do not count."""
+
+    discarded: Annotated[int, Field(ge=0, le=100)]
+
+
+class StudyPrior(Prior):
+    """Spreads of log-ratios before there are data, as standard deviations."""
+
+    block: Spread
+    draw: Spread
+
+
+class Turns(_Sampled):
+    """Training steps."""
+
+    prior: StudyPrior
+
+
+class Arms(Record):
+    """Deliberate variations, one factor at a time, as `factor=level`; `workloads`: those that they are run for."""
+
+    workloads: Annotated[tuple[str, ...], Distinct]
+    rounds: Annotated[tuple[str, ...], Distinct]
+    turns: Annotated[tuple[str, ...], Distinct]
+
+
+class Causes(Record):
+    """Kernels, operators and files of every environment, compared; `units`: of each and of a second host."""
+
+    units: Annotated[int, Field(ge=1, le=100_000)]
+    warmup_steps: WarmupSteps
+    steps: Steps
+
+
+class Sweep(Record):
+    """Launches of each batch size."""
+
+    repetitions: Annotated[int, Field(ge=3, le=10_000)]
+
+
+class Profile(Record):
+    """A profiled launch: steps before recording and recorded, seconds between samples of utilisation, and the steps
+    whose kernels ncu replays for its counters."""
+
+    warmup_steps: WarmupSteps
+    steps: Steps
+    sample_interval_s: Annotated[float, Field(ge=0.005, le=60)]
+    counter_steps: Annotated[int, Field(ge=1, le=100)]
+
+
+class Starts(Record):
+    """First starts, from an empty page cache and a full one, of each environment; three give intervals."""
+
+    repetitions: Annotated[int, Field(ge=1, le=1000)]
+
+
+class CudaCeilings(Record):
+    """Sizes on a CUDA device: of the arrays together, and of square matrices."""
+
+    working_sets_kib: Sizes
+    gemm_sizes: Rows
+
+
+class Ceilings(CudaCeilings):
+    """Sizes on the CPU, timed repetitions of each (the best counts), and the sizes on a CUDA device."""
+
+    repetitions: Annotated[int, Field(ge=1, le=1000)]
+    cuda: CudaCeilings
+
+
+# --- what each kind of work depends on
+
+
+class _Named(Record):
+    study: StudyName
+    stack: StackName
+
+
+class LaunchPart(_Named):
+    """What every launch depends on; `device` is where tensors live, auto: what the machine that measures has."""
+
+    seed: Annotated[int, Field(ge=0, le=2_147_483_647)]
+    device: Literal["auto", "cpu", "cuda"]
+    conditions: Conditions
+
+
+class JobPart(LaunchPart):
+    """A launch of a workload."""
+
+    workloads: Annotated[Mapping[Name, Batch], Field(min_length=1)]
+
+
+class StartsPart(JobPart):
+    """What first starts depend on."""
+
+    starts: Starts
+
+
+class ProfilePart(JobPart):
+    """What a profiled launch depends on."""
+
+    rounds: Rounds
+    profile: Profile
+
+
+class CeilingsPart(LaunchPart):
+    """What the roofs of the roofline depend on."""
+
+    ceilings: Ceilings
+
+
+class CampaignPart(JobPart):
+    """What every campaign depends on; `confidence`: of a family of intervals together."""
+
+    confidence: Annotated[float, Field(gt=0.5, lt=1)]
+
+
+class RoundsPart(CampaignPart):
+    """What a campaign of whole runs depends on."""
+
+    margins: Margins
+    rounds: Rounds
+
+
+class TurnsPart(CampaignPart):
+    """What a campaign of training steps depends on."""
+
+    margins: Margins
+    turns: Turns
+
+
+class CausesPart(CampaignPart):
+    """What a campaign that looks for causes depends on."""
+
+    margins: Margins
+    rounds: Rounds
+    causes: Causes
+
+
+class SweepPart(CampaignPart):
+    """What the sweep of batch sizes depends on."""
+
+    workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    rounds: Rounds
+    sweep: Sweep
+
+
+class PricesPart(_Named):
+    """What the table of image costs depends on."""
+
+    stacks: Annotated[tuple[StackName, ...], Distinct]
+    environments: Environments
+
+
+class TablesPart(Record):
+    """What tables depend on."""
+
+    margins: Margins
+
+
+class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, PricesPart):
+    """A whole study: the union of its parts.
+
+    Attributes:
+        study: its name, part of every path and every row.
+        stack: folder in containers/stacks/; `stacks`: others, compared with it.
+        environments: modules of envs/; host is the reference.
+        scenarios: how many run and what runs beside them.
+        workloads: modules of workloads/ with their settings.
+    """
+
+    workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    scenarios: Scenarios = (SINGLE,)
+    data: DataChoices
+    arms: Arms
+
+
+PARTS: dict[str, type[Record]] = {
+    "rounds": RoundsPart,
+    "turns": TurnsPart,
+    "causes": CausesPart,
+    "sweep": SweepPart,
+    "profile": ProfilePart,
+    "ceilings": CeilingsPart,
+    "starts": StartsPart,
+    "prices": PricesPart,
+    "tables": TablesPart,
 }
-
-
-OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts
-# Release notes of CUDA: what each major version still has kernels for.
-OLDEST_FOR_CUDA = {"13": 7.5, "12": 5.0, "11": 3.5, "10": 3.0}
-
-
-def fitting_device(stack: str) -> tuple[str, str]:
-    """The device that `device: auto` means for a stack on this machine, `cuda` or `cpu`, and why in a few words."""
-    try:
-        found = gpus()
-    except UnavailableError as error:
-        return "cpu", f"no NVIDIA GPU: {error.reason}"
-    if not found:
-        return "cpu", "no NVIDIA GPU: the driver lists none"
-    name, capability = found[0]["name"], float(found[0].get("compute_capability") or 0)
-    if capability < OLDEST_GPU:
-        return "cpu", f"{name} has compute capability {capability}, and {OLDEST_GPU} (Volta) is the least"
-    cuda = None if stack == BOUND else stack_cuda_versions([stack]).get(stack)
-    least = OLDEST_FOR_CUDA.get((cuda or "").partition(".")[0], 0.0)
-    if capability < least:
-        return "cpu", f"{name} has compute capability {capability}, and CUDA {cuda} of {stack} needs {least}"
-    return "cuda", name
-
-
-@cache
-def schema() -> dict[str, Any]:
-    """JSON schema of a study."""
-    return json.loads((project_root() / "config/schemas/study.schema.json").read_text())
-
-
-@cache
-def _validator() -> Callable[[Any], Any]:
-    # Not jsonschema: where Jupyter is installed its import takes two seconds, at each start of Snakemake.
-    return fastjsonschema.compile(schema(), use_default=False)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                problem = f"the key {key.value!r} stands there twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+AnyPart = TypeVar("AnyPart", bound=Record)
 
 
 def load(source: str | Path) -> dict[str, Any]:
-    """Read a study from a YAML or JSON file, or from inline JSON; a preset is laid over config/config.yaml.
+    """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
 
     Raises:
-        UserError: unreadable, not YAML, or not a mapping.
+        UserError: unreadable, not YAML, a key twice, or not a mapping.
     """
-    text, where = str(source), "the inline study"
-    if not text.lstrip().startswith("{"):
-        where = text
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot read the study {where}: {error.strerror}") from error
-    try:
-        config = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{where}{line} is not YAML: {getattr(error, 'problem', error)}") from error
+    inline = str(source).lstrip().startswith("{")
+    config = parse_yaml(str(source), "the inline study") if inline else read_yaml(Path(source), "the study")
     if not isinstance(config, dict):
+        where = "the inline study" if inline else source
         raise UserError(f"{where} must hold keys and values, not {type(config).__name__}")
     return config
 
 
-def is_headline(campaign: str, kind: str | None = None) -> bool:
-    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
-    parts = campaign.split(".")
-    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "turns"))
-
-
-def load_checked(source: str | Path) -> dict[str, Any]:
+def load_checked(source: str | Path) -> Study:
     """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml."""
+    return _checked(load(source))
+
+
+def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
+    """What one kind of work depends on, from its part of a study (`part_of`) or from a whole study or preset.
+
+    Raises:
+        UserError: the study is wrong, or it is the part for another kind of work.
+    """
     found = load(source)
-    base = load(project_root() / "config/config.yaml")
-    complete = set(base) <= set(found)  # a whole study stays as it is: what it dropped does not come back
-    return check(found if complete else merge(base, found))
+    name = found.pop(PART, None)
+    if name is None:
+        return cast(AnyPart, _checked(found))  # a study is each of its parts
+    if PARTS.get(name) is not kind:
+        raise UserError(f"the inline study is the part for {name!r}, which is not what this command runs")
+    return parse(kind, found, f"the study's part for {name}", UserError)
+
+
+def _checked(found: Mapping[str, Any]) -> Study:
+    needed = {name for name, field in Study.model_fields.items() if field.is_required()}
+    if needed <= set(found):  # a whole study stays as it is: what it dropped does not come back
+        return check(found)
+    return check(merge(load(project_root() / "config/config.yaml"), found))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,68 +383,58 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def check(config: Mapping[str, Any]) -> dict[str, Any]:
+def check(config: Mapping[str, Any]) -> Study:
     """The study, if it is right.
 
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
-    config = without_dropped(config)
-    try:
-        _validator()(config)
-    except fastjsonschema.JsonSchemaValueException as problem:
-        raise UserError(_explain(problem)) from problem
-    for name in config["environments"]:
-        known = module_names("envs")
-        if name not in known:
-            raise UserError(f"config: environments: no module envs/{name}.py: {nearest(name, known)}")
-    for name, settings in config["workloads"].items():
-        known = module_names("workloads")
-        if name not in known:
-            raise UserError(f"config: workloads: no module workloads/{name}.py: {nearest(name, known)}")
+    study = parse(Study, without_dropped(config), "config", UserError)
+    for name in study.environments:
+        _refuse_unknown("environments", "module envs/{}.py", name, module_names("envs"))
+    for name, settings in study.workloads.items():
+        _refuse_unknown("workloads", "module workloads/{}.py", name, module_names("workloads"))
         _check_batches(name, settings)
-    stacks = known_stacks()
-    if config["stack"] not in stacks:
-        raise UserError(
-            f"config: stack: no folder containers/stacks/{config['stack']}: {nearest(config['stack'], stacks)}"
-        )
-    for name in config["stacks"]:
-        if name not in stacks:
-            raise UserError(f"config: stacks: no folder containers/stacks/{name}: {nearest(name, stacks)}")
-        if name == config["stack"]:
+    _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
+    for name in study.stacks:
+        _refuse_unknown("stacks", "folder containers/stacks/{}", name, known_stacks())
+        if name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
-    for kind in ("rounds", "turns"):
-        for text in config["arms"][kind]:
-            _check_arm(config, kind, text)
-    for name in config["arms"]["workloads"]:
-        known = module_names("workloads")  # one that a preset dropped is no mistake
-        if name not in known:
-            raise UserError(f"config: arms: workloads: no module workloads/{name}.py: {nearest(name, known)}")
-    if config["conditions"]["page_cache"] == "warm" and config["rounds"]["discarded"] < 1:
+    for text in study.arms.rounds:
+        _check_arm(study, "rounds", study.rounds.allocator, text)
+    for text in study.arms.turns:
+        _check_arm(study, "turns", study.turns.allocator, text)
+    for name in study.arms.workloads:  # one that a preset dropped is no mistake
+        _refuse_unknown("arms: workloads", "module workloads/{}.py", name, module_names("workloads"))
+    if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
         raise UserError(
             "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
         )
-    if config["conditions"]["threads"] > config["conditions"]["cpus"]:
+    if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
-    if config["device"] == "auto":
-        config = {**config, "device": fitting_device(config["stack"])[0]}
-    return config
+    return study
 
 
-def _check_arm(config: Mapping[str, Any], kind: str, text: str) -> None:
+def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
+
+
+def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
     arm = arms.parse(text)
-    if arm.factor == "allocator" and arm.level == config[kind]["allocator"]:
-        raise UserError(f"config: arms: {kind}: {text} is what {kind} already run at; name another level")
-    if arm.other_stack:
-        raise UserError(f"config: arms: {kind}: {text} is another stack; name it in `stacks` instead")
-    if (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.SETTINGS.get(arm.factor, (None,))[0]:
-        raise UserError(f"config: arms: {kind}: {text} is the headline; name another level")
-    if (arm.factor, arm.level, config["stack"]) == ("stack", "native", BOUND):
-        raise UserError(
-            f"config: arms: {kind}: {text} needs packages that are locked, and {BOUND} has none; drop it"
-        )
-    if len(arms.members(arm, config["environments"])) == 1 and not arms.moves(arm, HOST):
-        raise UserError(f"config: arms: {kind}: {text} changes none of the study's environments; drop it")
+    wrong = None
+    if arm.factor == "allocator" and arm.level == allocator:
+        wrong = f"is what {kind} already run at; name another level"
+    elif arm.other_stack:
+        wrong = "is another stack; name it in `stacks` instead"
+    elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.SETTINGS.get(arm.factor, (None,))[0]:
+        wrong = "is the headline; name another level"
+    elif (arm.factor, arm.level, study.stack) == ("stack", "native", BOUND):
+        wrong = f"needs packages that are locked, and {BOUND} has none; drop it"
+    elif len(arms.members(arm, study.environments)) == 1 and not arms.moves(arm, HOST):
+        wrong = "changes none of the study's environments; drop it"
+    if wrong:
+        raise UserError(f"config: arms: {kind}: {text} {wrong}")
 
 
 def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,90 +445,51 @@ def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "workloads": {name: value for name, value in workloads.items() if value is not None}}
 
 
-def _check_batches(name: str, settings: Mapping[str, Any]) -> None:
+def _check_batches(name: str, settings: WorkloadSettings) -> None:
     samples = describe_workload(name)["samples"]
-    for batch in (settings["batch"], *settings["sweep_batches"]):
+    for batch in (settings.batch, *settings.sweep_batches):
         if batch > samples:
             raise UserError(f"config: workloads: {name}: batch {batch} is larger than its {samples} samples")
 
 
-def _explain(problem: fastjsonschema.JsonSchemaValueException) -> str:
-    where = ": ".join(str(part) for part in problem.path[1:]) or "top level"
-    value = problem.value
-    match problem.rule:
-        case "additionalProperties":
-            known = problem.definition["properties"]
-            unknown = next(key for key in value if key not in known)
-            return f"config: {where}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
-        case "required":
-            missing = [key for key in problem.definition["required"] if key not in value]
-            return f"config: {where}: {', '.join(missing)} missing"
-        case "enum":
-            known = [str(choice) for choice in problem.rule_definition]
-            return f"config: {where}: {value!r} is not allowed: {nearest(str(value), known)}"
-        case "not":
-            return f"config: {where}: {value!r} is the name of a folder of results; choose another"
-        case "contains":
-            return f"config: {where}: host is missing; it is the reference of every comparison"
-    limit = problem.rule_definition
-    wanted = {
-        "minimum": f"must be at least {limit}",
-        "maximum": f"must be at most {limit}",
-        "exclusiveMinimum": f"must be larger than {limit}",
-        "exclusiveMaximum": f"must be smaller than {limit}",
-        "type": f"must be of type {limit}",
-        "pattern": "must be lower-case letters, digits and hyphens",
-        "minItems": "must not be empty",
-        "minProperties": "must not be empty",
-        "uniqueItems": "holds something twice",
-    }.get(problem.rule, problem.message)
-    return f"config: {where}: {value!r} {wanted}"
+AnySettings = TypeVar("AnySettings", bound=Batch)
 
 
-def settings_of(study: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Settings of one workload of a study.
+def settings_of(workloads: Mapping[str, AnySettings], workload: str) -> AnySettings:
+    """Settings of one workload of a study's `workloads`.
 
     Raises:
         UserError: the study does not name it.
     """
-    if workload not in study["workloads"]:
-        raise UserError(f"the study names no workload {workload!r}: {nearest(workload, study['workloads'])}")
-    return dict(study["workloads"][workload])
+    if workload not in workloads:
+        raise UserError(f"the study names no workload {workload!r}: {nearest(workload, workloads)}")
+    return workloads[workload]
 
 
-def sampling_of(
-    settings: Mapping[str, Any], confidence: float, metric: str, arm: arms.Arm | None
-) -> dict[str, Any]:
+def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: arms.Arm | None) -> Sampling:
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
-    budget_s = settings["arm_budget_s" if arm else "budget_s"]
-    if arm and arm.is_setting:
-        budget_s = settings.get("setting_budget_s", budget_s)
-    sampling = {"metric": metric, "confidence": confidence, "budget_s": budget_s}
-    own = settings.get(_units_key(arm)) if arm else None
-    units = own or settings.get("units")
+    budget_s, own = settings.budget_s, None
+    if arm:
+        budget_s = settings.arm_budget_s
+        own = settings.stack_units if arm.other_stack else settings.arm_units
+        if arm.is_setting:
+            budget_s, own = settings.setting_budget_s or budget_s, settings.setting_units
+    units = own or settings.units
     if units:
-        return {**sampling, "units": units}
-    return {**sampling, "pilot": settings["pilot"], "half_width": settings["half_width"]}
+        return Sampling(metric=metric, confidence=confidence, budget_s=budget_s, units=units)
+    pilot, half_width = settings.pilot, settings.half_width
+    return Sampling(metric=metric, confidence=confidence, budget_s=budget_s, pilot=pilot, half_width=half_width)
 
 
-def _units_key(arm: arms.Arm) -> str:
-    if arm.other_stack:
-        return "stack_units"
-    return "setting_units" if arm.is_setting else "arm_units"
-
-
-def subset(config: Mapping[str, Any], kind: str, workload: str | None = None) -> str:
-    """The part of a study that one kind of work depends on, as one line of JSON for its command line."""
-    part = {key: config[key] for key in DEPENDS_ON[kind]}
+def part_of(study: Study, kind: str, workload: str | None = None) -> str:
+    """What one kind of work depends on, of one workload or of all, as one line of JSON for its command line."""
+    whole = study.to_json()
+    part = {key: whole[key] for key in PARTS[kind].model_fields if key in whole}
     if workload is not None:
-        settings = dict(config["workloads"][workload])
-        if kind != "sweep":
-            settings.pop("sweep_batches")
-        part["workloads"] = {workload: settings}
-    # What a job does not depend on must not come back from the default study: it may not fit this one's stack.
-    part.setdefault("stacks", [])
-    part.setdefault("arms", {"rounds": [], "turns": []})
-    return json.dumps(part, sort_keys=True)
+        settings = settings_of(study.workloads, workload)
+        kept = settings if kind == "sweep" else Batch(batch=settings.batch)
+        part["workloads"] = {workload: kept.to_json()}
+    return json.dumps({PART: kind, **part}, sort_keys=True)
 
 
 def results_folder(study: str) -> str:
@@ -297,27 +497,70 @@ def results_folder(study: str) -> str:
     return "results" if study == DEFAULT_STUDY else f"results/{study}"
 
 
-def campaign_name(kind: str, names: Iterable[str], arm: str | None = None) -> str:
-    """Name of a campaign: its kind, its set of environments, its arm: `turns.docker+host.allocator-default`."""
+# --- campaigns
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignId:
+    """Which campaign of a study.
+
+    Attributes:
+        kind, workload: what it measures.
+        environments: those that it compares, host first.
+        arm: its one factor at another level, `factor=level`; None for the headline.
+        stack: what its launches run, the arm's where the arm is another stack.
+        scenario: how many run and what runs beside them.
+    """
+
+    kind: Kind
+    workload: str
+    environments: tuple[str, ...]
+    arm: str | None = None
+    stack: str
+    scenario: str = SINGLE
+
+    @property
+    def name(self) -> str:
+        """Its folder: `turns.docker+host.allocator-default`."""
+        if self.kind == "sweep":
+            return self.kind
+        return campaign_name(self.kind, self.environments, self.arm, self.scenario)
+
+
+def campaigns(study: Study) -> tuple[CampaignId, ...]:
+    """Every campaign of a study, by workload: headlines, arms, other stacks, other scenarios, causes, the sweep."""
+    return tuple(found for workload in study.workloads for found in _campaigns_of(study, workload))
+
+
+def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
+    every = study.environments
+    kinds: tuple[Literal["rounds"], Literal["turns"]] = ("rounds", "turns")
+    for kind in kinds:
+        yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack)
+    for kind in kinds if workload in study.arms.workloads else ():
+        for text in study.arms.rounds if kind == "rounds" else study.arms.turns:
+            arm = arms.parse(text)
+            # A setting is weighed on the host: beside it stands what environments cost in the headline.
+            members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
+            yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
+    for stack in study.stacks:
+        for kind in kinds:
+            yield CampaignId(kind=kind, workload=workload, environments=every, arm=f"stack={stack}", stack=stack)
+    for scenario in study.scenarios:
+        for kind in kinds if scenario != SINGLE else ():
+            yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
+    yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
+    yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
+
+
+def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
+    """Name of a campaign: kind, environments, arm, scenario: `turns.docker+host.allocator-default`."""
     environments = "+".join(sorted(set(names)))
-    return ".".join([kind, environments, *([arms.parse(arm).slug] if arm else [])])
+    slug = [arms.parse(arm).slug] if arm else []
+    return ".".join([kind, environments, *slug, *([scenario] if scenario != SINGLE else [])])
 
 
-def causes_name(config: Mapping[str, Any]) -> str:
-    """Name of the campaign that looks for causes in all environments of a study."""
-    return campaign_name("causes", config["environments"])
-
-
-def campaign_names(config: Mapping[str, Any], workload: str) -> list[str]:
-    """Names of the campaigns of rounds and turns that a study holds for one workload, the headline's first."""
-    names = [campaign_name(kind, config["environments"]) for kind in ("rounds", "turns")]
-    if workload in config["arms"]["workloads"]:
-        for kind in ("rounds", "turns"):
-            for text in config["arms"][kind]:
-                arm = arms.parse(text)
-                # A setting is weighed on the host: beside it stands what environments cost in the headline.
-                members = [HOST] if arm.is_setting else arms.members(arm, config["environments"])
-                names.append(campaign_name(kind, members, text))
-    for name in config["stacks"]:
-        names += [campaign_name(kind, config["environments"], f"stack={name}") for kind in ("rounds", "turns")]
-    return names
+def is_headline(campaign: str, kind: str | None = None) -> bool:
+    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
+    parts = campaign.split(".")
+    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "turns"))

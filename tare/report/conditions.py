@@ -77,9 +77,9 @@ def conditions_table(evidence: Evidence) -> Table:
         rows.append([title, *(_read(reader, facts[env]) for env in names)])
     own = [", ".join(facts[env]["own_namespaces"]) or "none" for env in names]
     rows.append(["Namespaces of its own", *own])
-    asked = evidence.study["conditions"]
-    allocators = {f"allocator of {kind}": evidence.study[kind]["allocator"] for kind in ("rounds", "turns")}
-    note = f"Asked of all: {value_text('', {**asked, **allocators})}."
+    asked = evidence.study.conditions
+    allocators = {f"allocator of {kind}": getattr(evidence.study, kind).allocator for kind in ("rounds", "turns")}
+    note = f"Asked of all: {value_text('', {**asked.to_json(), **allocators})}."
     return Table(
         caption="Effective conditions, seen from inside",
         columns=["", *(env_title(env, short=True) for env in names)],

@@ -13,8 +13,7 @@ from tare.core.files import read_json
 from tare.experiments.campaign import SEALED, counted, read_sealed
 from tare.model import arms, tables
 from tare.model.registry import describe_workload
-from tare.model.study import campaign_names, causes_name, is_headline, load_checked
-from tare.report.figures.batch import SWEEP
+from tare.model.study import Study, campaigns, is_headline, load_checked
 from tare.report.figures.choice import arm_of, is_ours
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
@@ -67,7 +66,7 @@ class Evidence:
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
-    study: Record
+    study: Study
     results: Path
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
@@ -91,12 +90,12 @@ class Evidence:
     @property
     def workloads(self) -> list[str]:
         """The study's workloads, in its order."""
-        return list(self.study["workloads"])
+        return list(self.study.workloads)
 
     @property
     def environments(self) -> list[str]:
         """The study's environments, in its order."""
-        return list(self.study["environments"])
+        return list(self.study.environments)
 
     def headline(self, workload: str, kind: str) -> Campaign | None:
         """The workload's campaign of all the study's environments, of rounds or of turns."""
@@ -133,10 +132,12 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         IntegrityError: a table or a campaign is not what was written.
     """
     study = load_checked(study_source)
+    ceilings = _optional(results / "ceilings.json")
+    sealed = _campaigns(shared / "campaigns" / study.study, study)
     folder = results / "tables"
     found, broken = gather_references(shared, results)
     return Evidence(
-        study=study,
+        study=study.replace(device=_device(study, ceilings, sealed)),
         results=results,
         metrics=tables.read("metrics", folder / "metrics.parquet"),
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
@@ -147,16 +148,24 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         published=tables.read("published", folder / "published.csv"),
         claims=tables.read("claims", folder / "claims.csv"),
         machine=_optional(results / "machine.json"),
-        ceilings=_optional(results / "ceilings.json"),
+        ceilings=ceilings,
         probes=_by_name(shared / "probe"),
-        images=_by_name(shared / "images" / study["stack"]),
+        images=_by_name(shared / "images" / study.stack),
         data=_data_of(study, _by_name(shared / "data")),
-        campaigns=_campaigns(shared / "campaigns" / study["study"], study),
+        campaigns=sealed,
         protocols=_optional(shared / PROTOCOLS),
         references=found,
         broken_references=broken,
-        profiles=_profiles(shared / "profiles" / study["study"], study),
+        profiles=_profiles(shared / "profiles" / study.study, study),
     )
+
+
+def _device(study: Study, ceilings: Record | None, sealed: Sequence[Campaign]) -> str:
+    """Where the study trained: its own word, or what the machine that measured made of `auto`."""
+    if study.device != "auto":
+        return study.device
+    used = [(ceilings or {}).get("device"), *(campaign.plan["spec"].get("device") for campaign in sealed)]
+    return next((device for device in used if device), "cpu")
 
 
 def _optional(path: Path) -> Record | None:
@@ -167,11 +176,11 @@ def _by_name(folder: Path) -> dict[str, Record]:
     return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
 
 
-def _profiles(folder: Path, study: Mapping[str, Any]) -> dict[str, dict[str, Record]]:
+def _profiles(folder: Path, study: Study) -> dict[str, dict[str, Record]]:
     """Of each profiled launch what no table holds: its status, and how its counters were read."""
     found: dict[str, dict[str, Record]] = {}
-    for workload in study["workloads"]:
-        for env in study["environments"]:
+    for workload in study.workloads:
+        for env in study.environments:
             record = _optional(folder / workload / env / "profile.json")
             if record is not None:
                 kept = {key: record[key] for key in KEPT_OF_PROFILES if key in record}
@@ -181,19 +190,14 @@ def _profiles(folder: Path, study: Mapping[str, Any]) -> dict[str, dict[str, Rec
 
 def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, Record]:
     """Records of the data sets that the study's workloads use; others of the same folder are not its own."""
-    used = {describe_workload(name)["dataset"] for name in study["workloads"]}
+    used = {describe_workload(name)["dataset"] for name in study.workloads}
     return {name: record for name, record in records.items() if name in used}
 
 
-def _campaigns(folder: Path, study: Mapping[str, Any]) -> tuple[Campaign, ...]:
+def _campaigns(folder: Path, study: Study) -> tuple[Campaign, ...]:
     """The campaigns that the study's tables judge, of each workload: headlines, arms, causes, the sweep."""
     found = []
-    names = [
-        (workload, name)
-        for workload in study["workloads"]
-        for name in (*campaign_names(study, workload), causes_name(study), SWEEP)
-    ]
-    for path in (folder / workload / name / SEALED for workload, name in names):
+    for path in (folder / campaign.workload / campaign.name / SEALED for campaign in campaigns(study)):
         if not path.exists():
             continue
         plan, units = read_sealed(path)

@@ -82,7 +82,7 @@ def software_table(evidence: Evidence) -> Table:
     for name, version in packages(evidence).items():
         if name in SHOWN_PACKAGES and name != "torch":
             rows.append([f"{name} inside", version])
-    rows.append(["Stack", evidence.study["stack"]])
+    rows.append(["Stack", evidence.study.stack])
     return Table(caption="Software (the paper's Table IV)", columns=["", "version"], rows=rows)
 
 
@@ -94,7 +94,7 @@ def package_list(evidence: Evidence) -> list[str]:
 def device_table(evidence: Evidence) -> Table:
     """The paper's table V: the device that trains, with rates that were measured here."""
     record = evidence.machine or {}
-    device = evidence.study["device"]
+    device = evidence.study.device
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
     rows += _fact_rows(record, {"cpu_model": "Processor", **DEVICE} if device == "cpu" else DEVICE)
     rows += gpu_rows(record) or _fact_rows(record, {"gpus": "NVIDIA devices"})
@@ -109,6 +109,6 @@ def device_table(evidence: Evidence) -> Table:
         for precision, peak in ceilings.claimed(evidence.ceilings).items():
             rows.append([f"Peak, {precision}", f"{decimal_prefix(peak)}FLOP/s, modelled"])
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
-    threads = evidence.study["conditions"]["threads"]
+    threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
     return Table(caption="Device (the paper's Table V)", columns=["", "value"], rows=rows, note=note)

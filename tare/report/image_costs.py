@@ -80,7 +80,7 @@ class Case:
         self.table = evidence.prices
         self.stack = stack
         self.environments = sorted(image_costs.environments_of(self.table, stack), key=env_order)
-        self.alpha = 1 - evidence.study["confidence"]
+        self.alpha = 1 - evidence.study.confidence
 
     def price(self, env: str, item: str) -> float | None:
         """One price, the median of several."""

@@ -94,7 +94,7 @@ def _profiles(evidence: Evidence) -> Mapping[str, Any]:
     return {
         "profiles": {name: profiles.profile_table(evidence, name) for name in evidence.workloads},
         "counters": profiles.counter_sentences(evidence.profiles),
-        "on_device": evidence.study["device"] == "cuda",
+        "on_device": evidence.study.device == "cuda",
     }
 
 
@@ -117,7 +117,7 @@ def _machine(evidence: Evidence) -> Mapping[str, Any]:
         "software": facts.software_table(evidence),
         "device": facts.device_table(evidence),
         "gpu_flags": gpus.flag_sentences(evidence.campaigns),
-        "on_device": evidence.study["device"] == "cuda",
+        "on_device": evidence.study.device == "cuda",
     }
 
 

@@ -115,8 +115,8 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
 
 def package_table(evidence: Evidence) -> Table:
     """Versions in the study's stack and in the others; packages that only one of them has are left to the locks."""
-    names = [evidence.study["stack"], *evidence.study["stacks"]]
-    stacks = [load_stack(name, evidence.study["device"]) for name in names]
+    names = [evidence.study.stack, *evidence.study.stacks]
+    stacks = [load_stack(name, evidence.study.device) for name in names]
     versions = [{r.name: r.version for r in stack.requirements} for stack in stacks]
     named = [name for name in versions[0] if all(name in other for other in versions[1:])]
     rows: list[Row] = [["Python", *(stack.python for stack in stacks)]]

@@ -60,7 +60,7 @@ class _Case:
     def __init__(self, evidence: Evidence, workload: str) -> None:
         self.evidence = evidence
         self.workload = workload
-        self.alpha = 1 - evidence.study["confidence"]
+        self.alpha = 1 - evidence.study.confidence
         self.metrics = of_causes(evidence.metrics, workload)
         self.kernels = of_causes(evidence.kernels, workload)
         self.rounds = of_rounds(evidence.metrics, workload)

@@ -8,6 +8,7 @@ from tare.datasets import catalog
 from tare.experiments import rounds
 from tare.images import build
 from tare.launch.run import launch, site_of
+from tare.machine.fitting import settled
 from tare.model import arms
 from tare.model.registry import describe_workload, environment, module_names
 from tare.model.study import load_checked
@@ -19,7 +20,7 @@ REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
 
 @pytest.fixture(scope="session")
 def study():
-    return load_checked("config/smoke.yaml")
+    return settled(load_checked("config/smoke.yaml")).to_json()
 
 
 @pytest.fixture(scope="session")

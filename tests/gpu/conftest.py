@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def study():
-    return {**load_checked("config/smoke.yaml"), "device": "cuda"}
+    return load_checked("config/smoke.yaml").replace(device="cuda").to_json()
 
 
 @pytest.fixture(scope="session")

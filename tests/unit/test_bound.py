@@ -156,6 +156,6 @@ def test_it_is_a_level_of_stack_and_a_study_may_name_it():
     folder = Path("results/images/torch-2.13")
     assert arms.image_record(folder, "docker", arm) == Path("results/images/bound/docker.json")
     found = study.load_checked("config/reference.yaml")
-    assert found["stack"] == "bound"
+    assert found.stack == "bound"
     with pytest.raises(UserError, match="needs packages that are locked"):
-        study.check({**found, "arms": {**found["arms"], "rounds": ["stack=native"]}})
+        study.check(study.merge(found.to_json(), {"arms": {"rounds": ["stack=native"]}}))

@@ -18,6 +18,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json
 from tare.experiments import campaign, measure, rounds, turns
 from tare.images import interpreter
+from tare.machine.fitting import settled
 from tare.model import arms, study
 from tare.model.images import DataRecord, DataSource
 from tare.model.stacks import load_stack
@@ -32,7 +33,7 @@ REASON = f"the stack {OTHER}: no CPython 3.7 on this machine"
 
 @pytest.fixture
 def config():
-    return study.load_checked(project_root() / "config/config.yaml")
+    return settled(study.load_checked(project_root() / "config/config.yaml")).to_json()
 
 
 @pytest.fixture
@@ -98,28 +99,26 @@ def test_the_stack_of_a_launch_follows_from_its_levels():
 
 
 def test_every_other_stack_is_a_campaign_of_rounds_and_one_of_turns(config):
-    config |= {"environments": ["host", "docker"], "stacks": [OTHER]}
+    whole = study.check(config | {"environments": ["host", "docker"], "stacks": [OTHER]})
     ours = [f"{kind}.docker+host.stack-{OTHER}" for kind in ("rounds", "turns")]
+    named = study.campaigns(whole)
     for workload in config["workloads"]:
-        named = study.campaign_names(config, workload)
-        assert [name for name in named if OTHER in name] == ours
-        assert [name for name in study.campaign_names({**config, "stacks": []}, workload)] == [
-            name for name in named if name not in ours
-        ]
+        found = [campaign for campaign in named if campaign.workload == workload and campaign.stack == OTHER]
+        assert [campaign.name for campaign in found] == ours
+    assert study.campaigns(whole.replace(stacks=())) == tuple(c for c in named if c.name not in ours)
     assert not any(study.is_headline(name) for name in ours)
 
 
 def test_units_of_another_stack_are_its_own(config):
-    settings = {**config["rounds"], "stack_units": 7, "arm_units": 5}
-    wanted = {None: config["rounds"].get("units"), "stack=native": 5, ARM: 7}
+    settings = study.Rounds(**config["rounds"] | {"stack_units": 7, "arm_units": 5})
+    wanted = {None: settings.units, "stack=native": 5, ARM: 7}
     for text, units in wanted.items():
         arm = arms.parse(text) if text else None
         sampling = study.sampling_of(settings, 0.95, rounds.METRIC, arm)
-        assert sampling.get("units") == units
-        assert sampling["budget_s"] == settings["arm_budget_s" if arm else "budget_s"]
-    settings.pop("stack_units")
-    planned = study.sampling_of(settings, 0.95, rounds.METRIC, arms.parse(ARM))
-    assert (planned.get("units"), planned["pilot"]) == (None, settings["pilot"])
+        assert sampling.units == units
+        assert sampling.budget_s == (settings.arm_budget_s if arm else settings.budget_s)
+    planned = study.sampling_of(settings.replace(stack_units=None), 0.95, rounds.METRIC, arms.parse(ARM))
+    assert (planned.units, planned.pilot) == (None, settings.pilot)
 
 
 @pytest.mark.parametrize(

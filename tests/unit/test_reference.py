@@ -6,6 +6,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from platform import machine
 
 import pytest
 
@@ -16,9 +17,12 @@ from tare.core.files import project_root, read_json, sha256_file, write_json
 from tare.core.process import run
 from tare.datasets import catalog
 from tare.experiments import campaign, reference, reference_input, reference_parts
+from tare.experiments import carried as carried_packages
+from tare.experiments.carried import add_packages
 from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
 from tare.model import study
 from tare.model.images import DataFile, DataRecord, DataSource
+from tare.model.registry import module_names
 from tare.model.schema import read as read_record
 
 STUDY, STACK = "recorded", "torch-2.13"
@@ -51,9 +55,9 @@ def test_parts_come_in_order_of_worth_and_settings_are_weighed_on_the_host(confi
 
 def test_a_shorter_budget_takes_its_share_from_every_campaign(config):
     half = reference.fitted(config, reference.BUDGET_S / 2, "cpu")
-    assert half["turns"]["budget_s"] == config["turns"]["budget_s"] / 2
-    assert reference.fitted(config, 9999.0, None)["turns"] == config["turns"]
-    assert half["device"] == "cpu"
+    assert half.turns.budget_s == config.turns.budget_s / 2
+    assert reference.fitted(config, 9999.0, None).turns == config.turns
+    assert half.device == "cpu"
 
 
 def part(kind="rounds", workload="mnist_cnn", **more):
@@ -190,7 +194,7 @@ def carried(tmp_path, monkeypatch, data_cache):
 
     monkeypatch.setattr(reference_input, "module_names", lambda folder: ["w"])
     monkeypatch.setattr(reference_input, "describe_workload", lambda name: {"dataset": "tiny"})
-    monkeypatch.setattr(reference_input, "_pack_packages", packages)
+    monkeypatch.setattr(reference_input, "pack_packages", packages)
     monkeypatch.setattr(reference_input, "_pack_ch_run", lambda folder: "not here")
     monkeypatch.setattr(catalog, "prepare", lambda name, *_: record)
     folder = tmp_path / "carried"
@@ -222,20 +226,39 @@ def test_packages_that_are_lacking_come_from_the_folder(carried, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/before")
     before = list(sys.path)
     try:
-        folder = reference_input.add_packages(carried, ("tare_test_package", "json"))
+        folder = add_packages(carried, ("tare_test_package", "json"))
         import tare_test_package
 
-        assert tare_test_package.VALUE == 7 and sys.path[-1] == str(folder)
-        assert os.environ["PYTHONPATH"] == f"/before:{folder}"
-        assert reference_input.add_packages(carried, ("json",)) is None
+        assert tare_test_package.VALUE == 7 and sys.path[0] == str(folder)
+        assert os.environ["PYTHONPATH"] == f"{folder}:/before"
+        assert add_packages(carried, ("json",)) is None
     finally:
         sys.path[:] = before
 
 
 def test_a_package_that_nobody_brought_is_named_with_its_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(reference_input, "find_spec", lambda name: None)
-    with pytest.raises(UnavailableError, match=r"has no fastjsonschema.*make reference-input"):
-        reference_input.add_packages(tmp_path)
+    monkeypatch.setattr(carried_packages, "find_spec", lambda name: None)
+    with pytest.raises(UnavailableError, match=r"has no pydantic of version 2\.7.*make reference-input"):
+        add_packages(tmp_path)
+
+
+def test_what_checks_records_is_brought_whole_where_it_is_too_old_and_fits_this_python(tmp_path, monkeypatch):
+    """Its compiled core is of one Python; one of the five alone would not fit the others."""
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(carried_packages.metadata, "version", lambda name: "1.10.2")
+    (tmp_path / "wheels").mkdir()
+    own = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    for name in carried_packages.CHECKER:
+        compiled = name == "pydantic-core"
+        for tag in (f"cp310-cp310-x_{machine()}", f"{own}-{own}-x_{machine()}") if compiled else ("py3-none-any",):
+            stem = name.replace("-", "_")
+            with zipfile.ZipFile(tmp_path / "wheels" / f"{stem}-9.9-{tag}.whl", "w") as archive:
+                archive.writestr(f"{stem}.txt", tag)
+    folder = add_packages(tmp_path, carried_packages.CHECKER)
+    assert {path.stem for path in folder.iterdir()} == {n.replace("-", "_") for n in carried_packages.CHECKER}
+    assert (folder / "pydantic_core.txt").read_text().startswith(own)
+    assert sys.path[0] == str(folder)
 
 
 def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
@@ -290,22 +313,32 @@ MEASURES = (
 )
 
 
-def test_measuring_imports_nothing_that_a_frameworks_own_machine_lacks():
+def imports(lacking, modules):
+    """A Python without some packages that imports modules, and all environments."""
     code = f"""
 import importlib, sys
 class Refuse:
     def find_spec(self, name, *_):
-        if name.split(".")[0] in {LACKING}:
+        if name.split(".")[0] in {lacking}:
             raise ModuleNotFoundError("a machine without " + name)
 sys.meta_path.insert(0, Refuse())
-for name in {MEASURES}:
+for name in {modules}:
     importlib.import_module(name)
-from tare.model.registry import environments
-print(sorted(environments()))
 """
-    ended = run([sys.executable, "-c", code], timeout_s=120, cwd=project_root())
+    return run([sys.executable, "-c", code], timeout_s=120, cwd=project_root())
+
+
+def test_measuring_imports_nothing_that_a_frameworks_own_machine_lacks():
+    ended = imports(LACKING, (*MEASURES, *(f"envs.{name}" for name in module_names("envs"))))
     assert ended.ok, ended.stderr[-1500:]
-    assert "charliecloud" in ended.stdout
+
+
+def test_what_brings_packages_needs_none_of_them():
+    ended = imports(
+        (*LACKING, "pydantic", "pydantic_core"),
+        ("tare.cli.main", "tare.cli.reference", "tare.experiments.carried"),
+    )
+    assert ended.ok, ended.stderr[-1500:]
 
 
 def test_a_package_that_this_python_lacks_is_named_before_an_import_fails(monkeypatch, capsys):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tare.core.errors import UserError
+from tare.machine import fitting
 from tare.model import arms, study
 from tare.worker import frameworks, settings, train
 from tare.worker.settings import amp
@@ -53,9 +54,8 @@ def test_unknown_levels_and_factors_are_named():
 
 
 def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
-    config = study.load_checked("config/config.yaml")
-    names = study.campaign_names(config, "mnist_cnn")
-    assert {"turns.host.amp-bf16", "turns.host.compile-inductor", "turns.host.tf32-on"} <= set(names)
+    names = {campaign.name for campaign in study.campaigns(study.load_checked("config/config.yaml"))}
+    assert {"turns.host.amp-bf16", "turns.host.compile-inductor", "turns.host.tf32-on"} <= names
     levels = arms.levels_of({"stack": "same", "allocator": "steady", "page_cache": "warm"}, arms.parse("amp=bf16"))
     assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"amp": "bf16"}
     assert "settings" not in arms.conditions_at({"threads": 1}, {"allocator": "default", "stack": "same"})
@@ -67,13 +67,12 @@ def test_the_headlines_own_level_is_no_arm():
 
 
 def test_settings_have_units_and_a_budget_of_their_own():
-    found = study.sampling_of(
-        {"budget_s": 9, "arm_budget_s": 8, "setting_budget_s": 7, "setting_units": 3, "arm_units": 5},
-        0.95,
-        "real_s",
-        arms.parse("amp=bf16"),
-    )
-    assert (found["units"], found["budget_s"]) == (3, 7)
+    settings = study.load_checked("config/config.yaml").turns
+    settings = settings.replace(budget_s=9, arm_budget_s=8, setting_budget_s=7, setting_units=3, arm_units=5)
+    found = study.sampling_of(settings, 0.95, "real_s", arms.parse("amp=bf16"))
+    assert (found.units, found.budget_s) == (3, 7)
+    found = study.sampling_of(settings.replace(setting_budget_s=None), 0.95, "real_s", arms.parse("amp=bf16"))
+    assert found.budget_s == 8
 
 
 @pytest.mark.parametrize("name", ["tf32=on", "graph=capture", "cudnn=benchmark"])
@@ -83,8 +82,13 @@ def test_what_needs_a_device_says_so_on_a_cpu(name):
 
 
 def test_device_auto_becomes_what_the_machine_has(monkeypatch):
-    monkeypatch.setattr(study, "fitting_device", lambda stack: ("cuda", "a GPU"))
-    assert study.load_checked('{"study": "x", "device": "auto"}')["device"] == "cuda"
+    """By the machine that measures: checking a study asks no machine."""
+    monkeypatch.setattr(fitting, "fitting_device", lambda stack: ("cuda", "a GPU"))
+    whole = study.load_checked('{"study": "x", "device": "auto"}')
+    assert (whole.device, fitting.settled(whole).device) == ("auto", "cuda")
+    part = study.load_part(study.TurnsPart, study.part_of(whole, "turns", "mnist_cnn"))
+    assert (part.device, fitting.settled(part).device) == ("auto", "cuda")
+    assert fitting.settled(whole.replace(device="cpu")).device == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +102,8 @@ def test_device_auto_becomes_what_the_machine_has(monkeypatch):
     ],
 )
 def test_devices_that_the_tools_or_the_stack_do_not_know_are_not_taken(monkeypatch, stack, capability, device, why):
-    monkeypatch.setattr(study, "gpus", lambda: ({"name": "GPU", "compute_capability": capability},))
-    found, reason = study.fitting_device(stack)
+    monkeypatch.setattr(fitting, "gpus", lambda: ({"name": "GPU", "compute_capability": capability},))
+    found, reason = fitting.fitting_device(stack)
     assert found == device and why in reason
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tare.core.errors import UserError
 from tare.experiments import starts
+from tare.machine.fitting import settled
 from tare.model.study import load_checked
 from tare.worker import start
 
@@ -16,7 +17,7 @@ SITES = {name: name for name in ("host", "host.control", "docker", "apptainer")}
 
 @pytest.fixture
 def study():
-    return load_checked('{"stacks": [], "starts": {"repetitions": 2}}')
+    return settled(load_checked('{"stacks": [], "starts": {"repetitions": 2}}')).to_json()
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ def config():
 @pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
 def test_every_preset_is_right(preset):
     checked = study.load_checked(project_root() / f"config/{preset}.yaml")
-    assert checked["environments"][0] == "host"
+    assert checked.environments[0] == "host"
 
 
 def test_presets_never_share_a_path():
     names = [
-        study.load_checked(p)["study"]
+        study.load_checked(p).study
         for p in sorted((project_root() / "config").glob("*.yaml"))
         if p.stem in ("config", "smoke", "thorough")
     ]
@@ -65,6 +65,11 @@ def change(config, path, value):
         (("margins", "run"), 0, "margins: run"),
         (("sweep", "repetitions"), 1, "sweep: repetitions: 1 must be at least 3"),
         (("study",), "tables", "name of a folder of results"),
+        (("scenarios",), ["singel"], "scenarios: 0: 'singel' is not allowed: did you mean 'single'"),
+        (("scenarios",), [], "scenarios: single is missing"),
+        (("environments",), ["host", "host"], "environments: ['host', 'host'] holds something twice"),
+        (("workloads",), {}, "workloads: {} must not be empty"),
+        (("rounds", "half_width"), float("nan"), "rounds: half_width"),
         (("study",), "Über/../etc", "must be lower-case letters"),
         (("conditions", "threads"), 64, "threads is larger than cpus"),
         (("workloads", "mnist_cnn", "batch"), 100000, "100000"),
@@ -93,17 +98,47 @@ def test_a_file_that_is_no_study(tmp_path, text):
         study.load(path)
 
 
-def test_a_subset_holds_what_the_work_depends_on_and_nothing_else(config):
-    part = json.loads(study.subset(config, "rounds", "mnist_cnn"))
-    assert part["rounds"] == config["rounds"]
-    assert list(part["workloads"]) == ["mnist_cnn"]
-    assert "sweep" not in part and "profile" not in part
-    before = study.subset(config, "rounds", "mnist_cnn")
-    config["sweep"]["repetitions"] = 99
-    config["workloads"]["mnist_cnn"]["sweep_batches"] = [16]
-    assert study.subset(config, "rounds", "mnist_cnn") == before
-    config["margins"]["run"] = 0.5
-    assert study.subset(config, "rounds", "mnist_cnn") != before
+def test_a_part_holds_what_the_work_depends_on_and_nothing_else(config):
+    whole = study.check(config)
+    before = study.part_of(whole, "rounds", "mnist_cnn")
+    part = study.load_part(study.RoundsPart, before)
+    assert part.rounds == whole.rounds and type(part) is study.RoundsPart
+    assert list(part.workloads) == ["mnist_cnn"]
+    assert not hasattr(part, "sweep") and not hasattr(part, "profile")
+    changed = change(
+        change(config, ("sweep", "repetitions"), 99), ("workloads", "mnist_cnn", "sweep_batches"), [16]
+    )
+    assert study.part_of(study.check(changed), "rounds", "mnist_cnn") == before
+    changed = change(config, ("margins", "run"), 0.5)
+    assert study.part_of(study.check(changed), "rounds", "mnist_cnn") != before
+
+
+def test_a_part_is_for_one_kind_of_work(config):
+    with pytest.raises(UserError, match="the part for 'turns'"):
+        study.load_part(study.RoundsPart, study.part_of(study.check(config), "turns"))
+
+
+def test_a_command_takes_a_whole_study_or_a_preset_as_well():
+    part = study.load_part(study.SweepPart, "config/smoke.yaml")
+    assert part.sweep.repetitions == 3 and list(part.workloads) == ["mnist_cnn"]
+
+
+def test_a_workload_that_only_a_preset_names_works_in_every_rule(config, monkeypatch):
+    """It is no part of config/config.yaml, from which nothing may be completed."""
+    monkeypatch.setattr(study, "module_names", lambda folder: ["mine", "host", "mnist_cnn"])
+    monkeypatch.setattr(study, "describe_workload", lambda name: {"samples": 512})
+    only = {"mnist_cnn": None, "sentiment_rnn": None, "mine": {"batch": 8, "sweep_batches": [8, 16]}}
+    whole = study.load_checked(json.dumps({"workloads": only, "environments": ["host"], "arms": {"turns": []}}))
+    monkeypatch.setattr(study, "load", lambda source: json.loads(source))
+    for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):
+        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "mine"))
+        assert {name: settings.batch for name, settings in part.workloads.items()} == {"mine": 8}, kind
+    assert part_batches(whole) == (8, 16)
+
+
+def part_batches(whole):
+    part = study.load_part(study.SweepPart, study.part_of(whole, "sweep", "mine"))
+    return part.workloads["mine"].sweep_batches
 
 
 def test_presets_merge_as_snakemake_merges_them():
@@ -125,15 +160,15 @@ def test_an_arm_that_moves_none_of_the_studys_environments_is_named(config):
 
 
 def test_a_preset_drops_a_workload_by_giving_it_nothing():
-    assert list(study.load_checked('{"workloads": {"mnist_cnn": null}}')["workloads"]) == ["sentiment_rnn"]
+    assert list(study.load_checked('{"workloads": {"mnist_cnn": null}}').workloads) == ["sentiment_rnn"]
     with pytest.raises(UserError, match="workloads"):
         study.load_checked('{"workloads": {"mnist_cnn": null, "sentiment_rnn": null}}')
 
 
 def test_a_dropped_workload_stays_dropped_when_the_whole_study_is_handed_on():
     smoke = study.load_checked(project_root() / "config/smoke.yaml")
-    assert study.load_checked(json.dumps(smoke)) == smoke
-    assert list(smoke["workloads"]) == ["mnist_cnn"]
+    assert study.load_checked(json.dumps(smoke.to_json())) == smoke
+    assert list(smoke.workloads) == ["mnist_cnn"]
 
 
 def test_a_warm_cache_needs_a_discarded_round(config):
@@ -143,7 +178,7 @@ def test_a_warm_cache_needs_a_discarded_round(config):
 
 def test_a_workload_that_the_study_does_not_name(config):
     with pytest.raises(UserError, match="did you mean 'mnist_cnn'"):
-        study.settings_of(config, "mnist_cn")
+        study.settings_of(study.check(config).workloads, "mnist_cn")
 
 
 def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
@@ -153,9 +188,9 @@ def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
         json.dumps({"turns": {"allocator": "default"}, "arms": {"turns": ["allocator=steady"]}})
     )
     for whole in (base, turned):
-        for kind in ("rounds", "turns", "causes", "sweep", "profile", "ceilings", "starts"):
-            found = study.load_checked(study.subset(whole, kind, "mnist_cnn"))
-            assert found["stack"] == whole["stack"] and found["stacks"] == [], kind
+        for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):
+            found = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "mnist_cnn"))
+            assert found.stack == whole.stack and not hasattr(found, "stacks"), kind
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):

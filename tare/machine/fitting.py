@@ -1,0 +1,40 @@
+"""The device on which a study trains here, where it says `device: auto`: decided by the machine that measures."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tare.core.errors import UnavailableError
+from tare.machine.cuda_runtime import stack_cuda_versions
+from tare.machine.facts import gpus
+from tare.model.stacks import BOUND
+from tare.model.study import LaunchPart
+
+AUTO = "auto"
+OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts
+# Release notes of CUDA: what each major version still has kernels for.
+OLDEST_FOR_CUDA = {"13": 7.5, "12": 5.0, "11": 3.5, "10": 3.0}
+AnyLaunch = TypeVar("AnyLaunch", bound=LaunchPart)
+
+
+def fitting_device(stack: str) -> tuple[str, str]:
+    """The device that `device: auto` means for a stack on this machine, `cuda` or `cpu`, and why in a few words."""
+    try:
+        found = gpus()
+    except UnavailableError as error:
+        return "cpu", f"no NVIDIA GPU: {error.reason}"
+    if not found:
+        return "cpu", "no NVIDIA GPU: the driver lists none"
+    name, capability = found[0]["name"], float(found[0].get("compute_capability") or 0)
+    if capability < OLDEST_GPU:
+        return "cpu", f"{name} has compute capability {capability}, and {OLDEST_GPU} (Volta) is the least"
+    cuda = None if stack == BOUND else stack_cuda_versions([stack]).get(stack)
+    least = OLDEST_FOR_CUDA.get((cuda or "").partition(".")[0], 0.0)
+    if capability < least:
+        return "cpu", f"{name} has compute capability {capability}, and CUDA {cuda} of {stack} needs {least}"
+    return "cuda", name
+
+
+def settled(study: AnyLaunch) -> AnyLaunch:
+    """The same with the device of this machine where the study leaves it open."""
+    return study.replace(device=fitting_device(study.stack)[0]) if study.device == AUTO else study
