@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tare.core.errors import IntegrityError
 from tare.model.schema import Record
@@ -91,6 +91,14 @@ class Facts(Record):
     framework: FrameworkFacts | None = Field(
         default=None, validation_alias=AliasChoices("framework", "torch"), serialization_alias="torch"
     )
+
+    @model_serializer(mode="wrap")
+    def _under_its_key(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """PyTorch's facts stand under its name, where readers know them; other frameworks' under `framework`."""
+        written: dict[str, Any] = write(self)
+        if self.framework is not None and self.framework.name != "torch" and "torch" in written:
+            written["framework"] = written.pop("torch")
+        return written
 
 
 class TrainResults(Record):

@@ -1,0 +1,236 @@
+"""A framework is one file: NumPy alone through each kind of launch, without torch in the room, as the page says."""
+
+import contextlib
+import itertools
+import struct
+import subprocess
+
+import inside_code
+import pytest
+from project import ROOT, code_blocks
+
+from tare.core.errors import UserError
+from tare.launch.channel import ConversationError
+from tare.model import registry
+from tare.model.launches import Inside
+from tare.model.schema import parse
+from tare.worker import frameworks, train
+
+FILE, WORKLOAD = code_blocks("add-a-framework.md", "python")
+# Frameworks of NumPy's that misbehave, each one file more.
+OTHERS = {
+    "apart": "can_fork = False",
+    "loud": "def import_(self):\n        super().import_()\n        print('loaded', flush=True)",
+    "leaving": "def burst(self, training, batches):\n        import os\n        os._exit(0)",
+    "quitting": "def burst(self, training, batches):\n        raise SystemExit(0)",
+    "absent": "def import_(self):\n        raise SystemExit('no licence')",
+    "crowded": "def to_device(self, batch):\n        raise MemoryError('no room')",
+}  # fmt: skip
+OTHER = '''"""A framework of a test."""
+
+from tare.worker.frameworks.numpy import Numpy
+
+
+class Other(Numpy):
+    name = {name!r}
+    {body}
+
+
+FRAMEWORK = Other
+'''
+ALSO = "FRAMEWORKS.update(dict.fromkeys({names!r}, NumpyTraining))\n"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """512 images of MNIST's form whose brightest pixel is their label."""
+    folder = tmp_path_factory.mktemp("images")
+    raw = folder / "MNIST/raw"
+    raw.mkdir(parents=True)
+    labels = [index * 7 % 10 for index in range(512)]
+    pixels = b"".join(bytes(255 * (place == label) for place in range(784)) for label in labels)
+    (raw / "train-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, 512, 28, 28) + pixels)
+    (raw / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, 512) + bytes(labels))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    """The worker with the page's framework and workload, and those that misbehave."""
+    files = {"tare/worker/frameworks/numpy.py": FILE}
+    for name, body in OTHERS.items():
+        files[f"tare/worker/frameworks/{name}.py"] = OTHER.format(name=name, body=body)
+    files["workloads/softmax_numpy.py"] = WORKLOAD + ALSO.format(names=list(OTHERS))
+    files["workloads/slow_step.py"] = inside_code.SLOW_STEP.read_text()
+    return inside_code.code_folder(tmp_path_factory.mktemp("code"), files)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """An interpreter with numpy and nothing else."""
+    python, variables = inside_code.without_torch(tmp_path_factory.mktemp("bare") / "packages")
+    argv = [python, "-s", "-c", "import numpy, torch"]
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True)
+    assert "No module named 'torch'" in done.stderr
+    return python, variables
+
+
+@pytest.fixture
+def launches(code, bare, images, tmp_path):
+    """Launches of the page's workload, by numpy unless they say otherwise."""
+    launches = inside_code.Inside(code, tmp_path, *bare)
+    launches.defaults |= {"workload": "softmax_numpy", "batch": 64, "framework": "numpy", "data": str(images)}
+    return launches
+
+
+def test_the_page_shows_the_file_as_it_is():
+    assert (ROOT / "tare/worker/frameworks/numpy.py").read_text() == FILE
+
+
+def test_a_whole_run(launches):
+    record = launches.run(mode="train")
+    assert (record["status"], record["reason"]) == ("ok", None)
+    results = record["results"]
+    assert (results["samples"], results["steps"]) == (512, 8)
+    assert results["losses"][0] == pytest.approx(2.302585, abs=1e-5) and results["losses"][-1] < 2.25
+    assert launches.run(mode="train")["results"]["losses"] == results["losses"]
+    names = [mark["name"] for mark in record["marks"]]
+    assert names == ["entry", "imports", "data", "model", "first_step", "epoch_end", "last"]
+
+
+def test_its_facts_are_read_and_written_back_under_their_own_key(launches):
+    record = launches.run(mode="start")
+    facts = record["facts"]
+    assert "torch" not in facts and facts["framework"]["name"] == "numpy" and facts["framework"]["threads"] == 1
+    read = parse(Inside, record, "record.json")
+    assert read.facts.framework.name == "numpy"
+    assert read.to_json() == record
+
+
+@pytest.mark.parametrize("framework", ["numpy", "apart", "loud"])
+def test_turns_by_fork_and_by_fresh_processes(launches, framework):
+    losses = []
+    with launches.talk(framework=framework) as talk:
+        ready = talk.hear("ready", timeout_s=30)
+        assert ready["peak_rss_bytes"] > 1 << 20
+        for number in range(2):
+            drawn = talk.ask("draw", "drawn", timeout_s=30, id=number, pad_bytes=10, cpus=[0])
+            assert drawn["cpus"] == [0] and len(drawn["warmup"]["step_s"]) == 1
+            assert drawn["peak_rss_bytes"] > 1 << 20 and drawn["device_memory"] is None
+            turn = talk.ask("turn", "turned", timeout_s=30, id=7, discard=2, steps=9)
+            assert (turn["id"], len(turn["discarded_s"]), len(turn["step_s"])) == (7, 2, 9)
+            losses.append((drawn["warmup"]["loss_last"], turn["loss_last"]))
+            assert talk.ask("drop", "dropped", timeout_s=30)["steps"] == 12
+        talk.say("end")
+        assert talk.end(timeout_s=30).returncode == 0
+    record = launches.record()
+    assert record["status"] == "ok"
+    assert record["results"] == {"draws": 2, "batches": 8, "primed": False}
+    assert record["facts"]["framework"]["name"] == framework
+    assert losses[0] == losses[1], "every draw begins anew, on the same batches"
+    assert losses[0][1] < losses[0][0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "reason"),
+    [
+        ("leaving", "a draw ended by itself with status 0"),
+        ("quitting", "SystemExit: 0"),
+        ("crowded", "out of memory at batch 64: no room; not even a batch of 1 fits"),
+    ],
+)
+def test_a_framework_that_leaves_in_a_draw_says_so_or_is_seen_to_have_left(launches, framework, reason):
+    with launches.talk(framework=framework) as talk:
+        talk.hear("ready", timeout_s=30)
+        with pytest.raises(ConversationError, match=reason) as raised:
+            talk.ask("draw", "drawn", timeout_s=30, id=0, pad_bytes=10, cpus=[0])
+        assert not raised.value.timed_out
+
+
+def test_a_fresh_process_that_leaves_is_seen_too(launches, code):
+    path = code / "tare/worker/frameworks/apart.py"
+    kept = path.read_text()
+    with contextlib.ExitStack() as stack:
+        stack.callback(path.write_text, kept)
+        path.write_text(kept.replace("can_fork = False", f"can_fork = False\n\n    {OTHERS['leaving']}"))
+        talk = stack.enter_context(launches.talk(framework="apart"))
+        talk.hear("ready", timeout_s=30)
+        with pytest.raises(ConversationError, match="a draw ended by itself with status 0"):
+            talk.ask("draw", "drawn", timeout_s=30, id=0, pad_bytes=10, cpus=[0])
+
+
+def test_a_framework_that_exits_while_it_is_imported_leaves_a_record_with_the_reason(launches):
+    record = launches.run(mode="train", framework="absent")
+    assert (record["status"], record["reason"]) == ("failed", "SystemExit: no licence")
+
+
+def test_a_profile_has_steps_and_reasons(launches):
+    record = launches.run(mode="profile", warmup_steps=1, steps=3, sample_interval_s=0.05)
+    results = record["results"]
+    assert record["status"] == "ok" and len(results["plain_step_s"]) == 3
+    assert results["profiler_reason"] == "tare/worker/instruments has none for numpy"
+    assert results["counts"] == {"operators": None, "families": None, "reason": results["profiler_reason"]}
+    assert any("numpy" in row["path"] for row in results["mapped"])
+    assert not any("torch" in row["path"] for row in results["mapped"])
+
+
+def test_what_it_has_not_is_refused_with_the_reason(launches):
+    reasons = {
+        "numpy has no setting amp": {"mode": "train", "settings": {"amp": "bf16"}},
+        "ceilings are measured with torch, not with numpy": {"mode": "ceilings"},
+        "numpy trains on a CPU, not on cuda": {"mode": "train", "device": "cuda"},
+        "workloads/softmax_numpy.py trains with": {"mode": "train", "framework": "torch"},
+        "no framework 'nunpy' in tare/worker/frameworks": {"mode": "train", "framework": "nunpy"},
+    }
+    for reason, spec in reasons.items():
+        record = launches.run(**spec)
+        assert record["status"] == "failed" and record["reason"].startswith(f"Unable: {reason}"), record["reason"]
+
+
+def test_a_workload_without_the_framework_is_refused_before_anything_is_launched():
+    registry.check_framework("mnist_cnn", "torch")
+    with pytest.raises(UserError, match=r"^workloads/mnist_cnn\.py trains with torch, not with numpy$"):
+        registry.check_framework("mnist_cnn", "numpy")
+    with pytest.raises(UserError, match=r"no framework 'nunpy'.*numpy"):
+        registry.check_framework("mnist_cnn", "nunpy")
+
+
+@pytest.mark.parametrize("framework", frameworks.names())
+def test_each_module_is_the_framework_of_its_name(framework):
+    found = frameworks.of({"framework": framework, "device": "cpu"})
+    assert isinstance(found, frameworks.Framework) and found.name == framework and found.module is None
+
+
+def test_a_slow_step_is_timed_as_it_is(launches):
+    """The first answer comes after one step, however long; a turn takes as many as it was asked for."""
+    launches.variables["TARE_STEP_S"] = "0.3"
+    with launches.talk(workload="slow_step", batch=4) as talk:
+        talk.hear("ready", timeout_s=30)
+        drawn = talk.ask("draw", "drawn", timeout_s=30, id=0, pad_bytes=0, cpus=[0])
+        turn = talk.ask("turn", "turned", timeout_s=30, id=0, discard=0, steps=2)
+        assert len(drawn["warmup"]["step_s"]) == 1
+        assert all(step_s > 0.29 for step_s in turn["step_s"])
+        assert 0.29 < turn["cpu_s"] < 0.45  # of 0.6 s: half of each step is slept
+        talk.ask("drop", "dropped", timeout_s=30)
+
+
+def test_the_slow_workload_trains_alike_in_both_frameworks(code, tmp_path):
+    launches = inside_code.Inside(code, tmp_path)
+    launches.variables["TARE_STEP_S"] = "0.001"
+    for framework in ("torch", "numpy"):
+        record = launches.run(mode="train", workload="slow_step", batch=4, framework=framework)
+        losses = record["results"]["losses"]
+        assert record["status"] == "ok" and len(losses) == 16 and losses[-1] < losses[0] / 10
+
+
+def test_batches_in_order_and_shuffled_by_the_seed():
+    framework = frameworks.of({"framework": "numpy"})
+    framework.import_()
+    dataset = [(framework.module.full(2, float(index)), index) for index in range(10)]
+    batches = train.first_batches(framework, dataset, 4)
+    assert [batch[1].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    epochs = [
+        [batch[1].tolist() for batch in framework.loader(dataset, {"batch": 4, "seed": seed})] for seed in (1, 1, 2)
+    ]
+    assert epochs[0] == epochs[1] != epochs[2]
+    assert sorted(itertools.chain(*epochs[0])) == list(range(10)) and [len(one) for one in epochs[0]] == [4, 4, 2]
