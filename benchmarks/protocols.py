@@ -48,8 +48,9 @@ from tare.core.errors import TareError, UnavailableError
 from tare.core.files import Journal, project_root, write_json, write_text
 from tare.experiments import campaign, rounds, turns
 from tare.experiments.blocks import Burst, Worker, live_block
-from tare.experiments.measure import sites
+from tare.experiments.designs import Setup
 from tare.launch.run import Site, launch
+from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
 from tare.model.study import CONTROL, HOST, load_checked
@@ -189,14 +190,12 @@ class Bench:
         """A campaign of turns with nothing but the two hosts."""
         settings = {**self.study["turns"], "budget_s": self.seconds}
         with tempfile.TemporaryDirectory(prefix="tare-protocols-") as folder:
-            turns.run_turns(
-                Path(folder),
-                {**self.study, "turns": settings},
-                self.workload,
-                {HOST: self.site, CONTROL: self.site},
-                {},
-                {},
+            setup = Setup(
+                study={**self.study, "turns": settings},
+                workload=self.workload,
+                sites={HOST: self.site, CONTROL: self.site},
             )
+            campaign.run_campaign(Path(folder), turns.turns(setup))
             plan, units = campaign.read_sealed(Path(folder) / campaign.SEALED)
         return conclude(plan, units)
 

@@ -76,7 +76,10 @@ def burst(discard, steps, what):
         del answer["cpu_s"]
     return answer
 
-marks = [{"name": "entry", "at_ns": now()}]
+def mark(name):
+    return {"name": name, "at_ns": now(), "user_s": 0.0, "system_s": 0.0}
+
+marks = [mark("entry")]
 fault("ready")
 say("ready", batches=8)
 dropped, drawn = True, 0
@@ -87,7 +90,8 @@ while True:
     word, values = line.split(" ", 2)[1], json.loads(line.split(" ", 2)[2])
     if word == "draw":
         fault("draw")
-        say("drawn", id=values["id"], warmup=burst(0, values["warmup_steps"], None), cpus=values["cpus"])
+        say("drawn", id=values["id"], warmup=burst(0, values["warmup_steps"], None), cpus=values["cpus"],
+            peak_rss_bytes=settings["peak_rss_bytes"])
     elif word == "turn":
         what = fault("turn")
         answer = burst(values["discard"], values["steps"], what)
@@ -100,11 +104,17 @@ while True:
     else:
         break
 what = fault("end")
-facts = {"namespaces": {}, "torch": {"threads": 7 if what == "threads" else spec["threads"]}, "affinity": [],
-         "open_files": {"soft": 1024, "hard": 1024}, "shm_bytes": 1, "interfaces": ["lo"], "uid": 0, "cwd": "/"}
-marks.append({"name": "last", "at_ns": now()})
+torch = {"version": "0", "threads": 7 if what == "threads" else spec["threads"], "interop_threads": 1, "cuda": None,
+         "cuda_available": False, "cudnn_benchmark": False}
+mount = {"point": "/", "type": None, "source": None}
+facts = {"python": "3", "executable": sys.executable, "libc": "", "kernel": "", "hostname": "", "uid": 0, "gid": 0,
+         "cwd": "/", "affinity": [], "open_files": {"soft": 1024, "hard": 1024}, "shm_bytes": 1,
+         "environment_names": [], "environment_bytes": 0, "interfaces": ["lo"], "status": {}, "namespaces": {},
+         "cgroups": {}, "cpu_quota": None, "cpu_stat": None, "transparent_hugepage": None, "root_mount": mount,
+         "tree_mount": mount, "torch": torch}
+marks.append(mark("last"))
 record = {"schema": 1, "mode": spec["mode"], "status": "ok", "reason": None, "results": {}, "facts": facts,
-          "memory": {}, "marks": marks}
+          "memory": {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}, "marks": marks}
 with open(spec["record"] + ".tmp", "w") as handle:
     json.dump(record, handle)
 os.rename(spec["record"] + ".tmp", spec["record"])  # whole or not at all, as the real one
@@ -182,6 +192,8 @@ def study(**turns: Any) -> dict[str, Any]:
         "turns": {
             "allocator": "steady",
             "units": 3,
+            "pilot": 6,
+            "half_width": 0.01,
             "budget_s": 4,
             "arm_budget_s": 4,
             "prior": {"block": 0.001, "draw": 0.001},

@@ -9,13 +9,15 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UserError
 
 CHUNK_BYTES = 1 << 20
+MOVE_AWAY = "move the folder away to start this campaign again"
 
 
 def project_root() -> Path:
@@ -119,60 +121,105 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
-def locked(path: Path, *, waiting_for: str) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; says on standard error what it waits for."""
+def locked(path: Path, *, waiting_for: str, tell: Callable[[str], None] = _tell) -> Iterator[bool]:
+    """Hold an exclusive lock on `path`, which ends with this process, however that ends.
+
+    The file says who holds it: one that waits names the holder's process and since when it holds it.
+
+    Yields:
+        Whether another process had to be waited for.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as handle:
+    descriptor = _open_lock(path)
+    try:
+        waited = False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another process: {waiting_for}", file=sys.stderr, flush=True)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+            waited = True
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "it has just begun"
+            tell(f"waiting for another process: {waiting_for} ({holder})")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # another user's file may be locked, though not written
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n".encode(), 0)
+        yield waited
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    """A descriptor that programs started here do not inherit; a lock file of another user is opened for reading."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
 class Journal:
     """An append-only file of JSON lines; each line is on disk before `append` returns.
 
-    A last line cut short by a crash is dropped when the journal is next read; a broken line elsewhere
+    A last line cut short by a crash is dropped when the journal is next written; a broken line elsewhere
     means that something else wrote into the file, and is refused.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._bytes: int | None = None  # after our own last row: what stands behind it is another writer's
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record, whole."""
+        """Add one record, whole.
+
+        Raises:
+            IntegrityError: another process has written into the journal since our last row.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._drop_torn_tail()
-        line = canonical_json(record) + "\n"
-        with self.path.open("a", encoding="utf-8") as handle:
+        line = (canonical_json(record) + "\n").encode()
+        fresh = not self.path.exists()
+        with self.path.open("ab") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            if self._bytes is not None and size != self._bytes:
+                raise IntegrityError(
+                    f"{self.path} was written by another process meanwhile; end it, and {MOVE_AWAY}"
+                )
+            whole = size - self._torn_bytes()
+            if whole != size:
+                handle.truncate(whole)
             handle.write(line)
             handle.flush()
             os.fsync(handle.fileno())
+        if fresh:
+            sync_directory(self.path.parent)
+        self._bytes = whole + len(line)
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records, oldest first; an absent journal is empty."""
+        """All whole records, oldest first; an absent journal is empty.
+
+        Raises:
+            IntegrityError: a line that is whole holds no record.
+        """
         if not self.path.exists():
             return []
         records = []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines[:-1], start=1):
+        for number, line in enumerate(self.path.read_bytes().split(b"\n")[:-1], start=1):
             try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError as error:
+                record = json.loads(line)
+            except ValueError as error:  # neither JSON nor UTF-8
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8"
                 raise IntegrityError(
-                    f"{self.path} line {number} is not a record ({error.msg}); "
-                    "move the file away to start this campaign again"
+                    f"{self.path} line {number} is not a record ({reason}); {MOVE_AWAY}"
                 ) from error
+            if not isinstance(record, dict):
+                raise IntegrityError(f"{self.path} line {number} is not a record (no object); {MOVE_AWAY}")
+            records.append(record)
         return records
 
-    def _drop_torn_tail(self) -> None:
-        if not self.path.exists():
-            return
+    def _torn_bytes(self) -> int:
+        """Bytes behind the last end of line: of a row that a crash cut short."""
         data = self.path.read_bytes()
-        if data and not data.endswith(b"\n"):
-            whole = data[: data.rfind(b"\n") + 1]
-            with atomic_path(self.path) as temporary:
-                temporary.write_bytes(whole)
+        return len(data) - (data.rfind(b"\n") + 1)

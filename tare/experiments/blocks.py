@@ -2,7 +2,8 @@
 
 The token passes over standard input and output. A turn is one burst of steps, timed by the launch itself; every
 cycle gives each launch one turn, in random order. A launch that dies, hangs or talks nonsense ends the block: what
-the others measured in it does not count either.
+the others measured in it does not count either. How long an answer may take follows from the step's time: a
+launch is never ended for being slow, only for being ten times as slow as it has shown to be.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.run import Ready, Site, clean_up, launcher_environment, ready, record_of
+from tare.model.schema import as_json
 
 PROTOCOL = "tare-turns/1"  # as in tare/worker/turns.py
-ANSWER_S = 60.0  # for one burst; hangs are ended after it
-DRAW_S = 180.0  # for the building of a model and its first steps, which may compile it or try out algorithms
+ANSWER_S = 60.0  # for an answer, beside the steps that it has to wait for; hangs are ended after it
+DRAW_S = 180.0  # for the building of a model and its first step, which may compile it or try out algorithms
+PATIENCE = 10.0  # times the time that steps should take
 LARGEST_SHIFT_BYTES = 1 << 20  # of the heap between draws
 TURN_LISTS = ("discarded_s", "step_s")
 TURN_NUMBERS = ("started_ns", "ended_ns", "cpu_s", "system_s", "faults", "preemptions", "loss_last")
@@ -56,20 +59,20 @@ class Worker:
     draws: list[dict[str, Any]] = field(default_factory=list)
     failure: ConversationError | None = None
 
-    def ask(self, word: str, expected: str, **values: Any) -> dict[str, Any]:
+    def ask(self, word: str, expected: str, timeout_s: float, **values: Any) -> dict[str, Any]:
         """One question and its answer; a failure is kept with the worker."""
         self.say(word, **values)
-        return self.hear(expected)
+        return self.hear(expected, timeout_s)
 
     def say(self, word: str, **values: Any) -> None:
         """One question; a failure is kept with the worker."""
         with self._keeping_failure():
             self.talk.say(word, **values)
 
-    def hear(self, expected: str) -> dict[str, Any]:
+    def hear(self, expected: str, timeout_s: float) -> dict[str, Any]:
         """One answer; a failure is kept with the worker."""
         with self._keeping_failure():
-            return self.talk.hear(expected, timeout_s=DRAW_S if expected == "drawn" else ANSWER_S)
+            return self.talk.hear(expected, timeout_s=timeout_s)
 
     @contextlib.contextmanager
     def _keeping_failure(self) -> Iterator[None]:
@@ -86,14 +89,46 @@ class Worker:
 
 
 class Block:
-    """The live launches of one block, and how long things took."""
+    """The live launches of one block, and how long things took.
 
-    def __init__(self, workers: Sequence[Worker], cores: Sequence[int], generator: random.Random) -> None:
-        self.workers = list(workers)
-        self.cores = list(cores)
+    Attributes:
+        step_s: seconds of a step when one launch works alone, as far as is known: deadlines follow from it.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Site],
+        spec: Mapping[str, Any],
+        conditions: Mapping[str, Mapping[str, Any]],
+        *,
+        pads: Mapping[str, int],
+        cores: Sequence[int],
+        generator: random.Random,
+        step_s: float = 0.0,
+    ) -> None:
+        self.workers: list[Worker] = []
         self.generator = generator
+        self.step_s = step_s
+        self.start_s = 0.0
         self.draw_s: list[float] = []
         self.cycle_s: list[float] = []
+        self.cores = list(cores)
+        self._sites, self._spec, self._conditions, self._pads = sites, spec, conditions, pads
+        self._folders = contextlib.ExitStack()
+        self._cpus = os.sched_getaffinity(0)
+
+    def start(self, names: Sequence[str]) -> None:
+        """Start launches, side by side; one that fails at its start is noticed by the first draw."""
+        started = time.monotonic()
+        fresh = []
+        with affinity(self._cpus):  # launches get ours
+            for name in names:
+                planned = ready(self._sites[name], self._spec, self._conditions[name], pad_bytes=self._pads[name])
+                fresh.append(_start(name, self._sites[name], self._folders.enter_context(planned)))
+                self.workers.append(fresh[-1])
+        with contextlib.suppress(ConversationError):  # kept with its worker
+            _await(fresh, max((self._conditions[name]["launch_timeout_s"] for name in names), default=0.0))
+        self.start_s += time.monotonic() - started
 
     def run(self, stretch: Stretch) -> None:
         """Make the draws of a stretch.
@@ -107,7 +142,7 @@ class Block:
             self.drop()
 
     def draw(self, number: int, warmup: int) -> None:
-        """A fresh process of every launch, warmed up.
+        """A fresh process of every launch, which has made `warmup` steps, one at least.
 
         Raises:
             ConversationError: a launch failed, now or at its start.
@@ -116,12 +151,24 @@ class Block:
             if worker.failure is not None:
                 raise worker.failure
         started = time.monotonic()
+        timeout_s = DRAW_S + PATIENCE * warmup * self.step_s * len(self.workers)
         shifts = [self.generator.randrange(LARGEST_SHIFT_BYTES) for _ in self.workers]
         for worker, shift in zip(self.workers, shifts, strict=True):  # they warm up side by side
             worker.say("draw", id=number, pad_bytes=shift, warmup_steps=warmup, cpus=self.cores)
         for worker, shift in zip(self.workers, shifts, strict=True):
-            self._begin(worker, shift)
+            self._begin(worker, shift, timeout_s)
         self.draw_s.append(time.monotonic() - started)
+
+    def alone(self, worker: Worker, steps: int) -> list[float]:
+        """Seconds of each of some steps of one launch while the others idle; they count as its warm-up.
+
+        Raises:
+            ConversationError: the launch failed.
+        """
+        answer = self._burst(worker, 0, Burst(discard=0, steps=steps), None)
+        worker.draws[-1]["warmup_s"] += answer["step_s"]
+        self.step_s = max(self.step_s, min(answer["step_s"]))
+        return answer["step_s"]
 
     def cycles(self, count: int, burst: Burst) -> None:
         """Give every launch `count` turns."""
@@ -135,36 +182,57 @@ class Block:
     def drop(self) -> None:
         """End the processes of the last draw."""
         for worker in self.workers:
-            answer = worker.ask("drop", "dropped")
-            worker.draws[-1]["peak_rss_bytes"] = answer.get("peak_rss_bytes")
-            if answer.get("device_memory"):
-                worker.draws[-1]["device_memory"] = answer["device_memory"]
+            answer = worker.ask("drop", "dropped", ANSWER_S + PATIENCE * self.step_s)
+            _note_memory(worker.draws[-1], answer)
 
-    def _begin(self, worker: Worker, shift: int) -> None:
-        answer = worker.hear("drawn")
+    def forget(self) -> list[dict[str, Any]]:
+        """End the processes of the last draw, which was only looked at; what there was to see."""
+        self.drop()
+        self.draw_s.pop()
+        return [worker.draws.pop() for worker in self.workers]
+
+    def _begin(self, worker: Worker, shift: int, timeout_s: float) -> None:
+        answer = worker.hear("drawn", timeout_s)
         try:
             warm = [*answer["warmup"]["discarded_s"], *answer["warmup"]["step_s"]]
             cpus = list(answer["cpus"])
         except (KeyError, TypeError) as error:
             raise worker.fail(f"its answer to a draw lacks {error}") from None
-        worker.draws.append(
-            {
-                "shift_bytes": shift,
-                "cpus": cpus,
-                "warmup_s": warm,
-                "turns": {name: [] for name in ("place", *TURN_LISTS, *TURN_NUMBERS)},
-            }
-        )
+        draw = {
+            "shift_bytes": shift,
+            "cpus": cpus,
+            "warmup_s": warm,
+            "turns": {name: [] for name in ("place", *TURN_LISTS, *TURN_NUMBERS)},
+        }
+        _note_memory(draw, answer)
+        worker.draws.append(draw)
 
     def _turn(self, worker: Worker, cycle: int, place: int, burst: Burst) -> None:
-        answer = worker.ask("turn", "turned", id=cycle, discard=burst.discard, steps=burst.steps)
         turns = worker.draws[-1]["turns"]
-        problem = turn_problem(answer, cycle, burst, turns["ended_ns"][-1] if turns["ended_ns"] else None)
-        if problem:
-            raise worker.fail(problem)
+        answer = self._burst(worker, cycle, burst, turns["ended_ns"][-1] if turns["ended_ns"] else None)
         turns["place"].append(place)
         for name in (*TURN_LISTS, *TURN_NUMBERS):
             turns[name].append(answer[name])
+
+    def _burst(self, worker: Worker, cycle: int, burst: Burst, before_ns: int | None) -> dict[str, Any]:
+        steps = burst.discard + burst.steps
+        timeout_s = ANSWER_S + PATIENCE * steps * self.step_s
+        answer = worker.ask("turn", "turned", timeout_s, id=cycle, discard=burst.discard, steps=burst.steps)
+        problem = turn_problem(answer, cycle, burst, before_ns)
+        if problem:
+            raise worker.fail(problem)
+        return answer
+
+    def close(self) -> None:
+        """Remove what the launches left behind; they have ended."""
+        self._folders.close()
+
+
+def _note_memory(draw: dict[str, Any], answer: Mapping[str, Any]) -> None:
+    """Keep what an answer says of the memory that a draw has taken so far."""
+    draw["peak_rss_bytes"] = answer.get("peak_rss_bytes")
+    if answer.get("device_memory"):
+        draw["device_memory"] = answer["device_memory"]
 
 
 def turn_problem(answer: Mapping[str, Any], cycle: int, burst: Burst, before_ns: int | None) -> str | None:
@@ -197,47 +265,45 @@ def live_block(
     pads: Mapping[str, int],
     cores: Sequence[int],
     generator: random.Random,
+    step_s: float = 0.0,
 ) -> Iterator[tuple[Block, dict[str, Any]]]:
-    """Start a launch of every name and hold them; afterwards the record that was given is filled.
+    """Start launches and hold them; afterwards the record that was given is filled.
 
     Args:
         sites: by name of the launch.
         spec: what to do inside.
         conditions: by name of the launch: an arm's baseline has others than the rest.
-        order: of the starts.
+        order: of the starts; others may be started later (`Block.start`).
         pads: bytes of padding of each launch's environment block.
         cores: logical CPUs that a turn uses; this process keeps off them while turns are taken.
         generator: of the orders within the block.
+        step_s: seconds of a step, as far as is known.
 
     Yields:
         (block, record). A ConversationError inside ends the block; `record["voided"]` then has the reason.
     """
-    record: dict[str, Any] = {"order": list(order), "launches": {}, "voided": None, "cores": list(cores)}
-    started = time.monotonic()
-    workers: list[Worker] = []
-    with contextlib.ExitStack() as stack:
+    record: dict[str, Any] = {"order": [], "launches": {}, "voided": None, "cores": list(cores)}
+    block = Block(sites, spec, conditions, pads=pads, cores=cores, generator=generator, step_s=step_s)
+    try:
         try:
-            for name in order:
-                prepared = stack.enter_context(ready(sites[name], spec, conditions[name], pad_bytes=pads[name]))
-                workers.append(_start(name, sites[name], prepared))
-            with contextlib.suppress(ConversationError):  # kept with its worker; the first draw raises it
-                _await(workers, max(c["launch_timeout_s"] for c in conditions.values()))
-            record["start_s"] = time.monotonic() - started
-            block = Block(workers, cores, generator)
+            block.start(order)
             with off_cores(cores):
                 yield block, record
             record |= {"draw_s": block.draw_s, "cycle_s": block.cycle_s}
             ending = time.monotonic()
-            for worker in workers:
+            for worker in block.workers:
                 with contextlib.suppress(ConversationError):  # how it ended is looked at when it is reaped
                     worker.talk.say("end")
         except ConversationError:
-            bad = next(worker for worker in workers if worker.failure is not None)
+            bad = next(worker for worker in block.workers if worker.failure is not None)
             record["voided"] = f"{bad.name}: {bad.failure.reason}"
             ending = time.monotonic()
         finally:
-            _end(workers, conditions, record)
+            record |= {"order": [worker.name for worker in block.workers], "start_s": block.start_s}
+            _end(block.workers, conditions, record)
         record["end_s"] = time.monotonic() - ending
+    finally:
+        block.close()
 
 
 def _start(name: str, site: Site, prepared: Ready) -> Worker:
@@ -269,7 +335,7 @@ def _end(workers: Sequence[Worker], conditions: Mapping[str, Mapping[str, Any]],
         finished = worker.talk.end(timeout_s=ANSWER_S if whole else 0)
         if not finished.ok:
             clean_up(worker.site.environment, worker.prepared.planned)
-        row = record_of(finished, worker.prepared, conditions[worker.name])
+        row = as_json(record_of(finished, worker.prepared, conditions[worker.name]))
         if worker.failure is not None:
             status = "timeout" if worker.failure.timed_out else "failed"
             row |= {"status": status, "reason": worker.failure.reason, "stderr": finished.stderr[-2000:]}
@@ -286,9 +352,15 @@ def _end(workers: Sequence[Worker], conditions: Mapping[str, Mapping[str, Any]],
 def off_cores(cores: Sequence[int]) -> Iterator[None]:
     """Keep this process off the cores of the turns, where the machine has others."""
     before = os.sched_getaffinity(0)
-    others = before - set(cores)
-    if others:
-        os.sched_setaffinity(0, others)
+    with affinity(before - set(cores) or before):
+        yield
+
+
+@contextlib.contextmanager
+def affinity(cpus: Iterable[int]) -> Iterator[None]:
+    """Let this process run on these logical CPUs for a while."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:

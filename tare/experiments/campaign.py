@@ -2,110 +2,127 @@
 
 The journal is a file that Snakemake does not know, so that an interruption loses no finished unit: the next run
 with the same plan carries on. A sealed campaign is never extended; a later run moves it aside and opens a new one.
-
-Rows of the journal: units, in order; the decision on their number, once the pilot is whole; at most one end before
-its time, with its reason; the seal.
+One process writes it (tare.experiments.alone). Each step is whole or not done, and what a crash left between two is
+made good by the next run: a decision without a row, a seal without its summary, a campaign moved aside by half.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha256_text, write_json
+from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha256_text, sync_directory, write_json
 from tare.core.progress import Counter, say
-from tare.machine import facts, gpu_health
+from tare.experiments.alone import accepted_by_snakemake, writing
+from tare.experiments.designs import Design, Row, identity, uses_gpu
+from tare.machine import gpu_health
+from tare.model import units as measured
+from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
 from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.schema import as_json, parse, read
+from tare.model.sealed import (
+    ASIDE,
+    DECISION_KEY,
+    ENDED_KEY,
+    PACKED_UNITS,
+    PLAN,
+    SEAL_KEY,
+    SEALED,
+    UNITS,
+    Rows,
+    read_rows,
+)
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 
-SCHEMA = 2
-PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
-PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 DEADLINE = "TARE_DEADLINE"
-SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
-AT_START_KEY = "gpu_at_start"  # of a plan: how much others used the GPU before the first unit
-GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
-
-Row = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Campaign:
-    """What is to be run.
+def run_campaign(folder: Path, design: Design) -> Sealed:
+    """Run what is left of a design and seal it; returns the sealed summary.
 
-    Attributes:
+    Args:
         folder: results/campaigns/<study>/<workload>/<name>.
-        plan: the design. `discarded` units come first and do not count; `sampling` says how many count: `units`, or
-            a `pilot` with a wanted `half_width` under a time budget. Equal plans are resumed. One that is
-            `optional`, such as another stack's, is sealed without units where this machine can't run it.
-        run_unit: does unit number k; gets the units before it.
-        values: what a unit measured, by name of the launch: what the second stage is decided on.
-        what: name for the progress lines.
+        design: what is to be run; equal plans are resumed.
+
+    Raises:
+        UnavailableError: it can't go on, or ended before any unit counted.
+        IntegrityError: another writer was at its journal.
     """
+    with writing(folder) as waited:
+        plan = _as_started(design)
+        settled = take_over(folder, plan, waited)
+        if settled is not None:
+            say(f"{design.what}: all its units are measured; it is sealed as it stands")
+            return settled
+        return _run(folder, design, plan)
 
-    folder: Path
-    plan: Mapping[str, Any]
-    run_unit: Callable[[int, Sequence[Row]], Row]
-    values: Callable[[Row], Mapping[str, float]] = field(default=lambda unit: {})
-    what: str = "campaign"
+
+def _as_started(design: Design) -> Plan:
+    """The plan with what is said of its start alone; without units where nothing can be compared."""
+    plan = design.plan
+    if uses_gpu(plan):
+        at_rest = gpu_health.at_rest()
+        for flag in at_rest["flags"]:
+            say(f"{design.what}: {flag}")
+        plan = plan.replace(gpu_at_start=at_rest)
+    if HOST not in plan.environments:  # the record says why
+        plan = plan.replace(sampling=plan.sampling.replace(units=0), discarded=0)
+    return plan
 
 
-def run_campaign(campaign: Campaign) -> Row:
-    """Run what is left of a plan and seal it; returns the sealed summary."""
-    on_gpu = uses_gpu(campaign.plan)
-    plan = {"schema": SCHEMA, **campaign.plan, "machine": identity(on_gpu)}
-    if on_gpu:
-        plan[AT_START_KEY] = gpu_health.at_rest()
-        for flag in plan[AT_START_KEY]["flags"]:
-            say(f"{campaign.what}: {flag}")
-    if HOST not in plan["environments"]:  # nothing can be compared: the record says why
-        plan |= {"sampling": {**plan["sampling"], "units": 0}, "discarded": 0}
-    journal = open_journal(campaign.folder, plan)
-    rows = journal.read()
-    done = units_of(rows)
-    decision = next((row[DECISION_KEY] for row in rows if DECISION_KEY in row), None)
-    ended: str | None = None
+def _run(folder: Path, design: Design, plan: Plan) -> Sealed:
+    """Units until there are enough, or until the campaign ends before its time; then the seal."""
+    journal = Journal(folder / UNITS)
+    rows = read_rows(folder)
+    done, decision, ended = list(rows.units), rows.decision, None
     if done:
-        say(f"{campaign.what}: {len(done)} units are in the journal; carrying on")
-    counter = Counter(campaign.what, plan["discarded"] + wanted_units(plan, decision), finished(done))
+        say(f"{design.what}: {len(done)} units are in the journal; carrying on")
+    counter = Counter(design.what, _total(design, plan, decision, done), finished(done))
     while True:
-        if decision is None and pilot_is_whole(plan, done):  # also where a crash has lost it
-            decision = _decide(campaign, plan, done)
-            journal.append({DECISION_KEY: decision})
-            counter.total = plan["discarded"] + decision["units"]
-        if finished(done) >= plan["discarded"] + wanted_units(plan, decision):
+        shares = design.shares(done)
+        if decision is None and pilot_is_whole(plan, done, shares):  # also where a crash has lost it
+            decision = _decide(folder, design, plan, done, shares)
+            journal.append({DECISION_KEY: decision.to_json()})
+        counter.total = _total(design, plan, decision, done)
+        if finished(done) >= counter.total:
             break
-        ended = machine_change(plan["machine"]) or time_is_up(done)
+        ended = machine_change(plan.machine) or time_is_up(done)
         if ended:
             journal.append({ENDED_KEY: ended})
-            say(f"{campaign.what}: the campaign ends here: {ended}")
+            say(f"{design.what}: the campaign ends here: {ended}")
             break
         try:
-            unit = _run_unit(campaign, plan, len(done), done)
+            unit = _run_unit(folder, design, plan, done)
         except UnavailableError as error:  # a later run must open a new campaign: this one can't go on
             journal.append({ENDED_KEY: str(error)})
-            if not plan.get("optional"):
+            if not plan.optional:
                 raise
             ended = str(error)
-            say(f"{campaign.what}: the campaign ends here: {ended}")
+            say(f"{design.what}: the campaign ends here: {ended}")
             break
-        journal.append(unit)
+        journal.append(unit.to_json())
         done.append(unit)
         _progress(counter, plan, unit, decision)
-    return seal(campaign.folder, journal, plan, done, decision, ended)
+    return close(folder, journal, plan, ended)
 
 
-def time_is_up(done: Sequence[Row]) -> str | None:
+def _total(design: Design, plan: Plan, decision: Decision | None, done: Sequence[Unit]) -> int:
+    """Units that have to be finished, discarded ones among them, as far as is known."""
+    shares = 1 if decision else design.shares(done)  # a decision counts whole units
+    return plan.discarded + shares * wanted_units(plan, decision)
+
+
+def time_is_up(done: Sequence[Unit]) -> str | None:
     """Why another unit does not fit before the deadline that our caller set, or None.
 
     The deadline is an instant of CLOCK_MONOTONIC, in seconds, in the variable TARE_DEADLINE.
@@ -114,34 +131,207 @@ def time_is_up(done: Sequence[Row]) -> str | None:
     if deadline is None:
         return None
     left_s = float(deadline) - time.monotonic()
-    unit_s = max((unit["cost_s"] for unit in done), default=0.0)
+    unit_s = max((unit.cost_s for unit in done), default=0.0)
     if left_s > unit_s:
         return None
     return f"no time left: a unit takes up to {unit_s:.0f} s, and {max(0.0, left_s):.0f} s were left"
 
 
-def _run_unit(campaign: Campaign, plan: Mapping[str, Any], number: int, done: Sequence[Row]) -> Row:
-    started = time.monotonic()
+def _run_unit(folder: Path, design: Design, plan: Plan, done: Sequence[Unit]) -> Unit:
+    """One unit, checked as it will be read."""
+    number, started = len(done), time.monotonic()
     with gpu_health.watched(uses_gpu(plan)) as gpu:
-        found = campaign.run_unit(number, done)
-    return {
+        found = design.run_unit(plan, number, done)
+    row = {
         "unit": number,
-        "discarded": finished(done) < plan["discarded"],
+        "discarded": finished(done) < plan.discarded,
         "voided": None,
         **found,
+        "launches": {name: as_json(launch) for name, launch in found["launches"].items()},
         **({"gpu": gpu} if gpu else {}),
         "cost_s": round(time.monotonic() - started, 3),
     }
+    return parse(Unit, row, f"{folder}: unit {number}")
 
 
-def identity(on_gpu: bool) -> Row:
-    """What of the machine must stay equal while a campaign runs."""
-    return {**facts.identity(), **({"gpus": facts.gpu_identity()} if on_gpu else {})}
+def finished(units: Sequence[Unit]) -> int:
+    """Units that need not be repeated, discarded ones among them."""
+    return sum(unit.voided is None for unit in units)
 
 
-def uses_gpu(plan: Mapping[str, Any]) -> bool:
-    """Whether a campaign's launches compute on an NVIDIA device, whose state then stands in every unit."""
-    return (plan.get("spec") or {}).get("device") == "cuda"
+def wanted_units(plan: Plan, decision: Decision | None) -> int:
+    """How many units have to count, as far as is known."""
+    if plan.sampling.units is not None:
+        return plan.sampling.units
+    return decision.units if decision else plan.sampling.pilot or 0
+
+
+def pilot_is_whole(plan: Plan, done: Sequence[Unit], shares: int) -> bool:
+    """Whether the second stage is due: every environment has as many units as the pilot asks for."""
+    pilot = plan.sampling.pilot
+    return plan.sampling.units is None and pilot is not None and len(measured.counted(done)) >= shares * pilot
+
+
+def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shares: int) -> Decision:
+    """How many units, from the pilot alone; where an environment is in one unit of `shares`, that many for each."""
+    pilot, sampling = measured.counted(done), plan.sampling
+    ratios = log_ratios_of([design.values(unit) for unit in pilot], plan.environments)
+    found = decide(
+        ratios,
+        sampling.to_json(),
+        alpha=measured.family_alpha(plan),
+        spent_s=sum(unit.cost_s for unit in done),
+        unit_s=shares * sum(unit.cost_s for unit in pilot) / len(pilot),
+    )
+    if shares > 1:
+        found |= {key: shares * found[key] for key in ("units", "wanted", "cap")}
+    return parse(Decision, found, str(folder))
+
+
+def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None) -> None:
+    if unit.voided:
+        say(f"{counter.what}: a unit is void and is repeated: {unit.voided}")
+        return
+    note = failures_note(unit)
+    if decision is None and plan.sampling.units is None:
+        note = f"(pilot; the number of units follows) {note}".strip()
+    counter.advance(note)
+
+
+def machine_change(before: Machine) -> str | None:
+    """What of the machine is not as it was when the campaign was planned, or None."""
+    was = before.to_json()
+    now = identity("gpus" in was).to_json()
+    changed = [f"{key} was {was[key]!r}, is {now.get(key)!r}" for key in was if now.get(key) != was[key]]
+    return f"the machine changed: {'; '.join(changed)}" if changed else None
+
+
+def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
+    """Make a campaign's folder ready to be written; what cannot be resumed is moved aside, never deleted.
+
+    Args:
+        folder: of the campaign.
+        plan: what is to be run now.
+        waited: another process wrote the campaign until a moment ago.
+
+    Returns:
+        Its seal, where nothing is left to be run: another process has just sealed it, or was killed before it, or
+        Snakemake, could say that it was done. None otherwise.
+
+    Raises:
+        IntegrityError: the journal is not what one writer leaves.
+    """
+    finish_setting_aside(folder)
+    if not (folder / PLAN).exists():
+        if (folder / UNITS).exists():
+            raise IntegrityError(f"{folder} has {UNITS} and no {PLAN}; {ASIDE}")
+        plan.write(folder / PLAN)
+        return None
+    old, rows = read(Plan, folder / PLAN), read_rows(folder)
+    same = _design(old) == _design(plan)
+    if rows.seal is not None and same:
+        if (folder / SEALED).exists():
+            if waited:
+                return read(Sealed, folder / SEALED)
+        elif not accepted_by_snakemake(folder / SEALED, folder / UNITS):
+            return summarise(folder, rows)
+    done = rows.seal is not None or rows.ended is not None
+    if done or not same:
+        why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
+        say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder)}")
+        plan.write(folder / PLAN)
+    return None
+
+
+def _design(plan: Plan) -> Row:
+    """A plan without what is said of its start alone: who used the GPU, and how a way to it was refused."""
+    design = {key: value for key, value in plan.to_json().items() if key != "gpu_at_start"}
+    provenance = design.get("provenance") or {}
+    if "gpu" in provenance:
+        ways = {name: {**way, "refused": None} for name, way in provenance["gpu"].items()}
+        design["provenance"] = {**provenance, "gpu": ways}
+    return design
+
+
+def plan_difference(old: Plan, new: Plan) -> str:
+    """Names of the parts in which two plans differ."""
+    before, after = _design(old), _design(new)
+    return ", ".join(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
+
+
+def set_aside(folder: Path) -> str:
+    """Move a campaign's files to the first free numbered folder beside them; returns its name."""
+    number = 1
+    while (folder / f"superseded-{number}").exists():
+        number += 1
+    target = folder / f"superseded-{number}"
+    target.mkdir(parents=True)
+    sync_directory(folder)
+    finish_setting_aside(folder)
+    return target.name
+
+
+def finish_setting_aside(folder: Path) -> None:
+    """Move what still belongs to a campaign that is being set aside. The plan goes last: it says that all went."""
+    for target in folder.glob("superseded-*"):
+        if (target / PLAN).exists():
+            continue
+        for name in (SEALED, UNITS, PLAN):
+            with contextlib.suppress(FileNotFoundError):
+                (folder / name).rename(target / name)
+        sync_directory(target)
+        sync_directory(folder)
+
+
+def failures_note(unit: Unit) -> str:
+    """Names of the environments that failed in a unit, for the progress line."""
+    failed = [env for env, row in unit.launches.items() if row.status in ("failed", "timeout")]
+    return f"failed: {', '.join(failed)}" if failed else ""
+
+
+def close(folder: Path, journal: Journal, plan: Plan, ended: str | None) -> Sealed:
+    """Close the journal and write the summary with the hashes of plan and units.
+
+    Raises:
+        UnavailableError: the campaign ended before any unit counted.
+        IntegrityError: another writer was at the journal.
+    """
+    rows = read_rows(folder)
+    if ended and not measured.counted(rows.units) and not plan.optional:
+        raise UnavailableError(f"no unit of the campaign in {folder} counts: {ended}; run it again")
+    if rows.seal is None:
+        journal.append({SEAL_KEY: sha256_text(canonical_json([unit.to_json() for unit in rows.units]))})
+        rows = read_rows(folder)  # nothing came in between, and the seal is of what stands there
+    return summarise(folder, rows)
+
+
+def summarise(folder: Path, rows: Rows) -> Sealed:
+    """Write the summary of a journal that is closed; it follows from plan and journal alone."""
+    failures = {
+        env: launch.reason or ""
+        for unit in rows.units
+        for env, launch in unit.launches.items()
+        if launch.status in ("failed", "timeout")
+    }
+    summary = Sealed(
+        status="ended" if rows.ended else "sealed",
+        reason=rows.ended,
+        plan_sha256=sha256_file(folder / PLAN),
+        units_sha256=sha256_file(folder / UNITS),
+        units=len(measured.counted(rows.units)),
+        voided=sum(unit.voided is not None for unit in rows.units),
+        machine_s=round(sum(unit.cost_s for unit in rows.units), 3),
+        decision=rows.decision,
+        failures=failures,
+        sealed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+    summary.write(folder / SEALED)
+    return summary
+
+
+# What reads and writes rows instead of units, until its callers have units.
+
+SCHEMA = 2
 
 
 def units_of(rows: Sequence[Row]) -> list[Row]:
@@ -154,24 +344,6 @@ def counted(units: Sequence[Row]) -> list[Row]:
     return [unit for unit in units if not unit["discarded"] and unit["voided"] is None]
 
 
-def finished(units: Sequence[Row]) -> int:
-    """Units that need not be repeated, discarded ones among them."""
-    return sum(unit["voided"] is None for unit in units)
-
-
-def wanted_units(plan: Mapping[str, Any], decision: Mapping[str, Any] | None) -> int:
-    """How many units have to count, as far as is known."""
-    sampling = plan["sampling"]
-    if "units" in sampling:
-        return sampling["units"]
-    return decision["units"] if decision else sampling["pilot"]
-
-
-def pilot_is_whole(plan: Mapping[str, Any], done: Sequence[Row]) -> bool:
-    """Whether the second stage is due."""
-    return "pilot" in plan["sampling"] and len(counted(done)) >= plan["sampling"]["pilot"]
-
-
 def family_alpha(plan: Mapping[str, Any]) -> float:
     """Bonferroni's level of one interval: the environments of a workload and metric hold together."""
     return (1 - plan["sampling"]["confidence"]) / max(1, len(compared(plan)))
@@ -182,105 +354,18 @@ def compared(plan: Mapping[str, Any]) -> list[str]:
     return [name for name in plan["environments"] if name not in (HOST, CONTROL) and not name.endswith(BASELINE)]
 
 
-def _decide(campaign: Campaign, plan: Mapping[str, Any], done: Sequence[Row]) -> Row:
-    pilot = counted(done)
-    ratios = log_ratios_of([campaign.values(unit) for unit in pilot], plan["environments"])
-    costs = [unit["cost_s"] for unit in pilot]
-    return decide(
-        ratios,
-        plan["sampling"],
-        alpha=family_alpha(plan),
-        spent_s=sum(unit["cost_s"] for unit in done),
-        unit_s=sum(costs) / len(costs),
-    )
-
-
-def _progress(counter: Counter, plan: Mapping[str, Any], unit: Row, decision: Row | None) -> None:
-    note = failures_note(unit)
-    if unit["voided"]:
-        say(f"{counter.what}: a unit is void and is repeated: {unit['voided']}")
-        return
-    if decision is None and "pilot" in plan["sampling"]:
-        note = f"(pilot; the number of units follows) {note}".strip()
-    counter.advance(note)
-
-
-def machine_change(before: Mapping[str, Any]) -> str | None:
-    """What of the machine is not as it was when the campaign was planned, or None."""
-    now = identity("gpus" in before)
-    changed = [f"{key} was {before[key]!r}, is {now[key]!r}" for key in before if now.get(key) != before[key]]
-    return f"the machine changed: {'; '.join(changed)}" if changed else None
-
-
-def open_journal(folder: Path, plan: Mapping[str, Any]) -> Journal:
-    """The journal to append to; what cannot be resumed is moved aside, never deleted."""
-    journal = Journal(folder / UNITS)
-    plan_path = folder / PLAN
-    if plan_path.exists():
-        old = read_json(plan_path)
-        done = any(SEAL_KEY in row or ENDED_KEY in row for row in journal.read())
-        if done or canonical_json(_design(old)) != canonical_json(_design(plan)):
-            why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
-            say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder)}")
-            journal = Journal(folder / UNITS)
-    if not plan_path.exists():
-        write_json(plan_path, plan)
-    return journal
-
-
-def _design(plan: Mapping[str, Any]) -> Row:
-    """A plan without what is said of its start alone: who used the GPU, and how a way to it was refused."""
-    design = {key: value for key, value in plan.items() if key != AT_START_KEY}
-    provenance = design.get("provenance") or {}
-    if "gpu" in provenance:
-        ways = {name: {**way, "refused": None} for name, way in provenance["gpu"].items()}
-        design["provenance"] = {**provenance, "gpu": ways}
-    return design
-
-
-def plan_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Names of the parts in which two plans differ."""
-    old, new = _design(old), _design(new)
-    keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    return ", ".join(keys)
-
-
-def set_aside(folder: Path) -> str:
-    """Move a campaign's files to the first free numbered folder beside them; returns its name."""
-    number = 1
-    while (folder / f"superseded-{number}").exists():
-        number += 1
-    target = folder / f"superseded-{number}"
-    target.mkdir(parents=True)
-    for name in (PLAN, UNITS, SEALED):
-        if (folder / name).exists():
-            (folder / name).rename(target / name)
-    return target.name
-
-
 def given_up(units: Sequence[Row]) -> dict[str, str]:
-    """Environments whose last GIVE_UP_AFTER launches all failed, with the last reason."""
+    """Environments whose last measured.GIVE_UP_AFTER launches all failed, with the last reason."""
     reasons: dict[str, list[str | None]] = {}
     for unit in units:
         for env, launch in unit["launches"].items():
             if launch["status"] not in ("skipped", "stopped"):
                 reasons.setdefault(env, []).append(None if launch["status"] == "ok" else launch["reason"])
     return {
-        env: f"given up after {GIVE_UP_AFTER} failures in a row: {last[-1]}"
+        env: f"given up after {measured.GIVE_UP_AFTER} failures in a row: {last[-1]}"
         for env, last in reasons.items()
-        if len(last) >= GIVE_UP_AFTER and all(last[-GIVE_UP_AFTER:])
+        if len(last) >= measured.GIVE_UP_AFTER and all(last[-measured.GIVE_UP_AFTER :])
     }
-
-
-def skipped(reason: str) -> Row:
-    """Record of a launch that was not tried."""
-    return {"status": "skipped", "reason": reason, "inside": None, "deviations": []}
-
-
-def failures_note(unit: Mapping[str, Any]) -> str:
-    """Names of the environments that failed in a unit, for the progress line."""
-    failed = [env for env, row in unit["launches"].items() if row["status"] in ("failed", "timeout")]
-    return f"failed: {', '.join(failed)}" if failed else ""
 
 
 def seal(

@@ -14,14 +14,15 @@ from typing import Any
 
 from tare.core.files import write_json
 from tare.core.progress import Counter
-from tare.experiments.campaign import skipped
-from tare.experiments.measure import sites
-from tare.experiments.rounds import unit_order
+from tare.experiments.alone import measuring
+from tare.experiments.designs import skipped, unit_order
 from tare.launch.run import Site, launch
+from tare.launch.sites import sites
 from tare.machine import facts
 from tare.machine.fitting import settled
 from tare.model import arms
 from tare.model.registry import environment
+from tare.model.schema import as_json
 from tare.model.study import HOST, StartsPart, load_part, settings_of
 
 SCHEMA = 1
@@ -122,7 +123,7 @@ def _pair(
             if found[phase]["status"] != "ok":
                 failure = f"not tried again: {found[phase]['reason']}"
         else:
-            found[phase] = skipped(failure)
+            found[phase] = as_json(skipped(failure))
     return found
 
 
@@ -130,7 +131,7 @@ def _start(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], p
     before = read_so_far()
     record = launch(site, spec, conditions, pad_bytes=pad_bytes)
     after = read_so_far()
-    return {**record, "machine_read_bytes": None if before is None or after is None else after - before}
+    return {**as_json(record), "machine_read_bytes": None if before is None or after is None else after - before}
 
 
 def _failure(units: list[dict[str, Any]], name: str) -> str | None:
@@ -169,6 +170,9 @@ def measure_starts(source: str, workload: str, names: Sequence[str], folder: Pat
     study = part.to_json()
     for name in names:
         environment(name)  # one that does not exist is said before anything is asked of the others
-    with sites(study, None, [HOST, *names], folder, None) as (available, unavailable, provenance):
+    with (
+        measuring(out),
+        sites(study, None, [HOST, *names], folder, None) as (available, unavailable, provenance),
+    ):
         launches = {name: available[arms.environment_of(name)] for name in arms.launch_names(None, available)}
         write_json(out, run_starts(study, workload, launches, unavailable, provenance))

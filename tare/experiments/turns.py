@@ -1,7 +1,10 @@
 """Turns: the training step, compared in blocks of launches that are alive together.
 
-The first block calibrates and does not count: it finds how many leading steps of a burst to discard, and how long
-draws and cycles take and vary, from which the split of the time budget follows. Then every block is a unit.
+The first block calibrates and does not count. One launch starts alone: its first step says how many fit in memory
+together, before any other is started. Then each launch works while the others idle, and the step's time alone sets
+everything that is counted in steps: warm-up, bursts, deadlines, from 0.2 ms to 10 s a step. Bursts and draws show
+how many leading steps of a burst to discard, and how long draws and cycles take and vary, from which the split of
+the time budget follows. Then every block is a unit.
 """
 
 from __future__ import annotations
@@ -9,38 +12,78 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from tare.core.errors import UnavailableError
-from tare.experiments.blocks import Block, Burst, Stretch, live_block
-from tare.experiments.campaign import Campaign, given_up, run_campaign, skipped
-from tare.experiments.rounds import unit_order
-from tare.launch.run import Site, choose_cpus
+from tare.experiments.blocks import Block, Burst, Stretch, Worker, live_block
+from tare.experiments.designs import Design, Row, Setup, conditions_of, declare, skipped, unit_order
+from tare.launch.run import choose_cpus
 from tare.machine.facts import available_memory_bytes
-from tare.model import arms, closure
+from tare.model import arms
+from tare.model.campaigns import Calibration, Plan, Prior, Unit
 from tare.model.schema import parse
 from tare.model.study import CONTROL, HOST, Turns, sampling_of
+from tare.model.units import AGREEMENT, family_alpha, given_up
+from tare.stats.fits import turn_values
 from tare.stats.intervals import MAD_TO_SD, two_way
 from tare.stats.planning import Components, Costs, best_split
 
 METRIC = "turn_step_s"
 BURST_S = 0.06  # aim of a turn's counted steps: short, since a machine's mood lasts a second
+MOST_STEPS = 64  # that count in a turn, however short
 WARMUP_STEPS = 8  # a process goes on growing its heap for about ten steps, and each page is a fault
+WARMUP_S = 4.0  # long steps: as many as fill it, two at least
 LONG_BURST_S = 0.3
-LONG_BURST_STEPS = (6, 64)
-TRIAL_DRAWS, LONG_CYCLES, SHORT_CYCLES = 2, 4, 6
+LEAST_LONG_STEPS = 6
+SLOW_STEP_S = 0.3  # one such step that is discarded outlasts whatever a change of hands leaves behind
+TRIAL_DRAWS = 2
 MEDIAN_TO_MEAN = 1.2533  # standard error of a median by that of the mean, where data are normal
 LEAVE_S = 1.0  # what ending a block takes, about
 MOST_DISCARDED = 8
 LEAST_DISCARDED_S = 0.04  # what caches take to fill again, whatever few noisy bursts say
 CONTEXT_BYTES = 600 << 20  # what a process takes of a CUDA device before its first tensor, about
 MEMORY_SHARE = 0.8  # of what is free, that a block's launches may take together
-AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a calibration tries, for steps of one length."""
+
+    warmup: int
+    fewest: int
+    long_cycles: int
+    long: Burst
+    short_cycles: int
+    short: Burst
+
+
+def warmup_of(step_s: float) -> int:
+    """Steps before a draw's first turn: eight, or as many as take four seconds, two at least."""
+    return max(2, min(WARMUP_STEPS, math.ceil(WARMUP_S / step_s)))
+
+
+def trial_of(step_s: float) -> Trial:
+    """Bursts to try for steps that take so long alone.
+
+    Short steps are many: what is discarded has to outlast the caches' filling, and a long burst has to show what
+    comes after. Of slow steps, one is discarded, and three show all that there is to see.
+    """
+    fewest = max(1, math.ceil(LEAST_DISCARDED_S / step_s))
+    steps = max(1, min(MOST_STEPS, round(BURST_S / step_s)))
+    slow = step_s >= SLOW_STEP_S
+    long_steps = 3 if slow else max(LEAST_LONG_STEPS, 2 * fewest + steps, min(64, math.ceil(LONG_BURST_S / step_s)))
+    return Trial(
+        warmup=warmup_of(step_s),
+        fewest=fewest,
+        long_cycles=1 if slow else 4,
+        long=Burst(discard=0, steps=long_steps),
+        short_cycles=3 if slow else 6,
+        short=Burst(discard=fewest, steps=steps),
+    )
 
 
 def turn_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,106 +97,86 @@ def turn_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def run_turns(
-    folder: Path,
-    study: Mapping[str, Any],
-    workload: str,
-    sites: Mapping[str, Site],
-    unavailable: Mapping[str, str],
-    provenance: Mapping[str, Any],
-    arm: arms.Arm | None = None,
-) -> dict[str, Any]:
-    """The campaign of turns of one workload; returns the sealed summary.
-
-    Args:
-        folder: where plan, journal and seal lie.
-        study: the part of the study that turns depend on.
-        workload: name of the workload.
-        sites: by name of the launch (`arms.launch_names`): available ones, `host` and its control among them.
-        unavailable: the others, each with its reason.
-        provenance: images and data that were used, for the plan.
-        arm: what differs from the headline.
-    """
+def turns(setup: Setup) -> Design:
+    """The training steps of one workload."""
+    study, workload, arm = setup.study, setup.workload, setup.arm
+    settings = study["turns"]
     headline = {
         "stack": "same",
-        "allocator": study["turns"]["allocator"],
+        "allocator": settings["allocator"],
         "page_cache": study["conditions"]["page_cache"],
     }
-    levels = arms.levels_of(headline, arm)
-    settings = study["turns"]
-    plan = {
-        "kind": "turns",
-        "study": study["study"],
-        "workload": workload,
-        "environments": list(sites),
-        "unavailable": dict(unavailable),
-        "spec": turn_spec(workload, study["workloads"][workload]["batch"], study),
-        "conditions": arms.conditions_at(study["conditions"], levels),
-        "headline_conditions": arms.conditions_at(study["conditions"], headline),
-        "margins": study["margins"],
-        "sampling": sampling_of(parse(Turns, settings, "turns"), study["confidence"], METRIC, arm).to_json(),
-        "prior": settings["prior"],
-        "seed": study["seed"],
-        "discarded": 1,
-        "arm": arms.describe(levels),
-        "headline_arm": arms.describe(headline),
-        "stack": study["stack"],
-        "code_sha256": closure.code_sha256("turns", workload, *arms.used(sites, arm)),
-        "provenance": dict(provenance),
-        "optional": arm is not None and arm.is_optional,
-    }
-    runner = _Runner(plan, sites)
-    campaign = Campaign(
-        folder=folder, plan=plan, run_unit=runner.run_unit, values=unit_values, what=f"{workload} turns"
+    plan = declare(
+        "turns",
+        setup,
+        spec=turn_spec(workload, study["workloads"][workload]["batch"], study),
+        headline=headline,
+        sampling=sampling_of(parse(Turns, settings, "turns"), study["confidence"], METRIC, arm),
+        discarded=1,
+        margins=study["margins"],
+        prior=Prior(**settings["prior"]),
     )
-    return run_campaign(campaign)
+
+    def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
+        return _unit(plan, setup, number, done)
+
+    def shares(done: Sequence[Unit]) -> int:
+        settled = calibration_of(done)
+        most = settled.group if settled else None
+        return len(groups_of(alive(plan, done), most))
+
+    return Design(plan=plan, run_unit=run_unit, values=turn_values, shares=shares, what=f"{workload} turns")
 
 
-class _Runner:
-    """Runs the units of one campaign; holds nothing that is not in its plan or its journal."""
+def calibration_of(done: Sequence[Unit]) -> Calibration | None:
+    """What the first whole block settled."""
+    return next((unit.calibration for unit in done if unit.calibration), None)
 
-    def __init__(self, plan: Mapping[str, Any], sites: Mapping[str, Site]) -> None:
-        self.plan = plan
-        self.sites = sites
 
-    def run_unit(self, number: int, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        gone = given_up(done)
-        for name in (HOST, CONTROL):
-            if name in gone:
-                raise UnavailableError(f"no launch on the host lives to take turns: {gone[name]}")
-        settled = next((unit["calibration"] for unit in done if unit.get("calibration")), None)
-        names = [name for name in self.plan["environments"] if name not in gone]
-        if settled is not None and settled["group"] < len(names):
-            names = group_of(names, sum(not unit["discarded"] for unit in done))
-        seeds = f"{self.plan['arm']}/{self.plan['kind']}"
-        order, pads = unit_order(names, self.plan["seed"], f"{self.plan['workload']}/{seeds}", number)
-        generator = random.Random(f"{self.plan['seed']}/{self.plan['workload']}/{seeds}/{number}/turns")
-        cores = cores_of(number, self.plan["conditions"])
-        calibration = None
-        with live_block(
-            {name: self.sites[name] for name in names},
-            self.plan["spec"],
-            {name: self._conditions(name) for name in names},
-            order=order,
-            pads=pads,
-            cores=cores,
-            generator=generator,
-        ) as (block, unit):
-            if settled is None:
-                calibration = calibrate(block, unit["start_s"], self.plan)
-            else:
-                block.run(stretch_of(settled))
-        if calibration is not None and unit["voided"] is None:
-            unit["calibration"] = calibration | {"group": fitting(unit, len(self.plan["environments"]))}
-        missing = [name for name in self.plan["environments"] if name not in names]
-        for name in missing:
+def alive(plan: Plan, done: Sequence[Unit]) -> list[str]:
+    """Names of the launches that have not been given up."""
+    gone = given_up(done)
+    return [name for name in plan.environments if name not in gone]
+
+
+def _unit(plan: Plan, setup: Setup, number: int, done: Sequence[Unit]) -> Row:
+    """One block: the first whole one calibrates, the others do what it settled."""
+    gone = given_up(done)
+    for name in (HOST, CONTROL):
+        if name in gone:
+            raise UnavailableError(f"no launch on the host lives to take turns: {gone[name]}")
+    names, settled = alive(plan, done), calibration_of(done)
+    seeds = f"{plan.arm}/{plan.kind}"
+    order, pads = unit_order(plan.environments, plan.seed, f"{plan.workload}/{seeds}", number)
+    here = [HOST]
+    if settled is not None:
+        groups = groups_of(names, settled.group)
+        here = groups[sum(unit.counts for unit in done) % len(groups)]
+    free_bytes = available_memory_bytes()
+    with live_block(
+        setup.sites,
+        plan.spec,
+        {name: conditions_of(plan, name) for name in names},
+        order=[name for name in order if name in here],
+        pads=pads,
+        cores=cores_of(number, plan.conditions),
+        generator=random.Random(f"{plan.seed}/{plan.workload}/{seeds}/{number}/turns"),
+        step_s=settled.step_s if settled else 0.0,
+    ) as (block, unit):
+        if settled is None:
+            most = look_alone(block, free_bytes, len(names))
+            here = groups_of(names, most)[0]
+            block.start([name for name in order if name in here and name != HOST])
+            calibration = calibrate(block, plan, len(groups_of(names, most)))
+        else:
+            block.run(stretch_of(settled))
+    if settled is None and unit["voided"] is None:
+        unit["calibration"] = calibration | {"group": most}
+    for name in plan.environments:
+        if name not in unit["launches"]:
             reason = gone.get(name, "launches do not fit in memory together: this block is another environment's")
             unit["launches"][name] = skipped(reason)
-        return unit
-
-    def _conditions(self, name: str) -> Mapping[str, Any]:
-        at_headline = name.endswith(arms.BASELINE)
-        return self.plan["headline_conditions" if at_headline else "conditions"]
+    return unit
 
 
 def cores_of(number: int, conditions: Mapping[str, Any]) -> list[int]:
@@ -164,79 +187,127 @@ def cores_of(number: int, conditions: Mapping[str, Any]) -> list[int]:
     return list(cpus[start : start + width])
 
 
-def group_of(names: Sequence[str], number: int) -> list[str]:
-    """Host, one environment, host: blocks of a machine whose memory does not hold all of them."""
-    others = [name for name in names if name not in (HOST, CONTROL)]
-    return [HOST, CONTROL, others[number % len(others)]] if others else [HOST, CONTROL]
+def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
+    """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
+
+    Args:
+        names: of the launches.
+        most: how many fit in memory together; None for all. The smallest group is tried in any case.
+    """
+    hosts = [name for name in names if arms.environment_of(name) == HOST]
+    clusters: dict[str, list[str]] = {}
+    for name in names:
+        if name not in hosts:
+            clusters.setdefault(arms.environment_of(name), []).append(name)
+    room = max(1, (len(names) if most is None else most) - len(hosts))
+    groups: list[list[str]] = []
+    for cluster in clusters.values():
+        if not groups or len(groups[-1]) + len(cluster) > room:
+            groups.append([])
+        groups[-1] += cluster
+    return [[name for name in names if name in hosts or name in group] for group in groups] or [list(names)]
 
 
-def fitting(unit: Mapping[str, Any], count: int) -> int:
-    """How many of a unit's launches fit in memory together, the device's too, three at least."""
-    draws = [draw for launch in unit["launches"].values() for draw in launch.get("draws", ())]
-    peaks = [draw["peak_rss_bytes"] for draw in draws]
-    crowded = bool(peaks) and count * max(peaks) > MEMORY_SHARE * available_memory_bytes()
-    for device in (draw["device_memory"] for draw in draws if draw.get("device_memory")):
-        taken = count * (device["peak_bytes"] + CONTEXT_BYTES)
-        crowded = crowded or taken > MEMORY_SHARE * device["total_bytes"]
-    return min(3, count) if crowded else count
+def look_alone(block: Block, free_bytes: int, count: int) -> int:
+    """How many launches fit in memory together, from the first step of the only one that has been started.
+
+    Args:
+        block: with that launch.
+        free_bytes: memory that was available before it was started.
+        count: launches that there are.
+
+    Raises:
+        ConversationError: the launch failed.
+    """
+    block.draw(0, 1)
+    block.alone(block.workers[0], 1)
+    return fitting(block.forget()[0], free_bytes, count)
 
 
-def stretch_of(calibration: Mapping[str, Any]) -> Stretch:
+def fitting(draw: Mapping[str, Any], free_bytes: int, count: int) -> int:
+    """How many of `count` launches like this one fit in memory together, the device's too; one at least."""
+    fit = count
+    if draw.get("peak_rss_bytes"):
+        fit = min(fit, int(MEMORY_SHARE * free_bytes / draw["peak_rss_bytes"]))
+    if draw.get("device_memory"):
+        device = draw["device_memory"]
+        fit = min(fit, int(MEMORY_SHARE * device["total_bytes"] / (device["peak_bytes"] + CONTEXT_BYTES)))
+    return max(1, fit)
+
+
+def stretch_of(calibration: Calibration) -> Stretch:
     """What a unit does, as the calibration settled it."""
     return Stretch(
-        draws=calibration["draws"],
-        cycles=calibration["cycles"],
-        warmup=WARMUP_STEPS,
-        burst=Burst(discard=calibration["discard"], steps=calibration["steps"]),
+        draws=calibration.draws,
+        cycles=calibration.cycles,
+        warmup=calibration.warmup,
+        burst=Burst(discard=calibration.discard, steps=calibration.steps),
     )
 
 
-def calibrate(block: Block, start_s: float, plan: Mapping[str, Any]) -> dict[str, Any]:
+def step_alone_s(block: Block) -> float:
+    """Seconds of a step when one launch works and the others idle: every launch warms up by itself.
+
+    Raises:
+        ConversationError: a launch failed.
+    """
+    found = []
+    for worker in block.workers:
+        first = block.alone(worker, 1)[0]
+        rest = block.alone(worker, max(1, warmup_of(first) - 2))  # the draw has made one
+        found.append(float(np.median(rest[len(rest) // 2 :])))
+    return float(np.median(found))
+
+
+def calibrate(block: Block, plan: Plan, shares: int = 1) -> dict[str, Any]:
     """Burst and split of the units to come, measured on a block that does not count.
 
     Long bursts show how a step's time settles after a change of hands; short ones how draws and cycles vary, and
     what they cost.
+
+    Args:
+        block: its launches are started.
+        plan: of the campaign.
+        shares: units that it takes to have every environment once.
     """
     started = time.monotonic()
-    low, high = LONG_BURST_STEPS
+    block.draw(0, 1)
+    step_s = block.step_s = step_alone_s(block)
+    trial = trial_of(step_s)
     short_s: list[float] = []
     for number in range(TRIAL_DRAWS):
-        block.draw(number, WARMUP_STEPS)
-        if number == 0:
-            last = [step for worker in block.workers for step in worker.draws[0]["warmup_s"][-2:]]
-            step_s = float(np.median(last))
-            long_burst = Burst(discard=0, steps=min(high, max(low, math.ceil(LONG_BURST_S / step_s))))
-            short_burst = Burst(discard=1, steps=max(1, round(BURST_S / step_s)))
-        block.cycles(LONG_CYCLES, long_burst)
+        if number:
+            block.draw(number, trial.warmup)
+        block.cycles(trial.long_cycles, trial.long)
         done = len(block.cycle_s)
-        block.cycles(SHORT_CYCLES, short_burst)
+        block.cycles(trial.short_cycles, trial.short)
         short_s += block.cycle_s[done:]
         block.drop()
     draws = [worker.draws[number]["turns"] for worker in block.workers for number in range(TRIAL_DRAWS)]
-    bursts = [burst for turns in draws for burst in turns["step_s"][:LONG_CYCLES]]
-    fewest = max(1, math.ceil(LEAST_DISCARDED_S / step_s))
-    settled = settle(bursts, short_burst.steps, AGREEMENT * plan["margins"]["step"], fewest)
-    burst = Burst(discard=settled["discard"], steps=short_burst.steps)
-    components = components_of(block, plan["prior"])
-    growth = (burst.discard + burst.steps) / (short_burst.discard + short_burst.steps)
+    bursts = [burst for one in draws for burst in one["step_s"][: trial.long_cycles]]
+    tolerance = AGREEMENT * (plan.margins or {})["step"]
+    settled = settle(bursts, trial.short.steps, tolerance, trial.fewest)
+    burst = Burst(discard=settled["discard"], steps=trial.short.steps)
+    components = components_of(block.workers, plan.prior, trial)
+    growth = (burst.discard + burst.steps) / (trial.short.discard + trial.short.steps)
     costs = Costs(
-        block_s=start_s + LEAVE_S,
-        draw_s=float(np.median(block.draw_s)),
+        block_s=block.start_s + LEAVE_S,
+        draw_s=block.draw_s[-1],
         cycle_s=float(np.median(short_s)) * growth,
     )
-    others = sum(name not in (HOST, CONTROL) for name in plan["environments"])
-    sampling = plan["sampling"]
-    spent_s = start_s + time.monotonic() - started + LEAVE_S
+    sampling = plan.sampling
+    spent_s = block.start_s + time.monotonic() - started + LEAVE_S
     split = best_split(
         components,
         costs,
-        budget_s=max(0.0, sampling["budget_s"] - spent_s),
-        fewest=sampling.get("units") or sampling["pilot"],
-        most=sampling.get("units"),
-        alpha=(1 - sampling["confidence"]) / max(1, others),
+        budget_s=max(0.0, (sampling.budget_s or 0.0) - spent_s) / shares,
+        fewest=sampling.units or sampling.pilot or 1,
+        most=sampling.units,
+        alpha=family_alpha(plan),
     )
     return {
         "step_s": step_s,
+        "warmup": trial.warmup,
         "discard": burst.discard,
         "steps": burst.steps,
         "agreement": settled,
@@ -269,7 +340,7 @@ def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float, fewe
     half = logs.shape[1] // 2
     relative = logs - np.median(logs[:, half:], axis=1, keepdims=True)
     tried = []
-    most = max(1, min(MOST_DISCARDED, half))
+    most = max(1, min(max(MOST_DISCARDED, fewest), half))
     for discard in range(min(fewest, most), most + 1):
         means = np.median(relative[:, discard : discard + steps], axis=1)
         middle = float(np.median(means))
@@ -291,29 +362,33 @@ def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float, fewe
     }
 
 
-def components_of(block: Block, prior: Mapping[str, float]) -> Components:
+def components_of(workers: Iterable[Worker], prior: Prior | None, trial: Trial) -> Components:
     """Variance components host to host from the short bursts of one block.
 
     One block says nothing of blocks, and little of draws: the block's part is the study's prior, and the draw's at
     least its prior.
     """
+    least = prior or Prior(block=0.0, draw=0.0)
     residuals, effects = [], []
     for number in range(TRIAL_DRAWS):
-        turns = [turn_logs(worker.draws[number]["turns"])[LONG_CYCLES:] for worker in block.workers]
-        launch, rest = two_way(np.array(turns).T)
+        logs = [turn_logs(worker.draws[number]["turns"])[trial.long_cycles :] for worker in workers]
+        launch, rest = two_way(np.array(logs).T)
         effects.append(launch - launch.mean())
         residuals.append(rest.ravel())
-    launches = len(block.workers)
-    freedom = math.sqrt((1 - 1 / SHORT_CYCLES) * (1 - 1 / launches))  # what the fits have taken away
+    launches = len(effects[0])
+    freedom = math.sqrt((1 - 1 / trial.short_cycles) * (1 - 1 / launches))  # what the fits have taken away
     cycle = MAD_TO_SD * float(np.median(np.abs(np.concatenate(residuals)))) / freedom
     spread = float(np.var(effects, axis=0, ddof=1).mean()) * launches / (launches - 1)
-    draw = math.sqrt(2 * max(0.0, spread - cycle**2 / SHORT_CYCLES))
-    return Components(block=prior["block"], draw=max(draw, prior["draw"]), cycle=math.sqrt(2) * cycle)
+    draw = math.sqrt(2 * max(0.0, spread - cycle**2 / trial.short_cycles))
+    return Components(block=least.block, draw=max(draw, least.draw), cycle=math.sqrt(2) * cycle)
 
 
 def turn_logs(turns: Mapping[str, Any]) -> np.ndarray:
     """Log of the median counted step of each turn of a draw, shape [cycles]."""
     return np.log([float(np.median(steps)) for steps in turns["step_s"]])
+
+
+# What reads rows instead of units, until its callers read units.
 
 
 def unit_values(unit: Mapping[str, Any]) -> dict[str, float]:

@@ -102,9 +102,16 @@ class Agreement(Record):
 
 
 class Calibration(Record):
-    """What the first block of a campaign of turns settled."""
+    """What the first block of a campaign of turns settled.
+
+    Attributes:
+        step_s: seconds of a step when one launch works and the others idle.
+        warmup: steps of a draw before its first turn.
+        group: launches that fit in memory together.
+    """
 
     step_s: float
+    warmup: int = 8
     discard: int
     steps: int
     agreement: Agreement

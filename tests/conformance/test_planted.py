@@ -14,6 +14,7 @@ from planted import planted
 
 from tare.analysis import metrics, verdicts
 from tare.experiments import campaign, rounds, turns
+from tare.experiments.designs import Setup
 from tare.launch.run import site_of
 from tare.model.registry import describe_workload, environment
 from tare.model.study import CONTROL, HOST
@@ -39,7 +40,7 @@ def planted_turns(host, study, tmp_path_factory):
     wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "two": 0.02}
     sites = {name: planted(host, waste=waste) for name, waste in wastes.items()}
     folder = tmp_path_factory.mktemp("planted")
-    turns.run_turns(folder, study, WORKLOAD, sites, {}, {})
+    campaign.run_campaign(folder, turns.turns(Setup(study=study, workload=WORKLOAD, sites=sites)))
     plan, units = campaign.read_sealed(folder / campaign.SEALED)
     return plan, pd.DataFrame(metrics.campaign_metrics(plan, units, "turns.host+two+zero"))
 
@@ -67,7 +68,7 @@ def test_what_is_faster_because_it_computes_less_is_caught(host, study, tmp_path
     """Half of each batch: the epoch is shorter, and the loss is another."""
     study = {**study, "study": "planted", "rounds": {**study["rounds"], "units": 1, "discarded": 0}}
     sites = {HOST: host, CONTROL: host, "halved": planted(host, batch_share=0.5)}
-    rounds.run_rounds(tmp_path, study, WORKLOAD, sites, {}, {})
+    campaign.run_campaign(tmp_path, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     plan, units = campaign.read_sealed(tmp_path / campaign.SEALED)
     rows = pd.DataFrame(metrics.campaign_metrics(plan, units, "rounds.halved+host"))
     epoch = rows[rows["metric"] == "epoch_rest_s"].set_index("env")["value"]

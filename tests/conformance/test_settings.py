@@ -4,8 +4,9 @@ import functools
 
 import pytest
 
-from tare.experiments import measure, rounds
+from tare.experiments import rounds
 from tare.images import headers
+from tare.launch import sites as site_module
 from tare.launch.run import launch, site_of
 from tare.model import arms
 from tare.model.registry import describe_workload, environment
@@ -25,7 +26,7 @@ def run_at(study, forms, folders):
         site = site_of("host", environment("host"), record, folders(description["dataset"]))
         arm = arms.parse(text) if text else None
         if arm and arm.factor == "compile":
-            site = measure._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
+            site = site_module._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
         conditions = arms.conditions_at(study["conditions"], arms.levels_of(LEVELS, arm))
         spec = rounds.whole_run_spec(workload, description["batch"], study)
         return launch(site, spec, conditions, pad_bytes=64)
@@ -76,5 +77,5 @@ def test_headers_are_made_again_where_one_was_damaged():
 
 def test_a_machine_without_a_compiler_is_said_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    reason = measure._no_compiler({"device": "cpu"})
+    reason = site_module._no_compiler({"device": "cpu"})
     assert "needs a compiler" in reason and "apt-get install" in reason and "\n" not in reason

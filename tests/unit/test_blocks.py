@@ -14,6 +14,9 @@ from tare.core.errors import UnavailableError
 from tare.core.files import Journal
 from tare.experiments import blocks, campaign, turns
 from tare.experiments.blocks import Burst, Stretch, live_block, turn_problem
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Setup
+from tare.model.sealed import SEALED, read_sealed
 from tare.model.study import CONTROL, HOST
 
 NAMES = [HOST, CONTROL, "docker"]
@@ -220,7 +223,8 @@ def test_an_answer_is_looked_at_before_it_counts(change, problem):
 def run(folder, environments, **settings):
     """A campaign of fakes through the real one."""
     sites = {name: site(environment) for name, environment in environments.items()}
-    return turns.run_turns(folder, study(**settings), "mnist_cnn", sites, {}, {})
+    setup = Setup(study=study(**settings), workload="mnist_cnn", sites=sites)
+    return run_campaign(folder, turns.turns(setup))
 
 
 def test_a_void_unit_is_repeated_and_never_counted(tmp_path, pids):
@@ -228,10 +232,10 @@ def test_a_void_unit_is_repeated_and_never_counted(tmp_path, pids):
     environments["docker"].step_s = 0.022
     summary = run(tmp_path / "c", environments)
     plan, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
-    assert (summary["units"], summary["voided"]) == (3, 1)
+    assert (summary.units, summary.voided) == (3, 1)
     assert [unit["voided"] is None for unit in units] == [True, True, False, True, True]
     assert len(campaign.counted(units)) == 3
-    assert "docker" in summary["failures"]
+    assert "docker" in summary.failures
     # 10% slower, with 0.2% of noise per step
     for unit in campaign.counted(units):
         values = turns.unit_values(unit)
@@ -244,7 +248,7 @@ def test_an_environment_that_fails_twice_in_a_row_is_given_up_and_the_others_go_
     environments = fakes(pids, docker={1: "turn:0:die", 2: "draw:0:exit"})
     summary = run(tmp_path / "c", environments)
     _, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
-    assert (summary["units"], summary["voided"]) == (3, 2)
+    assert (summary.units, summary.voided) == (3, 2)
     assert environments["docker"].launched == 3
     for unit in campaign.counted(units):
         assert unit["launches"]["docker"]["status"] == "skipped"
@@ -262,22 +266,79 @@ def test_a_host_that_fails_ends_the_campaign_with_its_reason(tmp_path, pids):
 
 
 def test_a_pilot_decides_the_number_of_units_of_a_real_campaign(tmp_path, pids):
-    summary = run(tmp_path / "c", fakes(pids), units=None, pilot=3, half_width=0.01, budget_s=30)
+    summary = run(tmp_path / "c", fakes(pids), units=None, pilot=6, half_width=0.01, budget_s=30)
     plan, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
     decision = plan["decision"]
-    assert decision["units"] == summary["units"] == len(campaign.counted(units))
+    assert decision["units"] == summary.units == len(campaign.counted(units))
     assert decision["design"] in ("stein", "fixed")
     assert units[0]["discarded"] and units[0]["calibration"]["discard"] >= 1
     assert all(unit["calibration"] is None if "calibration" in unit else True for unit in units[1:])
     assert len(units[1]["launches"][HOST]["draws"]) == units[0]["calibration"]["draws"]
 
 
-def test_launches_that_do_not_fit_in_memory_together_go_three_by_three(tmp_path, pids):
-    environments = {name: Fake(pids, peak_rss_bytes=1 << 60) for name in (*NAMES, "podman")}
-    run(tmp_path / "c", environments, units=4)
-    _, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
-    assert units[0]["calibration"]["group"] == 3
-    ran = [[n for n, row in unit["launches"].items() if row["status"] == "ok"] for unit in units[1:]]
-    assert [set(names) for names in ran] == [
-        {other, HOST, CONTROL} for other in ("docker", "podman", "docker", "podman")
-    ]
+def test_launches_that_do_not_fit_in_memory_together_are_never_started_together(tmp_path, pids, monkeypatch):
+    """Each takes 1 GiB of 4.9: after the first one's first step, groups of three are what is started."""
+    monkeypatch.setattr(turns, "available_memory_bytes", lambda: int(4.9 * (1 << 30)))
+    environments = {name: Fake(pids, peak_rss_bytes=1 << 30) for name in (*NAMES, "podman")}
+    alive = []
+    start = blocks.Block.start
+    monkeypatch.setattr(
+        blocks.Block, "start", lambda block, names: (start(block, names), alive.append(len(block.workers)))
+    )
+    summary = run(tmp_path / "c", environments, units=2)
+    units = read_sealed(tmp_path / "c" / SEALED).units
+    assert units[0].calibration.group == 3
+    assert alive[:2] == [1, 3] and max(alive) == 3
+    ran = [{n for n, row in unit.launches.items() if row.ok} for unit in units]
+    assert ran == [{other, HOST, CONTROL} for other in ("docker", "docker", "podman", "docker", "podman")]
+    assert summary.units == 4, "two units of every environment"
+    assert "do not fit in memory" in units[1].launches["podman"].reason
+    assert still_running(pids) == []
+
+
+def test_a_pilot_of_launches_that_do_not_fit_together_is_whole_for_each_environment(tmp_path, pids, monkeypatch):
+    monkeypatch.setattr(turns, "available_memory_bytes", lambda: int(4.9 * (1 << 30)))
+    environments = {name: Fake(pids, peak_rss_bytes=1 << 30) for name in (*NAMES, "podman")}
+    run(tmp_path / "c", environments, units=None, pilot=6, half_width=0.05, budget_s=30)
+    found = read_sealed(tmp_path / "c" / SEALED)
+    pilot = found.counted[:12]
+    for name in ("docker", "podman"):
+        assert sum(unit.launches[name].ok for unit in pilot) == 6
+    assert found.decision.units == len(found.counted) >= 12
+
+
+def test_steps_of_two_seconds_are_few_and_their_deadlines_long(tmp_path, pids, monkeypatch):
+    """The script says that a step takes 2 s: what is asked for, and how long is waited for it."""
+    asked = []
+    ask = blocks.Worker.ask
+
+    def noting(worker, word, expected, timeout_s, **values):
+        asked.append((word, timeout_s, values.get("discard", 0) + values.get("steps", 0)))
+        return ask(worker, word, expected, timeout_s, **values)
+
+    monkeypatch.setattr(blocks.Worker, "ask", noting)
+    environments = {name: Fake(pids, step_s=2.0) for name in NAMES}
+    run(tmp_path / "c", environments, units=2, budget_s=600)
+    first = read_sealed(tmp_path / "c" / SEALED).units[0]
+    settled = first.calibration
+    assert settled.step_s == pytest.approx(2.0, rel=0.15)
+    assert (settled.warmup, settled.discard, settled.steps) == (2, 1, 1)
+    draws = first.launches["docker"].draws
+    made = sum(len(draw.warmup_s) for draw in draws)
+    made += sum(
+        len(burst) for draw in draws for key in ("discarded_s", "step_s") for burst in getattr(draw.turns, key)
+    )
+    assert made <= 30, "of a calibration that took 88 steps of each launch"
+    assert all(timeout >= 60 + 5 * 2.0 * steps for word, timeout, steps in asked[2:] if word == "turn")
+
+
+@pytest.mark.parametrize("step_s", [0.0002, 0.001, 0.005, 0.02, 0.05, 0.3, 1.0, 3.7, 10.0])
+def test_what_is_tried_follows_from_the_step(step_s):
+    trial = turns.trial_of(step_s)
+    assert 2 <= trial.warmup <= 8
+    assert trial.fewest * step_s >= turns.LEAST_DISCARDED_S
+    assert trial.short.steps * step_s <= max(step_s, 2 * turns.BURST_S)
+    assert trial.long.steps >= 2 * trial.fewest + trial.short.steps or step_s >= turns.SLOW_STEP_S
+    bursts = trial.long_cycles * trial.long.steps + trial.short_cycles * (trial.short.discard + trial.short.steps)
+    assert bursts * step_s <= max(4.0, 9 * step_s), "of each draw of a calibration"
+    assert trial.warmup * step_s <= max(4.5, 2 * step_s)

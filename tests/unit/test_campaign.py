@@ -8,23 +8,32 @@ import pandas as pd
 import pytest
 
 from tare.analysis import verdicts
-from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.errors import UnavailableError
 from tare.core.files import Journal, read_json
-from tare.experiments import campaign
-from tare.experiments.campaign import Campaign, run_campaign
+from tare.experiments import alone, campaign
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Design, identity, skipped
 from tare.machine import facts
+from tare.model import units as model_units
+from tare.model.campaigns import Plan, Sampling
+from tare.model.sealed import DECISION_KEY, PLAN, SEALED, UNITS, read_sealed
 from tare.model.study import CONTROL, HOST
 from tare.stats.intervals import t_quantile
 
-PLAN = {
-    "kind": "rounds",
-    "study": "s",
-    "workload": "w",
-    "environments": [HOST, CONTROL, "docker"],
-    "sampling": {"units": 3, "confidence": 0.95},
-    "discarded": 1,
-}
-PILOT = {**PLAN, "sampling": {"pilot": 4, "half_width": 0.01, "budget_s": 1e9, "confidence": 0.95}}
+FIXED = Sampling(units=3, confidence=0.95)
+TO_THE_PILOT = Sampling(pilot=4, half_width=0.01, budget_s=1e9, confidence=0.95)
+
+
+def plan_of(sampling=FIXED, **changes):
+    """A plan of this machine."""
+    return Plan(
+        **{
+            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"),
+            "spec": {}, "conditions": {}, "sampling": sampling, "seed": 1, "discarded": 1, "arm": "stack=same",
+            "headline_arm": "stack=same", "stack": "none", "code_sha256": "0", "provenance": {},
+            "machine": identity(on_gpu=False), **changes,
+        }
+    )  # fmt: skip
 
 
 UNIT_S = 5.0
@@ -49,17 +58,19 @@ def unit(number, done=(), docker=1.0, status="ok"):
     wobble = math.exp(0.01 * (-1) ** number)
     reason = None if status == "ok" else "broke"
     values = {HOST: 1.0, CONTROL: wobble, "docker": docker}
-    launches = {name: {"status": "ok", "reason": None, "value": value} for name, value in values.items()}
+    launches = {name: {"status": "ok", "reason": None, "client_user_s": value} for name, value in values.items()}
     launches["docker"] |= {"status": status, "reason": reason}
-    return {"order": list(values), "launches": launches, "n": number}
+    return {"order": list(values), "launches": launches}
 
 
 def values_of(row):
-    return {name: launch["value"] for name, launch in row["launches"].items() if launch["status"] == "ok"}
+    return {name: launch.client_user_s for name, launch in row.launches.items() if launch.ok}
 
 
-def run(folder, run_unit=unit, plan=PLAN):
-    return run_campaign(Campaign(folder=folder, plan=plan, run_unit=run_unit, values=values_of, what="test"))
+def run(folder, run_unit=unit, sampling=FIXED, **changes):
+    plan = plan_of(sampling, **changes)
+    design = Design(plan=plan, run_unit=lambda plan, k, done: run_unit(k, done), values=values_of, what="test")
+    return run_campaign(folder, design)
 
 
 def interrupted_at(number, ran=None):
@@ -76,21 +87,21 @@ def interrupted_at(number, ran=None):
 
 
 def journal(folder):
-    return Journal(folder / campaign.UNITS).read()
+    return Journal(folder / UNITS).read()
 
 
 def test_an_interrupted_campaign_keeps_finished_units_and_carries_on(tmp_path):
     ran = []
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupted_at(2, ran))
-    assert not (tmp_path / campaign.SEALED).exists()
+    assert not (tmp_path / SEALED).exists()
     summary = run(tmp_path, interrupted_at(None, ran))
     assert ran == [0, 1, 2, 3]
-    assert summary["units"] == 3
-    plan, units = campaign.read_sealed(tmp_path / campaign.SEALED)
-    assert [u["unit"] for u in units] == [0, 1, 2, 3]
-    assert [u["discarded"] for u in units] == [True, False, False, False]
-    assert plan["decision"] is None and plan["ended"] is None
+    assert summary.units == 3
+    found = read_sealed(tmp_path / SEALED)
+    assert [u.unit for u in found.units] == [0, 1, 2, 3]
+    assert [u.discarded for u in found.units] == [True, False, False, False]
+    assert found.decision is None and found.ended is None
     assert not (tmp_path / "superseded-1").exists()
 
 
@@ -98,7 +109,7 @@ def test_a_unit_gets_those_before_it(tmp_path):
     seen = []
 
     def looking(number, done):
-        seen.append([row["n"] for row in done])
+        seen.append([row.unit for row in done])
         return unit(number)
 
     run(tmp_path, looking)
@@ -108,12 +119,12 @@ def test_a_unit_gets_those_before_it(tmp_path):
 def test_a_line_cut_short_by_a_crash_costs_that_unit_alone(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupted_at(3))
-    path = tmp_path / campaign.UNITS
+    path = tmp_path / UNITS
     path.write_text(path.read_text()[:-20])
     ran = []
     run(tmp_path, interrupted_at(None, ran))
     assert ran == [2, 3]
-    assert [u["unit"] for u in campaign.read_sealed(tmp_path / campaign.SEALED)[1]] == [0, 1, 2, 3]
+    assert [u.unit for u in read_sealed(tmp_path / SEALED).units] == [0, 1, 2, 3]
 
 
 def test_the_pilot_decides_once_and_an_interruption_does_not_change_it(tmp_path):
@@ -123,11 +134,11 @@ def test_the_pilot_decides_once_and_an_interruption_does_not_change_it(tmp_path)
     h = ln 1.01 = 0.00995033: N = ceil((3.182446 * 0.011547 / 0.00995033)^2) = ceil(13.639) = 14.
     """
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, interrupted_at(9), PILOT)
+        run(tmp_path, interrupted_at(9), TO_THE_PILOT)
     rows = journal(tmp_path)
     # one discarded, four of the pilot, the decision, then units again
-    assert [campaign.DECISION_KEY in row for row in rows] == [False] * 5 + [True] + [False] * 4
-    decision = rows[5][campaign.DECISION_KEY]
+    assert [DECISION_KEY in row for row in rows] == [False] * 5 + [True] + [False] * 4
+    decision = rows[5][DECISION_KEY]
     assert (decision["units"], decision["wanted"], decision["design"]) == (14, 14, "stein")
     assert decision["widest"] == CONTROL
     assert decision["spread"][CONTROL] == pytest.approx(0.01 * math.sqrt(4 / 3))
@@ -135,48 +146,47 @@ def test_the_pilot_decides_once_and_an_interruption_does_not_change_it(tmp_path)
     assert decision["alpha"] == pytest.approx(0.05)
 
     # What comes later, however wild, moves the number no more: there is no looking in between.
-    summary = run(tmp_path, lambda number, done: unit(number, docker=3.0**number), PILOT)
-    assert summary["units"] == 14
-    assert summary["decision"] == decision
-    assert sum(campaign.DECISION_KEY in row for row in journal(tmp_path)) == 1
+    summary = run(tmp_path, lambda number, done: unit(number, docker=3.0**number), TO_THE_PILOT)
+    assert summary.units == 14
+    assert summary.decision.to_json() == decision
+    assert sum(DECISION_KEY in row for row in journal(tmp_path)) == 1
 
 
 def test_a_campaign_interrupted_before_its_decision_decides_from_the_same_pilot(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, interrupted_at(3), PILOT)
-    assert not any(campaign.DECISION_KEY in row for row in journal(tmp_path))
-    summary = run(tmp_path, plan=PILOT)
-    assert summary["units"] == 14
+        run(tmp_path, interrupted_at(3), TO_THE_PILOT)
+    assert not any(DECISION_KEY in row for row in journal(tmp_path))
+    summary = run(tmp_path, sampling=TO_THE_PILOT)
+    assert summary.units == 14
 
 
 def test_one_interrupted_between_its_decision_row_and_the_next_unit_does_not_decide_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, interrupted_at(5), PILOT)
-    assert campaign.DECISION_KEY in journal(tmp_path)[-1]
-    assert run(tmp_path, plan=PILOT)["units"] == 14
-    assert sum(campaign.DECISION_KEY in row for row in journal(tmp_path)) == 1
+        run(tmp_path, interrupted_at(5), TO_THE_PILOT)
+    assert DECISION_KEY in journal(tmp_path)[-1]
+    assert run(tmp_path, sampling=TO_THE_PILOT).units == 14
+    assert sum(DECISION_KEY in row for row in journal(tmp_path)) == 1
 
 
 def test_a_pilot_whose_decision_was_lost_decides_from_the_pilot_alone(tmp_path):
     """A crash between the pilot's last unit and the decision's row: the row is made good, from the same units."""
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, interrupted_at(5), PILOT)
-    path = tmp_path / campaign.UNITS
-    kept = [line for line in path.read_text().splitlines() if f'"{campaign.DECISION_KEY}"' not in line]
+        run(tmp_path, interrupted_at(5), TO_THE_PILOT)
+    path = tmp_path / UNITS
+    kept = [line for line in path.read_text().splitlines() if f'"{DECISION_KEY}"' not in line]
     path.write_text("\n".join(kept) + "\n")
-    summary = run(tmp_path, lambda number, done: unit(number, docker=3.0**number), PILOT)
-    assert summary["decision"] is not None
-    assert summary["units"] == 14
+    summary = run(tmp_path, lambda number, done: unit(number, docker=3.0**number), TO_THE_PILOT)
+    assert summary.decision is not None
+    assert summary.units == 14
 
 
 def test_the_budget_caps_the_number_of_units(tmp_path):
-    plan = {**PILOT, "sampling": {**PILOT["sampling"], "budget_s": 47}}
-    summary = run(tmp_path, plan=plan)
-    decision = summary["decision"]
+    summary = run(tmp_path, sampling=TO_THE_PILOT.replace(budget_s=47.0))
+    decision = summary.decision
     # five units are spent, 25 s; 22 s are left: four more
-    assert (decision["unit_s"], decision["spent_s"]) == (5, 25)
-    assert (decision["cap"], decision["units"], decision["design"]) == (8, 8, "fixed")
-    assert summary["units"] == 8 and summary["machine_s"] == 45
+    assert (decision.unit_s, decision.spent_s) == (5, 25)
+    assert (decision.cap, decision.units, decision.design) == (8, 8, "fixed")
+    assert summary.units == 8 and summary.machine_s == 45
 
 
 def test_a_void_unit_is_repeated_and_does_not_count(tmp_path):
@@ -184,9 +194,8 @@ def test_a_void_unit_is_repeated_and_does_not_count(tmp_path):
         return {**unit(number), "voided": "docker: it hung" if number == 2 else None}
 
     summary = run(tmp_path, one_void)
-    assert (summary["units"], summary["voided"]) == (3, 1)
-    units = campaign.read_sealed(tmp_path / campaign.SEALED)[1]
-    assert [u["n"] for u in campaign.counted(units)] == [1, 3, 4]
+    assert (summary.units, summary.voided) == (3, 1)
+    assert [u.unit for u in read_sealed(tmp_path / SEALED).counted] == [1, 3, 4]
 
 
 def test_a_void_first_unit_is_still_discarded_when_repeated(tmp_path):
@@ -194,33 +203,60 @@ def test_a_void_first_unit_is_still_discarded_when_repeated(tmp_path):
         return {**unit(number), "voided": "host: it hung" if number == 0 else None}
 
     run(tmp_path, first_void)
-    units = campaign.read_sealed(tmp_path / campaign.SEALED)[1]
-    assert [u["discarded"] for u in units] == [True, True, False, False, False]
+    units = read_sealed(tmp_path / SEALED).units
+    assert [u.discarded for u in units] == [True, True, False, False, False]
 
 
 def test_a_sealed_campaign_is_set_aside_and_never_extended(tmp_path):
     run(tmp_path)
-    first = (tmp_path / campaign.UNITS).read_bytes()
-    (tmp_path / campaign.SEALED).unlink()  # Snakemake removes declared outputs before it runs a rule again
+    first = (tmp_path / UNITS).read_bytes()
     run(tmp_path)
-    assert (tmp_path / "superseded-1" / campaign.UNITS).read_bytes() == first
-    assert len(campaign.read_sealed(tmp_path / campaign.SEALED)[1]) == 4
+    assert (tmp_path / "superseded-1" / UNITS).read_bytes() == first
+    assert len(read_sealed(tmp_path / SEALED).units) == 4
+
+
+def snakemake_runs(folder, monkeypatch, done):
+    """As Snakemake leaves things when it runs a rule again: its output gone, its notes in .snakemake."""
+    monkeypatch.chdir(folder.parent)
+    sealed = folder.relative_to(folder.parent) / SEALED
+    ended = (folder / SEALED).stat().st_mtime
+    sealed.unlink()
+    for kind, note in (("incomplete", {}), ("metadata", {"endtime": ended if done else ended - 100})):
+        path = alone._snakemakes(sealed, kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(note))
+    return sealed.parent
+
+
+def test_snakemake_that_was_told_to_run_it_again_gets_a_new_campaign(tmp_path, monkeypatch):
+    run(tmp_path / "c")
+    first = (tmp_path / "c" / UNITS).read_bytes()
+    run(snakemake_runs(tmp_path / "c", monkeypatch, done=True))
+    assert (tmp_path / "c" / "superseded-1" / UNITS).read_bytes() == first
+
+
+def test_snakemake_that_was_killed_before_its_note_gets_the_campaign_that_there_is(tmp_path, monkeypatch):
+    before = run(tmp_path / "c")
+    again = run(snakemake_runs(tmp_path / "c", monkeypatch, done=False), interrupted_at(0))
+    assert again.units_sha256 == before.units_sha256 and again.units == 3
+    assert not (tmp_path / "c" / "superseded-1").exists()
+    read_sealed(tmp_path / "c" / SEALED)
 
 
 def test_another_plan_opens_another_campaign(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupted_at(1))
-    summary = run(tmp_path, plan={**PLAN, "margins": {"run": 0.1}})
-    assert summary["units"] == 3
-    assert (tmp_path / "superseded-1" / campaign.PLAN).exists()
+    summary = run(tmp_path, margins={"run": 0.1})
+    assert summary.units == 3
+    assert (tmp_path / "superseded-1" / PLAN).exists()
 
 
 @pytest.fixture
 def moving(monkeypatch):
     """A machine whose kernel can be changed: `moving["kernel"] = …`."""
-    identity = {**facts.identity(), "kernel": "6.1"}
-    monkeypatch.setattr(facts, "identity", lambda: dict(identity))
-    return identity
+    found = {**facts.identity(), "kernel": "6.1"}
+    monkeypatch.setattr(facts, "identity", lambda: dict(found))
+    return found
 
 
 def changes_at(moving, number):
@@ -234,99 +270,55 @@ def changes_at(moving, number):
 
 def test_a_machine_that_changes_ends_the_campaign_with_its_reason(tmp_path, moving):
     """As a live migration does: what was measured before stays together, what comes after is another campaign."""
-    summary = run(tmp_path, changes_at(moving, 7), PILOT)
-    assert summary["status"] == "ended"
-    assert summary["reason"] == "the machine changed: kernel was '6.1', is '6.2'"
-    assert summary["units"] == 7 and summary["decision"]["units"] == 14
-    plan, units = campaign.read_sealed(tmp_path / campaign.SEALED)
-    assert plan["ended"] == summary["reason"]
+    summary = run(tmp_path, changes_at(moving, 7), TO_THE_PILOT)
+    assert summary.status == "ended"
+    assert summary.reason == "the machine changed: kernel was '6.1', is '6.2'"
+    assert summary.units == 7 and summary.decision.units == 14
+    plan, rows = campaign.read_sealed(tmp_path / SEALED)
+    assert plan["ended"] == summary.reason
     # Seven units were not what the pilot asked for: an ordinary t interval, not Stein's.
     assert verdicts.design_of(plan) == "fixed"
     assert verdicts.design_of({**plan, "ended": None}) == "stein"
-    ratios = pd.Series({u["unit"]: math.log(1 + u["unit"] / 100) for u in campaign.counted(units)})
-    pilot = [u["unit"] for u in campaign.counted(units)][:4]
-    found = verdicts.interval_of(ratios, plan, pilot, 0.05)
+    numbers = [row["unit"] for row in campaign.counted(rows)]
+    ratios = pd.Series({number: math.log(1 + number / 100) for number in numbers})
+    found = verdicts.interval_of(ratios, plan, numbers[:4], 0.05)
     assert found.high - found.mean == pytest.approx(t_quantile(0.05, 6) * ratios.std(ddof=1) / math.sqrt(7))
 
 
 def test_what_ended_is_set_aside_and_not_extended(tmp_path, moving):
-    run(tmp_path, changes_at(moving, 3), PILOT)
+    run(tmp_path, changes_at(moving, 3), TO_THE_PILOT)
     moving["kernel"] = "6.1"
-    assert run(tmp_path, plan=PILOT)["status"] == "sealed"
-    assert read_json(tmp_path / "superseded-1" / campaign.SEALED)["status"] == "ended"
+    assert run(tmp_path, sampling=TO_THE_PILOT).status == "sealed"
+    assert read_json(tmp_path / "superseded-1" / SEALED)["status"] == "ended"
 
 
 def test_a_campaign_that_ended_before_any_unit_counted_is_no_result(tmp_path, moving):
     with pytest.raises(UnavailableError, match=r"no unit of the campaign in .* counts: the machine changed"):
         run(tmp_path, changes_at(moving, 0))
-    assert not (tmp_path / campaign.SEALED).exists()
+    assert not (tmp_path / SEALED).exists()
 
 
 def test_another_machine_does_not_carry_on_what_was_interrupted(tmp_path, moving):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupted_at(3))
     moving["kernel"] = "6.2"
-    assert run(tmp_path)["units"] == 3
-    assert len(Journal(tmp_path / "superseded-1" / campaign.UNITS).read()) == 3
-
-
-@pytest.mark.parametrize("name", [campaign.PLAN, campaign.UNITS])
-def test_a_changed_record_is_refused_with_both_hashes(tmp_path, name):
-    run(tmp_path)
-    path = tmp_path / name
-    path.write_text(path.read_text().replace('"w"', '"x"').replace('"n":1', '"n":2'))
-    with pytest.raises(IntegrityError, match=r"not what was sealed: sha256 [0-9a-f]{64}, sealed [0-9a-f]{64}"):
-        campaign.read_sealed(tmp_path / campaign.SEALED)
-
-
-def test_a_missing_record_is_refused(tmp_path):
-    run(tmp_path)
-    (tmp_path / campaign.UNITS).unlink()
-    with pytest.raises(IntegrityError, match="not what was sealed: sha256 missing"):
-        campaign.read_sealed(tmp_path / campaign.SEALED)
-
-
-@pytest.mark.parametrize("schema", [1, 99, None])
-def test_records_of_another_schema_are_refused(tmp_path, schema):
-    run(tmp_path)
-    sealed = tmp_path / campaign.SEALED
-    sealed.write_text(json.dumps({**json.loads(sealed.read_text()), "schema": schema}))
-    with pytest.raises(IntegrityError, match=rf"schema {schema}, this version reads {campaign.SCHEMA}: run"):
-        campaign.read_sealed(sealed)
+    assert run(tmp_path).units == 3
+    assert len(Journal(tmp_path / "superseded-1" / UNITS).read()) == 3
 
 
 def test_an_environment_that_keeps_failing_is_given_up_and_the_others_go_on(tmp_path):
     seen = []
 
     def failing(number, done):
-        gone = campaign.given_up(done)
+        gone = model_units.given_up(done)
         seen.append(gone)
         made = unit(number, status="timeout")
         if "docker" in gone:
-            made["launches"]["docker"] = campaign.skipped(gone["docker"])
+            made["launches"]["docker"] = skipped(gone["docker"]).to_json()
         return made
 
     summary = run(tmp_path, failing)
     assert seen[:2] == [{}, {}]
     assert seen[2]["docker"] == seen[3]["docker"] == "given up after 2 failures in a row: broke"
-    assert summary["failures"] == {"docker": "broke"}
-    assert summary["units"] == 3
-
-
-def test_failures_that_are_not_in_a_row_give_nothing_up():
-    def row(status):
-        return {"launches": {"docker": {"status": status, "reason": None if status == "ok" else "broke"}}}
-
-    assert campaign.given_up([row("failed"), row("ok"), row("failed")]) == {}
-    assert "docker" in campaign.given_up([row("ok"), row("failed"), row("timeout")])
-    # Ended with its block, or not tried: neither clears nor adds to what it did itself.
-    assert campaign.given_up([row("failed"), row("stopped"), row("skipped")]) == {}
-    assert "docker" in campaign.given_up([row("failed"), row("stopped"), row("failed"), row("skipped")])
-
-
-def test_the_level_of_one_interval_is_bonferronis():
-    names = [HOST, CONTROL, "docker", "podman", "docker.headline"]
-    plan = {"environments": names, "sampling": {"confidence": 0.9}}
-    assert campaign.compared(plan) == ["docker", "podman"]
-    assert campaign.family_alpha(plan) == pytest.approx(0.05)
-    assert campaign.family_alpha({**plan, "environments": [HOST, CONTROL]}) == pytest.approx(0.1)
+    assert summary.failures == {"docker": "broke"}
+    assert summary.units == 3

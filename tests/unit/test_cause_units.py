@@ -5,8 +5,9 @@ from campaign_builders import CONDITIONS, MARGINS
 from cause_builders import causes_record
 
 from tare.core.errors import UnavailableError, UserError
-from tare.experiments import causes
-from tare.experiments.campaign import read_sealed
+from tare.experiments import causes, designs
+from tare.experiments.campaign import read_sealed, run_campaign
+from tare.experiments.designs import Setup
 from tare.model import arms
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
@@ -38,22 +39,27 @@ def launched(monkeypatch):
     def launch(site, spec, conditions, *, pad_bytes):
         seen.append((site, spec))
         record = causes_record(site, random.Random(len(seen)))
+        memory = {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}
+        record["inside"] |= {"schema": 1, "reason": None, "memory": memory}
         if "files" not in spec:
             record["inside"]["results"] = {"listed": LISTED if spec["keep_list"] else None}
         return record
 
-    monkeypatch.setattr(causes, "launch", launch)
+    monkeypatch.setattr(designs, "launch", launch)
     return seen
 
 
 def run(folder, config, names=NAMES):
     sites = {name: name for name in names}
-    return causes.run_causes(folder, config, "mnist_cnn", sites, {"podman": "not there"}, {})
+    return run_campaign(
+        folder,
+        causes.causes(Setup(study=config, workload="mnist_cnn", sites=sites, unavailable={"podman": "not there"})),
+    )
 
 
 def test_the_host_lists_its_files_and_all_later_launches_read_them(tmp_path, launched):
     sealed = run(tmp_path / "c", study())
-    assert (sealed["status"], sealed["units"]) == ("sealed", 2)
+    assert (sealed.status, sealed.units) == ("sealed", 2)
     assert len(launched) == 3 * len(NAMES)
     first, later = launched[:3], launched[3:]
     assert {site: spec["keep_list"] for site, spec in first} == {name: name == "host" for name in NAMES}
@@ -80,11 +86,11 @@ def test_a_host_that_can_not_list_its_files_ends_the_campaign_with_its_reason(tm
     def fails(site, spec, conditions, *, pad_bytes):
         return {"status": "failed", "reason": "no torch", "inside": None, "deviations": []}
 
-    monkeypatch.setattr(causes, "launch", fails)
+    monkeypatch.setattr(designs, "launch", fails)
     with pytest.raises(UnavailableError, match="could not list the files that its imports need: no torch"):
         run(tmp_path / "c", study())
 
 
 def test_an_arm_is_refused(tmp_path):
     with pytest.raises(UserError, match="drop the arm allocator=steady"):
-        causes.run_causes(tmp_path, study(), "mnist_cnn", {}, {}, {}, arms.parse("allocator=steady"))
+        causes.causes(Setup(study=study(), workload="mnist_cnn", sites={}, arm=arms.parse("allocator=steady")))

@@ -36,8 +36,11 @@ def test_a_journal_drops_a_torn_tail_and_keeps_what_is_whole(tmp_path):
     with journal.path.open("a") as handle:
         handle.write('{"unit": 1, "half')
     assert journal.read() == [{"unit": 0}]
-    journal.append({"unit": 1})
-    assert journal.read() == [{"unit": 0}, {"unit": 1}]
+    with pytest.raises(IntegrityError, match="was written by another process meanwhile"):
+        journal.append({"unit": 1})
+    later = Journal(journal.path)
+    later.append({"unit": 1})
+    assert later.read() == [{"unit": 0}, {"unit": 1}]
 
 
 def test_a_journal_broken_in_the_middle_is_refused(tmp_path):

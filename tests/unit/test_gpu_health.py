@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 from stub_driver import make_libraries
-from test_campaign import PLAN, unit, values_of
+from test_campaign import plan_of, unit, values_of
 
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.experiments import campaign
-from tare.experiments.campaign import Campaign, run_campaign
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Design, identity
 from tare.machine import facts, gpu_health, nvml
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -280,27 +281,27 @@ def on_gpu(monkeypatch):
 
 
 def run(folder, plan, run_unit=unit):
-    return run_campaign(Campaign(folder=folder, plan=plan, run_unit=run_unit, values=values_of, what="test"))
+    design = Design(plan=plan, run_unit=lambda plan, k, done: run_unit(k, done), values=values_of, what="test")
+    return run_campaign(folder, design)
 
 
-CUDA = {**PLAN, "spec": {"device": "cuda"}}
+def on_cuda(**changes):
+    return plan_of(spec={"device": "cuda"}, machine=identity(on_gpu=True), **changes)
 
 
 def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_path, on_gpu, capsys):
-    run(tmp_path / "cuda", CUDA)
+    run(tmp_path / "cuda", on_cuda())
     plan, units = campaign.read_sealed(tmp_path / "cuda" / campaign.SEALED)
     assert plan["machine"]["gpus"][0]["uuid"] == UUID
-    assert plan[campaign.AT_START_KEY]["flags"] == [
-        "another process was on the GPU: python (process 4711, 512 MiB)"
-    ]
+    assert plan["gpu_at_start"]["flags"] == ["another process was on the GPU: python (process 4711, 512 MiB)"]
     assert "another process was on the GPU" in capsys.readouterr().out
     assert all(row["gpu"]["problems"][0] == "new memory errors that were corrected: 1" for row in units)
     assert units[0]["gpu"]["before"]["at_ns"] < units[0]["gpu"]["after"]["at_ns"]
     assert gpu_health.gpu_flags(units)[0].startswith("new memory errors that were corrected in 3 of 3 units")
     taken = len(on_gpu)
-    run(tmp_path / "cpu", {**PLAN, "spec": {"device": "cpu"}})
+    run(tmp_path / "cpu", plan_of(spec={"device": "cpu"}))
     plan, units = campaign.read_sealed(tmp_path / "cpu" / campaign.SEALED)
-    assert not any("gpu" in row for row in units) and campaign.AT_START_KEY not in plan
+    assert not any("gpu" in row for row in units) and "gpu_at_start" not in plan
     assert "gpus" not in plan["machine"] and len(on_gpu) == taken
 
 
@@ -311,14 +312,14 @@ def test_another_user_at_the_start_does_not_divide_a_campaign(tmp_path, on_gpu, 
         return unit(number)
 
     def way_refused(reason, mode="plain"):
-        return {**CUDA, "provenance": {"gpu": {"docker": {"mode": mode, "refused": [reason]}}}}
+        return on_cuda(provenance={"gpu": {"docker": {"mode": mode, "refused": [reason]}}})
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, way_refused("by launch 7"), interrupted)
     monkeypatch.setattr(gpu_health, "at_rest", lambda: {"flags": [], "devices": []})
     run(tmp_path, way_refused("by launch 8"))
     assert not (tmp_path / "superseded-1").exists()
-    assert read_json(tmp_path / campaign.PLAN)[campaign.AT_START_KEY]["flags"]
+    assert read_json(tmp_path / campaign.PLAN)["gpu_at_start"]["flags"]
     assert campaign.plan_difference(way_refused("7"), way_refused("7", "toolkit")) == "provenance"
 
 
@@ -328,8 +329,8 @@ def test_another_driver_ends_a_campaign(tmp_path, on_gpu, monkeypatch):
             monkeypatch.setattr(facts, "gpu_identity", lambda: [{"uuid": UUID, "driver": "590.1"}])
         return unit(number)
 
-    summary = run(tmp_path, CUDA, changing)
-    assert summary["status"] == "ended" and "gpus was" in summary["reason"] and "590.1" in summary["reason"]
+    summary = run(tmp_path, on_cuda(), changing)
+    assert summary.status == "ended" and "gpus was" in summary.reason and "590.1" in summary.reason
 
 
 def test_mps_is_seen_by_its_pipe(tmp_path, monkeypatch):

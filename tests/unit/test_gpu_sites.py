@@ -8,8 +8,8 @@ import pytest
 from envs.docker import Docker
 from tare.core.errors import UnavailableError
 from tare.core.files import write_json
-from tare.experiments import measure
 from tare.launch import gpu
+from tare.launch import sites as site_module
 
 CONDITIONS = {"threads": 1, "cpus": 1, "open_files": 64, "allocator": "default", "page_cache": "warm"}
 IMAGE = {
@@ -24,7 +24,7 @@ def records(tmp_path, monkeypatch):
     """Image records of host and docker, and ways to the GPU that are what `ways` says."""
     for name in ("host", "docker"):
         write_json(tmp_path / f"images/{name}.json", {**IMAGE, "status": "ok", "python": "p", "reference": "r"})
-    monkeypatch.setattr(measure.build, "ensure", lambda record: record)
+    monkeypatch.setattr(site_module.build, "ensure", lambda record: record)
     monkeypatch.setattr(Docker, "session", lambda self: contextlib.nullcontext())
 
     def found(study, working=("host", "docker")):
@@ -34,7 +34,7 @@ def records(tmp_path, monkeypatch):
             return replace(site, gpu=gpu.GpuAccess(mode="plain")), {"mode": "plain"}
 
         monkeypatch.setattr(gpu, "with_gpu", with_gpu)
-        with measure.sites(study, None, ["host", "docker"], tmp_path / "images", None) as given:
+        with site_module.sites(study, None, ["host", "docker"], tmp_path / "images", None) as given:
             return given
 
     return found

@@ -11,13 +11,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from test_campaign import plan_of
 
 from tare.analysis import metrics
 from tare.cli.main import main
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json
-from tare.experiments import campaign, measure, rounds, turns
+from tare.experiments import campaign, rounds, turns
+from tare.experiments.designs import Design, Setup
 from tare.images import interpreter
+from tare.launch import sites as site_module
 from tare.machine.fitting import settled
 from tare.model import arms, study
 from tare.model.images import DataRecord, DataSource
@@ -198,7 +201,7 @@ def a_data_record(folder):
 
 @pytest.mark.parametrize(
     ("kind", "function", "metric"),
-    [("rounds", rounds.run_rounds, "real_s"), ("turns", turns.run_turns, "turn_step_s")],
+    [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "turn_step_s")],
 )
 def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
     kind, function, metric, records, config, tmp_path
@@ -207,12 +210,15 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
     prepared = tmp_path / "data.json"
     a_data_record(tmp_path).write(prepared)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure.catalog, "ensure", lambda record: tmp_path)
-        sites = measure.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)
+        patch.setattr(site_module.catalog, "ensure", lambda record: tmp_path)
+        sites = site_module.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)
         with sites as (found, missing, provenance):
             assert found == {}
-            summary = function(folder, config, "mnist_cnn", found, missing, provenance, arm)
-    assert (summary["status"], summary["units"], summary["failures"]) == ("sealed", 0, {})
+            setup = Setup(
+                study=config, workload="mnist_cnn", sites=found, unavailable=missing, provenance=provenance, arm=arm
+            )
+            summary = campaign.run_campaign(folder, function(setup))
+    assert (summary.status, summary.units, summary.failures) == ("sealed", 0, {})
     plan, units = campaign.read_sealed(folder / campaign.SEALED)
     assert units == []
     rows = metrics.campaign_metrics(plan, units, f"{kind}.charliecloud+host.stack-{OTHER}")
@@ -223,32 +229,25 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
 
 
 def test_the_headline_needs_its_host(records, config):
-    without_host = measure.sites(config, None, [study.HOST], records / OTHER, None)
+    without_host = site_module.sites(config, None, [study.HOST], records / OTHER, None)
     with pytest.raises(UnavailableError, match=REASON), without_host:
         pytest.fail("there is no host")
 
 
 @pytest.mark.parametrize("optional", [True, False])
 def test_a_host_that_fails_on_the_way_ends_an_optional_campaign_and_stops_any_other(tmp_path, optional):
-    def run_unit(number, done):
+    def run_unit(plan, number, done):
         raise UnavailableError("no launch on the host lives")
 
-    plan = {
-        "kind": "turns",
-        "environments": [study.HOST, study.CONTROL],
-        "sampling": {"units": 2, "confidence": 0.95},
-        "discarded": 1,
-        "optional": optional,
-    }
-    planned = campaign.Campaign(folder=tmp_path, plan=plan, run_unit=run_unit)
+    design = Design(plan=plan_of(kind="turns", optional=optional), run_unit=run_unit, what="test")
     if not optional:
         with pytest.raises(UnavailableError, match="lives"):
-            campaign.run_campaign(planned)
+            campaign.run_campaign(tmp_path, design)
         assert not (tmp_path / campaign.SEALED).exists()
         return
-    summary = campaign.run_campaign(planned)
-    assert (summary["status"], summary["reason"], summary["units"]) == ("ended", "no launch on the host lives", 0)
-    assert campaign.read_sealed(tmp_path / campaign.SEALED)[0]["ended"] == summary["reason"]
+    summary = campaign.run_campaign(tmp_path, design)
+    assert (summary.status, summary.reason, summary.units) == ("ended", "no launch on the host lives", 0)
+    assert campaign.read_sealed(tmp_path / campaign.SEALED)[0]["ended"] == summary.reason
 
 
 # Inside.

@@ -9,6 +9,7 @@ from pathlib import Path
 from platform import machine
 
 import pytest
+from test_campaign import plan_of
 
 from tare.cli import reference as reference_command
 from tare.cli.main import main
@@ -19,8 +20,10 @@ from tare.datasets import catalog
 from tare.experiments import campaign, reference, reference_input, reference_parts
 from tare.experiments import carried as carried_packages
 from tare.experiments.carried import add_packages
+from tare.experiments.designs import Design
 from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
 from tare.model import study
+from tare.model.campaigns import Sampling
 from tare.model.images import DataFile, DataRecord, DataSource
 from tare.model.registry import module_names
 from tare.model.schema import read as read_record
@@ -134,30 +137,28 @@ def test_the_outcome_of_a_part_is_read_from_its_record(tmp_path):
 # --- a campaign under a deadline
 
 
-PLAN = {"kind": "rounds", "study": "s", "workload": "w", "environments": ["host", "host.control"], "discarded": 0,
-        "sampling": {"units": 50, "confidence": 0.95}}  # fmt: skip
-
-
-def slow_unit(number, done):
+def slow_unit(plan, number, done):
     time.sleep(0.05)
-    rows = {name: {"status": "ok", "reason": None} for name in PLAN["environments"]}
+    rows = {name: {"status": "ok", "reason": None} for name in plan.environments}
     return {"order": list(rows), "launches": rows}
+
+
+SLOW = Design(plan=plan_of(Sampling(units=50, confidence=0.95), discarded=0), run_unit=slow_unit, what="slow")
 
 
 def test_a_campaign_ends_before_its_deadline_and_is_sealed_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv(campaign.DEADLINE, repr(time.monotonic() + 0.5))
-    one = campaign.Campaign(folder=tmp_path, plan=PLAN, run_unit=slow_unit)
-    summary = campaign.run_campaign(one)
-    assert summary["status"] == "ended" and summary["reason"].startswith("no time left")
-    assert 1 <= summary["units"] < 50
+    summary = campaign.run_campaign(tmp_path, SLOW)
+    assert summary.status == "ended" and summary.reason.startswith("no time left")
+    assert 1 <= summary.units < 50
     plan, units = campaign.read_sealed(tmp_path / "sealed.json")
-    assert len(units) == summary["units"] and plan["ended"] == summary["reason"]
+    assert len(units) == summary.units and plan["ended"] == summary.reason
 
 
 def test_a_campaign_without_time_for_one_unit_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setenv(campaign.DEADLINE, repr(time.monotonic() - 1))
     with pytest.raises(UnavailableError, match="no time left"):
-        campaign.run_campaign(campaign.Campaign(folder=tmp_path, plan=PLAN, run_unit=slow_unit))
+        campaign.run_campaign(tmp_path, SLOW)
 
 
 # --- what travels

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from tare.experiments import turns
-from tare.experiments.turns import components_of, cores_of, cycle_ratios, fitting, group_of, settle, unit_values
+from tare.experiments.turns import components_of, cores_of, cycle_ratios, fitting, groups_of, settle, unit_values
 from tare.launch import run
+from tare.model.campaigns import Prior
 from tare.model.study import CONTROL, HOST
 from tare.stats.planning import Components
 
+TRIAL = turns.trial_of(0.05)
 TOLERANCE = 0.002  # a tenth of the default margin of steps
 
 
@@ -93,26 +95,35 @@ def test_blocks_take_other_cores_in_turn(threads, cpus, cores, four_cpus):
     assert found == cores
 
 
-def test_small_memory_takes_host_one_environment_host():
-    names = [HOST, CONTROL, "docker", "apptainer"]
-    assert [group_of(names, number) for number in range(3)] == [
-        [HOST, CONTROL, "docker"],
-        [HOST, CONTROL, "apptainer"],
-        [HOST, CONTROL, "docker"],
+def test_small_memory_takes_both_hosts_and_as_many_as_fit():
+    names = [HOST, CONTROL, "docker", "apptainer", "podman"]
+    assert groups_of(names, None) == groups_of(names, 5) == [names]
+    assert groups_of(names, 4) == [[HOST, CONTROL, "docker", "apptainer"], [HOST, CONTROL, "podman"]]
+    alone = [[HOST, CONTROL, name] for name in ("docker", "apptainer", "podman")]
+    assert groups_of(names, 3) == groups_of(names, 1) == alone, "less than three is no comparison"
+    assert groups_of([HOST, CONTROL], 1) == [[HOST, CONTROL]]
+
+
+def test_an_arms_launch_stays_beside_its_baseline():
+    names = [HOST, CONTROL, "docker", "apptainer", "docker.headline", "apptainer.headline"]
+    assert groups_of(names, 4) == [
+        [HOST, CONTROL, "docker", "docker.headline"],
+        [HOST, CONTROL, "apptainer", "apptainer.headline"],
     ]
-    assert group_of([HOST, CONTROL], 0) == [HOST, CONTROL]
+    moved = [HOST, CONTROL, "docker", "host.headline"]
+    assert groups_of(moved, 3) == [moved]
 
 
-def test_what_fits_follows_from_the_largest_launch(monkeypatch):
-    unit = {
-        "launches": {HOST: {"draws": [{"peak_rss_bytes": 10}, {"peak_rss_bytes": 25}]}, "docker": {"draws": []}}
-    }
-    monkeypatch.setattr(turns, "available_memory_bytes", lambda: 1000)
-    assert fitting(unit, 5) == 5
-    monkeypatch.setattr(turns, "available_memory_bytes", lambda: 150)  # 80% of it: 120, and five take 125
-    assert fitting(unit, 5) == 3
-    assert fitting(unit, 2) == 2
-    assert fitting({"launches": {HOST: {"status": "failed"}}}, 5) == 5  # nothing is known: try
+def test_what_fits_follows_from_the_first_launch_alone():
+    gib = 1 << 30
+    draw = {"peak_rss_bytes": gib}
+    assert fitting(draw, 100 * gib, 5) == 5
+    assert fitting(draw, 6 * gib, 5) == 4  # 80% of it
+    assert fitting(draw, gib, 5) == 1
+    assert fitting({"peak_rss_bytes": None}, gib, 5) == 5  # nothing is known: try
+    device = {"peak_bytes": 2 * gib, "total_bytes": 16 * gib}
+    assert fitting({**draw, "device_memory": device}, 100 * gib, 8) == 4, "5 x 2.6 GiB is more than 0.8 x 16 GiB"
+    assert fitting({**draw, "device_memory": {**device, "total_bytes": 80 * gib}}, 100 * gib, 8) == 8
 
 
 def unit_of(launches, voided=None):
@@ -186,21 +197,21 @@ def test_cycle_ratios_are_the_control_over_the_host_by_draw_and_cycle():
 
 def simulated_block(generator, launches, draw_sd, cycle_sd):
     """What a block holds after its calibration: long bursts first, then short ones, of launches that are equal."""
-    cycles = turns.LONG_CYCLES + turns.SHORT_CYCLES
+    cycles = TRIAL.long_cycles + TRIAL.short_cycles
     workers = [SimpleNamespace(draws=[]) for _ in range(launches)]
     for _ in range(turns.TRIAL_DRAWS):
         moods = generator.normal(0, 0.2, cycles)
         for worker in workers:
             logs = moods + generator.normal(0, draw_sd) + generator.normal(0, cycle_sd, cycles)
             worker.draws.append({"turns": {"step_s": [[math.exp(value)] for value in logs]}})
-    return SimpleNamespace(workers=workers)
+    return workers
 
 
 def test_one_block_gives_the_spread_of_cycles_and_draws_host_to_host():
     """Ratios of two launches: root two times what one launch varies; on average over many blocks."""
     generator = np.random.default_rng(4)
-    prior = {"block": 0.004, "draw": 0.0}
-    found = [components_of(simulated_block(generator, 5, 0.02, 0.03), prior) for _ in range(300)]
+    prior = Prior(block=0.004, draw=0.0)
+    found = [components_of(simulated_block(generator, 5, 0.02, 0.03), prior, TRIAL) for _ in range(300)]
     assert {row.block for row in found} == {0.004}
     cycle = math.sqrt(np.mean([row.cycle**2 for row in found]))
     draw = math.sqrt(np.mean([row.draw**2 for row in found]))
@@ -210,13 +221,13 @@ def test_one_block_gives_the_spread_of_cycles_and_draws_host_to_host():
 
 def test_the_prior_is_the_least_that_a_draw_is_taken_for():
     block = simulated_block(np.random.default_rng(5), 3, 0.0, 0.001)
-    found = components_of(block, {"block": 0.004, "draw": 0.007})
+    found = components_of(block, Prior(block=0.004, draw=0.007), TRIAL)
     assert found == Components(block=0.004, draw=0.007, cycle=found.cycle)
 
 
 def test_caches_are_given_their_time_whatever_the_bursts_say():
     assert settle(bursts([]), 1, TOLERANCE, fewest=4)["discard"] == 4
-    assert settle(bursts([]), 1, TOLERANCE, fewest=50)["discard"] <= turns.MOST_DISCARDED
+    assert settle(bursts([]), 1, TOLERANCE, fewest=50)["discard"] == 10, "half of these bursts"
 
 
 class Clockwork:
@@ -259,14 +270,3 @@ def test_on_a_device_steps_lie_between_events_and_nobody_waits_between_them(monk
     assert Clockwork.waits == 2, "before the first step and after the last, no more"
     assert (turn["loss_first"], turn["loss_last"]) == (1.0, 1.0)
     assert turn["ended_ns"] >= turn["started_ns"]
-
-
-def test_a_devices_memory_counts_as_well():
-    gib = 1 << 30
-
-    def unit(peak, total):
-        draw = {"peak_rss_bytes": 1 << 20, "device_memory": {"peak_bytes": peak, "total_bytes": total}}
-        return {"launches": {"host": {"draws": [draw]}}}
-
-    assert turns.fitting(unit(2 * gib, 80 * gib), 5) == 5
-    assert turns.fitting(unit(2 * gib, 16 * gib), 5) == 3, "5 x 2.6 GiB is more than 0.8 x 16 GiB"

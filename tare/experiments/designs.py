@@ -1,0 +1,159 @@
+"""A design: the plan of a campaign, and what its units do. One for each kind of measurement, all run alike.
+
+Most kinds launch one thing after the other in random order (`one_after_other`); turns hold their launches together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tare.launch.run import Site, launch
+from tare.machine import facts
+from tare.model import arms, closure
+from tare.model.campaigns import Kind, Machine, Plan, Sampling, Unit
+from tare.model.launches import LaunchRecord
+from tare.model.registry import BASELINE
+from tare.model.schema import as_json, parse
+from tare.model.units import given_up
+
+LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
+
+Row = dict[str, Any]  # of a unit, before it is checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a design is made for.
+
+    Attributes:
+        study: the part of the study that its kind depends on.
+        workload: whose jobs are launched.
+        sites: by name of the launch (`arms.launch_names`): available ones, `host` and its control among them.
+        unavailable: the others of the study, each with its reason.
+        provenance: images and data that were used.
+        arm: what differs from the headline.
+    """
+
+    study: Mapping[str, Any]
+    workload: str
+    sites: Mapping[str, Site]
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    arm: arms.Arm | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What is to be run.
+
+    Attributes:
+        plan: `discarded` units come first and do not count; `sampling` says how many count: `units`, or a `pilot`
+            with a wanted `half_width` under a time budget. One that is `optional`, such as another stack's, is
+            sealed without units where this machine can't run it.
+        run_unit: does unit number k, given those before it: `order`, `launches` and what else its kind has.
+        what: name for the progress lines.
+        values: what a unit measured, by name of the launch: what the number of units is decided on.
+        shares: how many units it takes to have every environment once; more than one where launches do not fit in
+            memory together.
+    """
+
+    plan: Plan
+    run_unit: Callable[[Plan, int, Sequence[Unit]], Row]
+    what: str
+    values: Callable[[Unit], Mapping[str, float]] = field(default=lambda unit: {})
+    shares: Callable[[Sequence[Unit]], int] = field(default=lambda units: 1)
+
+
+def declare(
+    kind: Kind,
+    setup: Setup,
+    *,
+    spec: Mapping[str, Any],
+    headline: Mapping[str, str],
+    sampling: Sampling,
+    discarded: int,
+    **own: Any,
+) -> Plan:
+    """The plan of a campaign on this machine; `own` is what just its kind has."""
+    study, arm, names = setup.study, setup.arm, tuple(own.pop("environments", setup.sites))
+    levels = arms.levels_of(headline, arm)
+    return Plan(
+        kind=kind,
+        study=study["study"],
+        workload=setup.workload,
+        environments=names,
+        unavailable=dict(setup.unavailable),
+        spec=dict(spec),
+        conditions=arms.conditions_at(study["conditions"], levels),
+        headline_conditions=arms.conditions_at(study["conditions"], headline),
+        sampling=sampling,
+        seed=study["seed"],
+        discarded=discarded,
+        arm=arms.describe(levels),
+        headline_arm=arms.describe(headline),
+        stack=study["stack"],
+        code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm)),
+        provenance=dict(setup.provenance),
+        optional=arm is not None and arm.is_optional,
+        scenario="single",
+        machine=identity(spec.get("device") == "cuda"),
+        **own,
+    )
+
+
+def identity(on_gpu: bool) -> Machine:
+    """What of the machine must stay equal while a campaign runs."""
+    found = {**facts.identity(), **({"gpus": facts.gpu_identity()} if on_gpu else {})}
+    return parse(Machine, found, "this machine")
+
+
+def uses_gpu(plan: Plan) -> bool:
+    """Whether a campaign's launches compute on an NVIDIA device, whose state then stands in every unit."""
+    return plan.spec.get("device") == "cuda"
+
+
+def conditions_of(plan: Plan, name: str) -> Mapping[str, Any]:
+    """Conditions of a launch: an arm's baselines are launched as in the headline."""
+    at_headline = name.endswith(BASELINE) and plan.headline_conditions is not None
+    return plan.headline_conditions if at_headline else plan.conditions
+
+
+def unit_order(names: Sequence[str], seed: int, workload: str, unit: int) -> tuple[list[str], dict[str, int]]:
+    """Random order of a unit's launches and the environment pad of each, from seeds that the plan holds; pure."""
+    generator = random.Random(f"{seed}/{workload}/{unit}")
+    order = list(names)
+    generator.shuffle(order)
+    return order, {name: generator.randrange(LARGEST_PAD_BYTES) for name in order}
+
+
+def one_after_other(
+    plan: Plan,
+    sites: Mapping[str, Site],
+    done: Sequence[Unit],
+    order: Sequence[str],
+    pads: Mapping[str, int],
+    spec_of: Callable[[str], Mapping[str, Any]] | None = None,
+) -> Row:
+    """A unit that launches everything to its end, one after the other; what failed too often is not tried again."""
+    gone = given_up(done)
+    launches = {}
+    for name in order:
+        if name in gone:
+            launches[name] = skipped(gone[name])
+            continue
+        spec = plan.spec if spec_of is None else spec_of(name)
+        launches[name] = launched(sites[name], spec, conditions_of(plan, name), pads[name])
+    return {"order": list(order), "launches": launches}
+
+
+def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
+    """One launch and its record."""
+    return parse(LaunchRecord, as_json(launch(site, spec, conditions, pad_bytes=pad_bytes)), "a launch")
+
+
+def skipped(reason: str) -> LaunchRecord:
+    """Record of a launch that was not tried."""
+    return LaunchRecord(status="skipped", reason=reason, inside=None, deviations=())

@@ -1,0 +1,156 @@
+"""Launch sites of a study: which environments can be used here, with which image and data, and why others can't.
+
+An environment that can't be used never stops the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import UnavailableError, UserError
+from tare.core.files import cache_dir, read_json
+from tare.core.progress import say
+from tare.datasets import catalog
+from tare.images import build, headers
+from tare.launch import gpu as access
+from tare.launch.run import Site, site_of
+from tare.model import arms
+from tare.model.arms import Arm
+from tare.model.images import DataRecord
+from tare.model.registry import describe_workload, environment
+from tare.model.schema import read
+from tare.model.study import BASELINE, HOST
+
+
+@contextlib.contextmanager
+def sites(
+    study: Mapping[str, Any],
+    workload: str | None,
+    names: Sequence[str],
+    folder: Path | None,
+    record: Path | None,
+    arm: Arm | None = None,
+) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
+    """Launch sites of the available environments, the reasons of the others, and what was used.
+
+    An environment that can't be used never stops the others; a host that can't be used stops a comparison, unless
+    it is one with another stack, which this machine may lack.
+
+    Args:
+        study: as much of it as names the stack.
+        workload: whose data are needed; None for none.
+        names: environments.
+        folder: of image records.
+        record: of the data.
+        arm: whose image records are taken, where the arm needs others and moves the environment.
+    """
+    folder = folder or Path("results/images") / study["stack"]
+    prepared, provenance = _data(workload, record)
+    available: dict[str, Site] = {}
+    unavailable: dict[str, str] = {}
+    provenance["images"] = {}
+    with contextlib.ExitStack() as stack:
+        for name in dict.fromkeys(names):
+            try:
+                adapter = environment(name)
+                stack.enter_context(adapter.session())
+                image = _image(arms.image_record(folder, name, arm))
+                site = site_of(name, adapter, image, prepared)
+                if study.get("device") == "cuda":
+                    site, way = access.with_gpu(name, site, image, study["conditions"])
+                    provenance.setdefault("gpu", {})[name] = way
+                available[name] = site
+                provenance["images"][name] = {key: image.get(key) for key in ("digest", "tree_digest", "bytes")}
+            except UnavailableError as error:
+                if name == HOST and (arm is None or arm.other_stack is None):
+                    raise
+                unavailable[name] = str(error)
+                say(f"{name} is unavailable: {error}")
+        yield available, unavailable, provenance
+
+
+def _image(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise UserError(f"no image record {path}: make it with `snakemake {path}`")
+    return build.ensure(read_json(path))
+
+
+def _data(workload: str | None, record: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    if workload is None:
+        return None, {}
+    dataset = describe_workload(workload)["dataset"]
+    record = record or Path("results/data") / f"{dataset}.json"
+    if not record.exists():
+        raise UserError(f"no data record {record}: make it with `snakemake {record}`")
+    found = read(DataRecord, record)
+    told = found.to_json()
+    kept = {key: told[key] for key in ("dataset", "choice", "source", "canonical", "rows", "files")}
+    return catalog.ensure(found), {"data": kept}
+
+
+@contextlib.contextmanager
+def launch_sites(
+    study: Mapping[str, Any],
+    workload: str,
+    names: Sequence[str],
+    folder: Path | None,
+    record: Path | None,
+    arm: Arm | None,
+    kind: str = "rounds",
+) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
+    """As `sites`, by name of the launch: the control and an arm's baselines among them. `kind`: the campaign's."""
+    with contextlib.ExitStack() as stack:
+        members = arms.members(arm, [HOST, *names])
+        reason = arms.impossible(arm, study["device"])
+        if reason is None and arm is not None and arm.factor == "compile":
+            reason = _no_compiler(study)
+        if reason is not None:
+            say(f"{workload}: {arm.name} is unavailable: {reason}")
+            yield {}, dict.fromkeys(members, reason), _data(workload, record)[1]
+            return
+        available, unavailable, provenance = stack.enter_context(
+            sites(study, workload, members, folder, record, arm)
+        )
+        if HOST not in available:
+            reason = f"the host has no such stack: {unavailable[HOST]}"
+            yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
+            return
+        chosen = arms.launch_names(arm, available)
+        baselines = [arms.environment_of(name) for name in chosen if name.endswith(BASELINE)]
+        plain: dict[str, Site] = {}
+        if baselines:
+            plain, missing, _ = stack.enter_context(sites(study, workload, baselines, folder, record))
+            unavailable |= {f"{env}{BASELINE}": reason for env, reason in missing.items()}
+        found = {}
+        for name in chosen:
+            env = arms.environment_of(name)
+            site = plain.get(env) if name.endswith(BASELINE) else available[env]
+            if site is not None:
+                level = None if name.endswith(BASELINE) else arm
+                found[name] = _with_compiler(site, study, kind) if level and level.factor == "compile" else site
+        yield found, unavailable, provenance
+
+
+def _no_compiler(study: Mapping[str, Any]) -> str | None:
+    """Why nothing can be compiled on this machine; None where it can be tried."""
+    try:
+        headers.compiler(study["device"])
+    except UnavailableError as error:
+        return str(error)
+    return None
+
+
+def _with_compiler(site: Site, study: Mapping[str, Any], kind: str) -> Site:
+    """A site whose launches can compile. For steps, what was compiled is kept; a whole run compiles anew."""
+    folders, variables = headers.needed(study["stack"], study["device"])
+    scratch: tuple[Path, ...] = ()
+    if kind == "turns":
+        scratch = (cache_dir("inductor", study["stack"]),)
+        variables = {**variables, "TORCHINDUCTOR_CACHE_DIR": str(scratch[0])}
+    return replace(
+        site, folders=(*site.folders, *folders), scratch=scratch, variables={**site.variables, **variables}
+    )
