@@ -6,7 +6,7 @@ source prints without a unit keeps the unit `unlabelled`, so that nobody takes i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,21 @@ import pandas as pd
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.literature.published_file import read_kernels, read_paper
-from tare.model.quantities import Quantity, parse, parse_as
+from tare.literature.published_file import (
+    Claim,
+    Entry,
+    Figure,
+    Labels,
+    Log,
+    Paper,
+    Stated,
+    Table,
+    Times,
+    read_kernels,
+    read_paper,
+)
+from tare.model.quantities import Quantity
+from tare.model.schema import Record
 from tare.model.words import nearest
 
 FIGURE_COLUMNS = ("figure", "workload", "env", "batch", "metric", "value", "unit", "kind", "error", "printed")
@@ -25,29 +38,6 @@ LOG_COLUMNS = (
     "workload", "env", "series", "batch", "path", "device", "metric", "statistic",
     "value", "unit", "rounding", "printed",
 )  # fmt: skip
-# Base unit of each metric that a figure may show.
-FIGURE_METRICS = {
-    "real_s": "s",
-    "system_s": "s",
-    "memset_s": "s",
-    "htod_s": "s",
-    "dram_read_bytes_per_s": "B/s",
-    "dram_write_bytes_per_s": "B/s",
-    "flops": "1",
-    "hbm_transactions": "1",
-    "log2_intensity": "1",
-    "log2_gflops": "1",
-}
-COUNTERS = {
-    "warp_execution_efficiency": "%",
-    "dram_read_transactions": "1",
-    "dram_write_transactions": "1",
-    "dram_read_bytes_per_s": "unlabelled",
-    "dram_write_bytes_per_s": "unlabelled",
-    "flops": "1",
-    "tex_cache_hit_rate": "%",
-}
-STATISTICS = {"total": "s", "calls": "1", "average": "s", "smallest": "s", "largest": "s", "share": "%"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,30 +63,6 @@ class Fact:
     error: float | None
     names: tuple[str, ...]
     labels: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One thing that a study says about its environments.
-
-    Attributes:
-        id: our name of it.
-        where: section that says it.
-        figures: those that should show it.
-        workloads, metrics: what it is about.
-        relation: highest, lowest, equal or differ.
-        env: the environment that is highest, lowest or different; None for `equal`.
-        statement: the claim in our words.
-    """
-
-    id: str
-    where: str
-    figures: tuple[str, ...]
-    workloads: tuple[str, ...]
-    metrics: tuple[str, ...]
-    relation: str
-    env: str | None
-    statement: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -186,27 +152,21 @@ def load(paper: str, folder: Path | None = None) -> Published:
         raise UserError(f"no published study {paper!r} in {folder}: {nearest(paper, papers(folder))}")
     path = folder / f"{paper}.yaml"
     content = read_paper(path)
-    tables = {table["name"]: _table(table, path) for table in content["tables"]}
+    tables = {table.name: _table(table) for table in content.tables}
     return Published(
         paper=paper,
-        title=content["title"],
-        provenance=content["provenance"].strip(),
-        **{
-            part: tuple(
-                _fact(entry, entry["id"], entry["where"], entry["kind"], f"{path}: {part}: {number}")
-                for number, entry in enumerate(content.get(part, []))
-            )
-            for part in ("text", "facts", "settings")
-        },
+        title=content.title,
+        provenance=content.provenance.strip(),
+        text=_facts(content.text),
+        facts=_facts(content.facts),
+        settings=_facts(content.settings),
         tables={name: [_triple(row) for row in rows] for name, rows in tables.items()},
         table_facts=tables,
-        claims=tuple(_claim(entry) for entry in content.get("claims", [])),
-        figures=_figures(content.get("figures", []), path),
-        logs=_logs(content, path),
+        claims=content.claims,
+        figures=_figures(content.figures),
+        logs=_logs(content),
         kernels=read_kernels(folder / f"{paper}_kernels.csv"),
-        kernels_listed={
-            (entry["workload"], entry["env"]): tuple(entry["names"]) for entry in content.get("kernels_listed", [])
-        },
+        kernels_listed={(entry.workload, entry.env): entry.names for entry in content.kernels_listed},
         path=path,
     )
 
@@ -215,26 +175,26 @@ def _folder() -> Path:
     return project_root() / "config/published"
 
 
-def _fact(entry: Mapping[str, Any], name: str, where: str, kind: str, at: str) -> Fact:
-    label_keys = ("workload", "env", "envs", "model", "models", "scenario", "frameworks", "relation")
+def _facts(entries: Sequence[Entry]) -> tuple[Fact, ...]:
+    return tuple(_fact(entry, entry.id, entry.where, entry.kind) for entry in entries)
+
+
+def _fact(entry: Stated, name: str, where: str, kind: str) -> Fact:
+    labels = {key: getattr(entry, key) for key in Labels.model_fields if key in entry.model_fields_set}
     return Fact(
         id=name,
         where=where,
         kind=kind,
-        quantity=parse(entry["value"], f"{at}: {name}") if "value" in entry else None,
-        upper=parse(entry["to"], f"{at}: {name}: to") if "to" in entry else None,
-        error=parse(entry["error"], f"{at}: {name}: error").value if "error" in entry else None,
-        names=tuple(entry.get("names", [entry["name"]] if "name" in entry else [])),
-        labels={key: entry[key] for key in label_keys if key in entry},
+        quantity=entry.value,
+        upper=entry.to,
+        error=entry.error.value if entry.error else None,
+        names=entry.names or ((entry.name,) if entry.name else ()),
+        labels=labels,
     )
 
 
-def _table(table: Mapping[str, Any], path: Path) -> tuple[Fact, ...]:
-    where = f"table {table['name']}"
-    return tuple(
-        _fact(row, row["specification"], where, table["kind"], f"{path}: tables: {table['name']}")
-        for row in table["rows"]
-    )
+def _table(table: Table) -> tuple[Fact, ...]:
+    return tuple(_fact(row, row.specification, f"table {table.name}", table.kind) for row in table.rows)
 
 
 def _triple(row: Fact) -> tuple[str, float | str, str]:
@@ -243,63 +203,52 @@ def _triple(row: Fact) -> tuple[str, float | str, str]:
     return row.id, ", ".join(row.names), "text"
 
 
-def _claim(entry: Mapping[str, Any]) -> Claim:
-    lists = {key: tuple(entry[key]) for key in ("figures", "workloads", "metrics")}
-    rest = {key: entry[key] for key in ("id", "where", "relation", "statement")}
-    return Claim(**rest, **lists, env=entry.get("env"))
-
-
-def _figures(entries: list[Mapping[str, Any]], path: Path) -> pd.DataFrame:
+def _figures(figures: Sequence[Figure]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
-    for entry in entries:
-        at = f"{path}: figures: figure {entry['figure']}"
-        if entry["metric"] not in FIGURE_METRICS:
-            raise UserError(f"{at}: unknown metric {entry['metric']!r}: {nearest(entry['metric'], FIGURE_METRICS)}")
-        unit = FIGURE_METRICS[entry["metric"]]
-        if (entry["kind"] == "figure_digitised") != ("error" in entry):
-            raise UserError(f"{at}: a digitised value, and no other, needs `error`: how far it may be off")
-        error = parse_as(entry["error"], unit, f"{at}: error").value if "error" in entry else None
-        bars = [(env, None, text) for env, text in entry.get("values", {}).items()]
-        bars += [(entry["env"], int(batch), text) for batch, text in entry.get("batches", {}).items()]
-        for env, batch, text in bars:
-            quantity = parse_as(text, unit, f"{at}: {batch or env}")
+    for figure in figures:
+        bars = [(env, None, quantity) for env, quantity in (figure.values or {}).items()]
+        bars += [(figure.env, int(batch), quantity) for batch, quantity in (figure.batches or {}).items()]
+        for env, batch, quantity in bars:
             rows.append(
                 {
-                    "figure": entry["figure"],
-                    "workload": entry["workload"],
+                    "figure": figure.figure,
+                    "workload": figure.workload,
                     "env": env,
                     "batch": batch,
-                    "metric": entry["metric"],
+                    "metric": figure.metric,
                     "value": quantity.value,
-                    "unit": unit,
-                    "kind": entry["kind"],
-                    "error": error,
+                    "unit": quantity.unit,
+                    "kind": figure.kind,
+                    "error": figure.error.value if figure.error else None,
                     "printed": str(quantity),
                 }
             )
     return pd.DataFrame(rows, columns=list(FIGURE_COLUMNS)).astype({"batch": "Int64", "error": float})
 
 
-def _logs(content: Mapping[str, Any], path: Path) -> pd.DataFrame:
+def _logs(content: Paper) -> pd.DataFrame:
     """Profiler's logs and the times of `time`, one row per number."""
     rows: list[dict[str, Any]] = []
 
-    def add(entry: Mapping[str, Any], series: str, metric: str, statistic: str, text: str, unit: str) -> None:
-        at = f"{path}: {entry['workload']} on {entry['env']}: {metric} {statistic}"
-        quantity = parse_as(text, unit, at)
-        labels = {key: entry.get(key) for key in ("workload", "env", "batch", "path", "device")}
-        numbers = {"value": quantity.value, "unit": unit, "rounding": quantity.rounding, "printed": str(quantity)}
-        rows.append({**labels, "series": series, "metric": metric, "statistic": statistic, **numbers})
+    def add(entry: Log | Times, series: str, metric: str, statistic: str, quantity: Quantity) -> None:
+        labels = {key: getattr(entry, key, None) for key in ("workload", "env", "batch", "path", "device")}
+        numbers = {"value": quantity.value, "unit": quantity.unit, "rounding": quantity.rounding}
+        printed = {"printed": str(quantity)}
+        rows.append({**labels, "series": series, "metric": metric, "statistic": statistic, **numbers, **printed})
 
-    for entry in content.get("logs", []):
-        for name, numbers in entry["operations"].items():
-            for statistic, text in numbers.items():
-                add(entry, "profile", f"{name}_s", statistic, text, STATISTICS[statistic])
-        for name, text in entry["counters"].items():
-            add(entry, "profile", name, "summary", text, COUNTERS[name])
-        add(entry, "profile", "kernels_logged", "summary", entry["kernels_logged"], "1")
-        add(entry, "profile", "kernel_s", "summary", entry["kernel_time"], "s")
-    for entry in content.get("times", []):
+    for log in content.logs:
+        for name, operation in _given(log.operations):
+            for statistic, quantity in _given(operation):
+                add(log, "profile", f"{name}_s", statistic, quantity)
+        for name, quantity in _given(log.counters):
+            add(log, "profile", name, "summary", quantity)
+        add(log, "profile", "kernels_logged", "summary", log.kernels_logged)
+        add(log, "profile", "kernel_s", "summary", log.kernel_time)
+    for times in content.times:
         for name in ("real", "user", "system"):
-            add(entry, entry["series"], f"{name}_s", "run", entry[name], "s")
+            add(times, times.series, f"{name}_s", "run", getattr(times, name))
     return pd.DataFrame(rows, columns=list(LOG_COLUMNS)).astype({"batch": "Int64", "value": float})
+
+
+def _given(record: Record) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in record if value is not None]

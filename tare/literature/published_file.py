@@ -1,22 +1,19 @@
-"""Reads and checks the files of config/published: their keys, their workloads, their columns."""
+"""The files of config/published: what a published study says, checked as a whole; every number with its unit."""
 
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-import fastjsonschema
 import pandas as pd
-import yaml
+from pydantic import AfterValidator, Field, model_validator
 
 from tare.core.errors import UserError
-from tare.core.files import project_root
-from tare.model.quantities import parse_as
+from tare.model.quantities import Printed, parse_as, printed_in
 from tare.model.registry import module_names
+from tare.model.schema import Count, Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
 KERNEL_COLUMNS = (
@@ -38,33 +35,248 @@ KERNEL_METRICS = {
     "tex_cache_hit_rate": "%",
 }
 STATISTICS = ("min", "max", "avg")
+# Base unit of each metric that a figure may show.
+FIGURE_METRICS = {
+    "real_s": "s",
+    "system_s": "s",
+    "memset_s": "s",
+    "htod_s": "s",
+    "dram_read_bytes_per_s": "B/s",
+    "dram_write_bytes_per_s": "B/s",
+    "flops": "1",
+    "hbm_transactions": "1",
+    "log2_intensity": "1",
+    "log2_gflops": "1",
+}
 
 
-def read_paper(path: Path) -> dict[str, Any]:
-    """Content of one study's file, checked against config/schemas/published.schema.json.
+def _known(name: str) -> str:
+    if name not in module_names("workloads"):
+        raise ValueError(f"unknown workload {name!r}: {nearest(name, module_names('workloads'))}")
+    return name
+
+
+Text = Annotated[str, Field(min_length=1)]
+Word = Annotated[str, matching(r"[a-z0-9_]+", "must be lower-case letters, digits and underscores")]
+Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
+# Only the study that is repeated here has workloads of ours; the others name models.
+Workload = Annotated[str, AfterValidator(_known)]
+Environment = Literal["host", "docker", "apptainer"]
+AnyEnvironment = Literal["host", "docker", "apptainer", "vm", "docker.vm"]
+Kind = Literal["text", "table", "figure_label", "figure_digitised", "raw", "derived"]
+BatchKey = Annotated[str, matching(r"[1-9][0-9]*", "is none: keys must be batch sizes")]
+Seconds = printed_in("s")
+Plain = printed_in("1")
+Percent = printed_in("%")
+Unlabelled = printed_in("unlabelled")
+
+
+class Labels(Record):
+    """What a number belongs to."""
+
+    workload: Workload | None = None
+    env: AnyEnvironment | None = None
+    envs: Annotated[tuple[AnyEnvironment, ...], Field(min_length=1)] | None = None
+    model: Word | None = None
+    models: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
+    scenario: Literal["single", "distributed", "shared"] | None = None
+    frameworks: Texts | None = None
+    relation: Literal["<", "<=", "~", ">=", ">"] | None = None
+
+
+class Stated(Labels):
+    """A number, a range (`value` and `to`), or one name or more; `error`: how far a digitised number may be off."""
+
+    value: Printed | None = None
+    to: Printed | None = None
+    name: Text | None = None
+    names: Texts | None = None
+    error: Printed | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len({"value", "name", "names"} & self.model_fields_set) != 1:
+            raise ValueError("needs one of value or name or names")
+        return self
+
+
+class Entry(Stated):
+    """A number or name that the text states, a file shows, or that it was run with."""
+
+    id: Word
+    where: Text
+    kind: Kind
+
+
+class Row(Stated):
+    """A row of a table."""
+
+    specification: Word
+
+
+class Table(Record):
+    """A table of the paper."""
+
+    name: Text
+    title: Text
+    kind: Kind
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+
+
+class Claim(Record):
+    """One thing that a study says about its environments.
+
+    Attributes:
+        id: our name of it.
+        where: section that says it.
+        figures: those that should show it.
+        workloads, metrics: what it is about.
+        relation: highest, lowest, equal or differ.
+        env: the environment that is highest, lowest or different; None for `equal`.
+        statement: the claim in our words.
+    """
+
+    id: Word
+    where: Text
+    figures: tuple[Text, ...]
+    workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
+    metrics: Texts
+    relation: Literal["highest", "lowest", "equal", "differ"]
+    env: Environment | None = None
+    statement: Text
+
+
+class Figure(Record):
+    """Values of a figure, one for each environment, or one for each batch size in one environment."""
+
+    figure: Annotated[str, matching(r"[0-9]+", "is no number of a figure")]
+    workload: Workload
+    metric: Text
+    kind: Kind
+    error: Printed | None = None
+    env: Environment | None = None
+    values: Annotated[Mapping[Environment, Printed], Field(min_length=1)] | None = None
+    batches: Annotated[Mapping[BatchKey, Printed], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.values is None) == (self.batches is None or self.env is None):
+            raise ValueError("needs one of values or batches and env")
+        if self.metric not in FIGURE_METRICS:
+            raise ValueError(f"unknown metric {self.metric!r}: {nearest(self.metric, FIGURE_METRICS)}")
+        if (self.kind == "figure_digitised") != (self.error is not None):
+            raise ValueError("a digitised value, and no other, needs `error`: how far it may be off")
+        unit = FIGURE_METRICS[self.metric]
+        for quantity in (self.error, *(self.values or {}).values(), *(self.batches or {}).values()):
+            if quantity is not None and quantity.unit != unit:
+                raise ValueError(f"'{quantity}' is in {quantity.unit}, and must be in {unit}")
+        return self
+
+
+class Operation(Record):
+    """What a profiler's log says of one operation in its summary."""
+
+    total: Seconds
+    calls: Plain
+    average: Seconds
+    smallest: Seconds
+    largest: Seconds
+    share: Percent | None = None
+
+
+class Operations(Record):
+    """Copies to and from the device, and fills."""
+
+    htod: Operation
+    dtoh: Operation | None = None
+    memset: Operation
+
+
+class Counters(Record):
+    """What a profiler's log says of its counters."""
+
+    warp_execution_efficiency: Percent
+    dram_read_transactions: Plain
+    dram_write_transactions: Plain
+    dram_read_bytes_per_s: Unlabelled
+    dram_write_bytes_per_s: Unlabelled
+    flops: Plain
+    tex_cache_hit_rate: Percent
+
+
+class Log(Record):
+    """A profiler's log."""
+
+    workload: Workload
+    env: Environment
+    path: Text
+    kind: Kind
+    device: Text
+    kernels_logged: Plain
+    kernel_time: Seconds
+    operations: Operations
+    counters: Counters
+
+
+class Times(Record):
+    """What `time` printed."""
+
+    workload: Workload
+    env: Environment
+    batch: Count
+    series: Literal["batches", "environments"]
+    kind: Kind
+    real: Seconds
+    user: Seconds
+    system: Seconds
+
+
+class Listed(Record):
+    """Names of kernels as a log lists them."""
+
+    workload: Workload
+    env: Environment
+    path: Text
+    kind: Kind
+    names: Texts
+
+
+class Repository(Record):
+    """Where the study's own code lies."""
+
+    name: Text
+    commit: Annotated[str, matching(r"[0-9a-f]{7,40}", "is no commit")] | None = None
+    licence: Text | None = None
+
+
+class Paper(Record):
+    """One file of config/published."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    paper: Annotated[str, matching(r"[a-z0-9]+", "must be lower-case letters and digits")]
+    title: Text
+    provenance: Text
+    repository: Repository | None = None
+    text: tuple[Entry, ...]
+    facts: tuple[Entry, ...] = ()
+    settings: tuple[Entry, ...] = ()
+    tables: tuple[Table, ...]
+    claims: tuple[Claim, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    logs: tuple[Log, ...] = ()
+    times: tuple[Times, ...] = ()
+    kernels_listed: tuple[Listed, ...] = ()
+
+
+def read_paper(path: Path) -> Paper:
+    """Content of one study's file, checked.
 
     Raises:
-        UserError: unreadable, not YAML, or not what the schema asks for; the message names file and key.
+        UserError: unreadable, not YAML, or not what the types ask for; the message names file and key.
     """
-    try:
-        content = _texts(yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the published study {path}: {error}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
-    try:
-        _validator()(content)
-    except fastjsonschema.JsonSchemaValueException as problem:
-        raise UserError(f"{path}: {_explain(problem, content)}") from problem
-    if content["paper"] != path.stem:
-        raise UserError(f"{path}: paper: {content['paper']!r} must be the file's name, {path.stem!r}")
-    # Only the study that is repeated here has workloads of ours; the others name models.
-    known = module_names("workloads")
-    for part, entry in _workloads(content):
-        if entry not in known:
-            raise UserError(f"{path}: {part}: unknown workload {entry!r}: {nearest(entry, known)}")
+    content = parse(Paper, read_yaml(path, "the published study"), str(path), UserError)
+    if content.paper != path.stem:
+        raise UserError(f"{path}: paper: {content.paper!r} must be the file's name, {path.stem!r}")
     return content
 
 
@@ -86,12 +298,11 @@ def read_kernels(path: Path) -> pd.DataFrame:
                 raise UserError(f"{path}: unknown column {name!r}: {nearest(name, KERNEL_COLUMNS)}")
         if missing := [name for name in KERNEL_COLUMNS if name not in header]:
             raise UserError(f"{path}: column {', '.join(missing)} missing")
-        known = module_names("workloads")
-        rows = [_kernel_row(row, known, f"{path} line {reader.line_num}") for row in reader]
+        rows = [_kernel_row(row, f"{path} line {reader.line_num}") for row in reader]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _kernel_row(row: Mapping[str, Any], workloads: Sequence[str], at: str) -> dict[str, Any]:
+def _kernel_row(row: Mapping[str, Any], at: str) -> dict[str, Any]:
     if None in row or None in row.values():
         raise UserError(f"{at}: {len(KERNEL_COLUMNS)} columns are wanted; the line has more or fewer")
     if row["workload"] not in module_names("workloads"):
@@ -111,80 +322,3 @@ def _kernel_row(row: Mapping[str, Any], workloads: Sequence[str], at: str) -> di
         found[name] = parse_as(f"{row[name]} {row[f'{name}_unit']}", unit, f"{at}: {name}").value
         found[f"{name}_printed"] = float(row[name])
     return found
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a mistake, not a silent loss of the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"key {key_node.value!r} stands twice", problem_mark=key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
-def _texts(content: Any) -> Any:
-    """The same with all keys as text: batch sizes are keys."""
-    if isinstance(content, dict):
-        return {str(key): _texts(value) for key, value in content.items()}
-    return [_texts(value) for value in content] if isinstance(content, list) else content
-
-
-def _workloads(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    for part in ("text", "facts", "settings", "figures", "logs", "times", "kernels_listed"):
-        found += [(part, entry["workload"]) for entry in content.get(part, []) if "workload" in entry]
-    return found + [("claims", name) for entry in content.get("claims", []) for name in entry["workloads"]]
-
-
-@cache
-def _validator() -> Callable[[Any], Any]:
-    path = project_root() / "config/schemas/published.schema.json"
-    return fastjsonschema.compile(json.loads(path.read_text()), use_default=False)
-
-
-def _place(path: list[Any], content: Any) -> str:
-    """Where in the file, with the name of an entry beside its number."""
-    parts = []
-    for part in path:
-        content = content[int(part)] if isinstance(content, list) else content.get(part)
-        label = ""
-        if isinstance(content, dict):
-            names = (content.get(key) for key in ("id", "specification", "figure", "name"))
-            label = next((f" ({name})" for name in names if name), "")
-        parts.append(f"{part}{label}")
-    return ": ".join(parts) or "top level"
-
-
-def _explain(problem: fastjsonschema.JsonSchemaValueException, content: Any) -> str:
-    where = _place(list(problem.path[1:]), content)
-    value = problem.value
-    match problem.rule:
-        case "additionalProperties":
-            known = problem.definition.get("properties", {})
-            if "patternProperties" in problem.definition:
-                return f"{where}: keys must be batch sizes"
-            unknown = next(key for key in value if key not in known)
-            return f"{where}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
-        case "required":
-            missing = [key for key in problem.definition["required"] if key not in value]
-            known = problem.definition["properties"]
-            unknown = next((key for key in value if key not in known), None)
-            if unknown is not None:  # more likely misspelt than missing
-                return f"{where}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
-            return f"{where}: {', '.join(missing)} missing"
-        case "oneOf":
-            choices = " or ".join(" and ".join(choice["required"]) for choice in problem.rule_definition)
-            return f"{where}: needs one of {choices}"
-        case "enum":
-            known = [str(choice) for choice in problem.rule_definition]
-            return f"{where}: {value!r} is not allowed: {nearest(str(value), known)}"
-    if "as it was printed" in problem.definition.get("description", ""):
-        return f"{where}: {value!r} is no quantity; write a number and its unit, such as '15.1 us'"
-    if problem.rule == "type" and problem.rule_definition == "string":
-        return f"{where}: {value!r} must be text: put it in quotes"
-    return f"{where}: {value!r}: {problem.message.removeprefix('data').strip()}"

@@ -8,25 +8,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import fastjsonschema
-import yaml
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from tare.core.errors import UserError
-from tare.core.files import project_root, read_json
+from tare.core.files import project_root
+from tare.model.quantities import read_as
+from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
 
-FACTORS = {"G": 1e9, "T": 1e12, "P": 1e15}
-QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ([GTP])(FLOP/s|B/s|B)$")
-UNITS = {"peak_flop_per_s": "TFLOP/s", "memory_bytes_per_s": "GB/s", "memory_bytes": "GB"}
+
+def _amount(unit: str, example: str) -> BeforeValidator:
+    def check(text: object) -> float:
+        try:
+            return read_as(text, unit).value
+        except ValueError:
+            says = f"{text!r} is no quantity; write a number and its unit, such as '{example}'"
+            raise ValueError(says) from None
+
+    return BeforeValidator(check)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Datasheet:
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no pattern: {error}") from None
+    return text
+
+
+Precision = Literal["fp64", "fp64_tensor", "fp32", "tf32_tensor", "bf16_tensor", "fp16", "fp16_tensor"]
+Peak = Annotated[float, _amount("FLOP/s", "900 TFLOP/s")]
+
+
+class Datasheet(Record):
     """One device as its vendor describes it.
 
     Attributes:
@@ -40,12 +57,12 @@ class Datasheet:
     """
 
     name: str
-    pattern: str
-    document: str
-    peak_flop_per_s: Mapping[str, float]
-    memory_bytes_per_s: float
-    memory_bytes: float
-    source: str = "datasheet"
+    pattern: Annotated[str, Field(min_length=3), AfterValidator(_pattern)]
+    document: Annotated[str, Field(min_length=8)]
+    peak_flop_per_s: Annotated[Mapping[Precision, Peak], Field(min_length=1)]
+    memory_bytes_per_s: Annotated[float, _amount("B/s", "900 GB/s")]
+    memory_bytes: Annotated[float, _amount("B", "900 GB")]
+    source: Literal["datasheet"]
 
 
 def load(path: Path | None = None) -> dict[str, Datasheet]:
@@ -55,17 +72,14 @@ def load(path: Path | None = None) -> dict[str, Datasheet]:
         UserError: not readable, not YAML, a key too many or too few, or a number without its unit.
     """
     path = path or project_root() / "config/devices.yaml"
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the devices {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {getattr(error, 'problem', error)}") from error
-    try:
-        _validator()(found)
-    except fastjsonschema.JsonSchemaValueException as problem:
-        raise UserError(f"{path.name}: {_explain(problem)}") from problem
-    return {name: _device(name, entry, path) for name, entry in found.items()}
+    found = read_yaml(path, "the devices")
+    if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
+        raise UserError(f"{path.name} must hold keys and values for each device")
+    return {name: _device(name, entry, f"{path.name}: {name}") for name, entry in found.items()}
+
+
+def _device(name: str, entry: Mapping[str, Any], where: str) -> Datasheet:
+    return parse(Datasheet, {**entry, "name": name}, where, UserError)
 
 
 def named(name: str) -> Datasheet:
@@ -86,53 +100,3 @@ def find(driver_name: str) -> Datasheet | None:
         if re.search(device.pattern, driver_name, re.IGNORECASE):
             return device
     return None
-
-
-def amount(text: str) -> float:
-    """A quantity in FLOP/s, bytes/s or bytes: `15.7 TFLOP/s` is 1.57e13.
-
-    Raises:
-        UserError: it is not a number, a space and a unit.
-    """
-    found = QUANTITY.match(text)
-    if found is None:
-        raise UserError(f"{text!r} is no quantity; write a number and its unit, such as '15.7 TFLOP/s'")
-    return float(found.group(1)) * FACTORS[found.group(2)]
-
-
-def _device(name: str, entry: Mapping[str, Any], path: Path) -> Datasheet:
-    try:
-        re.compile(entry["pattern"])
-    except re.error as error:
-        raise UserError(f"{path.name}: {name}: pattern: {entry['pattern']!r} is no pattern: {error}") from error
-    return Datasheet(
-        name=name,
-        pattern=entry["pattern"],
-        document=entry["document"],
-        peak_flop_per_s={precision: amount(text) for precision, text in entry["peak_flop_per_s"].items()},
-        memory_bytes_per_s=amount(entry["memory_bytes_per_s"]),
-        memory_bytes=amount(entry["memory_bytes"]),
-        source=entry["source"],
-    )
-
-
-@cache
-def _validator() -> Any:
-    schema = read_json(project_root() / "config/schemas/devices.schema.json")
-    return fastjsonschema.compile(schema, use_default=False)
-
-
-def _explain(problem: fastjsonschema.JsonSchemaValueException) -> str:
-    where = [str(part) for part in problem.path[1:]]
-    place = ": ".join(where) or "top level"
-    if problem.rule == "additionalProperties":
-        known = problem.definition["properties"]
-        unknown = next(key for key in problem.value if key not in known)
-        return f"{place}: unknown key {unknown!r}: {nearest(str(unknown), known)}"
-    if problem.rule == "required":
-        absent = [key for key in problem.definition["required"] if key not in problem.value]
-        return f"{place}: {', '.join(absent)} missing"
-    unit = next((UNITS[part] for part in where if part in UNITS), None)
-    if unit is not None and problem.rule in ("type", "pattern") and not isinstance(problem.value, Mapping):
-        return f"{place}: {problem.value!r} is no quantity; write a number and its unit, such as '900 {unit}'"
-    return f"{place}: {problem.value!r}: {problem.message.removeprefix('data').strip()}"

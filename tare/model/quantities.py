@@ -6,6 +6,9 @@ import difflib
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, InstanceOf
 
 from tare.core.errors import UserError
 
@@ -30,8 +33,11 @@ UNITS: dict[str, tuple[str, str]] = {
     "KB/s": ("1e3", "B/s"),
     "MB/s": ("1e6", "B/s"),
     "GB/s": ("1e9", "B/s"),
+    "TB/s": ("1e12", "B/s"),
     "Gbit/s": ("1.25e8", "B/s"),
+    "GFLOP/s": ("1e9", "FLOP/s"),
     "TFLOP/s": ("1e12", "FLOP/s"),
+    "PFLOP/s": ("1e15", "FLOP/s"),
     "FLOP/B": ("1", "FLOP/B"),
     "MHz": ("1e6", "Hz"),
     "GHz": ("1e9", "Hz"),
@@ -99,32 +105,52 @@ def _nearest_unit(word: str) -> str:
     return f"{hint}(known: {units}, and what is counted, such as calls)"
 
 
-def parse(text: object, where: str) -> Quantity:
-    """A quantity from its text.
-
-    Args:
-        text: such as "15.072 us".
-        where: begins the message: file and key.
+def read(text: object) -> Quantity:
+    """A quantity from its text, such as "15.072 us".
 
     Raises:
-        UserError: no number, no unit, or a unit that is not known.
+        ValueError: no number, no unit, or a unit that is not known.
     """
     found = PRINTED.match(text) if isinstance(text, str) else None
     if found is None:
-        raise UserError(f"{where}: {text!r} is no quantity; write a number and its unit, such as '15.1 us'")
+        raise ValueError(f"{text!r} is no quantity; write a number and its unit, such as '15.1 us'")
     number, unit = found.groups()
     if unit not in UNITS:
-        raise UserError(f"{where}: {text!r} has no unit that is known: {_nearest_unit(unit)}")
+        raise ValueError(f"{text!r} has no unit that is known: {_nearest_unit(unit)}")
     return Quantity(printed=number, printed_unit=unit)
 
 
-def parse_as(text: object, unit: str, where: str) -> Quantity:
+def read_as(text: object, unit: str) -> Quantity:
     """A quantity whose base unit must be `unit`.
 
     Raises:
-        UserError: as `parse`, and where it is a quantity of another kind.
+        ValueError: as `read`, and where it is a quantity of another kind.
     """
-    quantity = parse(text, where)
+    quantity = read(text)
     if quantity.unit != unit:
-        raise UserError(f"{where}: {text!r} is in {quantity.unit}, and must be in {unit}")
+        raise ValueError(f"{text!r} is in {quantity.unit}, and must be in {unit}")
     return quantity
+
+
+def parse(text: object, where: str) -> Quantity:
+    """As `read`; `where` begins the message of its UserError: file and key."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def parse_as(text: object, unit: str, where: str) -> Quantity:
+    """As `read_as`; `where` begins the message of its UserError: file and key."""
+    try:
+        return read_as(text, unit)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def printed_in(unit: str) -> Any:
+    """The type of a quantity in a record whose base unit must be `unit`."""
+    return Annotated[InstanceOf[Quantity], BeforeValidator(lambda text: read_as(text, unit))]
+
+
+Printed = Annotated[InstanceOf[Quantity], BeforeValidator(read)]  # in a record, in any unit

@@ -21,6 +21,7 @@ from tare.core.files import read_json, write_json
 from tare.model.words import nearest
 
 VERSION = "schema"  # the key of a file's record that holds the version of its type
+NAMING = ("id", "specification", "figure", "name")  # keys by which people know an entry of a list
 
 Positive = Annotated[float, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
@@ -99,7 +100,7 @@ def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] 
     try:
         return kind.model_validate_json(json.dumps(value))
     except ValidationError as problem:
-        raise error(f"{where}: {explain(problem, kind)}") from None
+        raise error(f"{where}: {explain(problem, kind, value)}") from None
     except (TypeError, ValueError) as problem:  # no JSON at all
         raise error(f"{where}: {problem}") from None
 
@@ -160,21 +161,38 @@ def read_yaml(path: Path, what: str) -> Any:
     return parse_yaml(text, str(path))
 
 
-def explain(problem: ValidationError, kind: type[BaseModel]) -> str:
-    """The first thing that is wrong, as `place: what, nearest valid word`; an unknown key before a missing one."""
+def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) -> str:
+    """The first thing that is wrong, as `place: what, nearest valid word`; an unknown key before a missing one.
+
+    Args:
+        problem: what the check found.
+        kind: the type that was asked for.
+        value: what was checked: an entry of a list is told with its name beside its number.
+    """
     errors = problem.errors()
     first = min(errors, key=lambda error: (error["type"] == "missing", len(error["loc"])))
     if first["type"] == "missing":
         parent = first["loc"][:-1]
         names = [str(e["loc"][-1]) for e in errors if e["type"] == "missing" and e["loc"][:-1] == parent]
-        return f"{_place(parent)}: {', '.join(names)} missing"
-    return f"{_place(first['loc'])}: {_reason(first, kind)}"
+        return f"{_place(parent, value)}{', '.join(names)} missing"
+    unknown = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
+    place = [part for part in first["loc"] if part != "[key]"][: -1 if unknown else None]
+    return f"{_place(place, value)}{_reason(first, kind)}"
 
 
-def _place(loc: Iterable[int | str]) -> str:
-    """Where in the file, as a person says it."""
-    parts = [str(part) for part in loc]
-    return ": ".join(part for part in parts if not part.startswith(("function-", "tagged-", "["))) or "top level"
+def _place(loc: Iterable[int | str], value: Any) -> str:
+    """Where in the file, as a person says it, with a colon after each part."""
+    parts = []
+    for part in loc:
+        if str(part).startswith(("function-", "tagged-", "[")):
+            continue
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            value = None
+        labels = [value.get(key) for key in NAMING] if isinstance(part, int) and isinstance(value, dict) else []
+        parts.append(next((f"{part} ({label})" for label in labels if label), str(part)))
+    return "".join(f"{part}: " for part in parts)
 
 
 def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
@@ -185,6 +203,8 @@ def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
             return f"unknown key {word!r}: {nearest(word, _keys(kind, error['loc'][:-1]))}"
         case "literal_error" | "enum":
             known = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
+            if error["loc"][-1] == "[key]":
+                return f"unknown key {value!r}: {nearest(str(value), known)}"
             return f"{value!r} is not allowed: {nearest(str(value), known)}"
         case "greater_than_equal":
             return f"{value!r} must be at least {context['ge']}"
@@ -196,6 +216,10 @@ def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
             return f"{value!r} must be smaller than {context['lt']}"
         case "too_short":
             return f"{value!r} must not be empty" if context.get("min_length") == 1 else error["msg"]
+        case "string_too_short":
+            return "must not be empty"
+        case "string_type" if isinstance(value, int | float):
+            return f"{value!r} must be text: put it in quotes"
         case "value_error" | "assertion_error":
             return str(context["error"])
         case name if name.endswith("_type"):
