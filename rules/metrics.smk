@@ -68,7 +68,6 @@ rule judge_published:
     input:
         paper="config/published/nyu2022.yaml",
         kernels="config/published/nyu2022_kernels.csv",
-        schema="config/schemas/published.schema.json",
         devices="config/devices.yaml",
         tables=rules.extract_tables.output,
         machine="<results>/machine.json",

@@ -18,7 +18,7 @@ REFERENCE_TABLES = [
 rule reference_tables:
     input:
         record="results/reference/{reference}/reference.json",
-        schema="config/schemas/reference.schema.json",
+        schema="tare/model/references.py",
         pack="tare/experiments/reference_pack.py",
         code=EXTRACTION,
     output:

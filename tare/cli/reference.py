@@ -119,10 +119,9 @@ def run_check(arguments: argparse.Namespace) -> int:
     from tare.experiments.reference_pack import check
 
     found = check(arguments.folder)
-    done = sum(part["status"] in ("ok", "ended") for part in found["parts"])
-    size = sum(file["bytes"] for file in found["files"])
-    device, count = found["device"]["name"], len(found["parts"])
-    say(f"{found['name']}: whole; {done} of {count} parts, {size / 1e6:.2f} MB, {device}")
+    done = sum(part.status in ("ok", "ended") for part in found.parts)
+    size = sum(file.bytes for file in found.files)
+    say(f"{found.name}: whole; {done} of {len(found.parts)} parts, {size / 1e6:.2f} MB, {found.device.name}")
     return 0
 
 

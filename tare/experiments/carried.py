@@ -23,7 +23,7 @@ from tare.core.files import cache_dir, project_root, sha256_file, sha256_text
 # What checks every record, with its compiled core: taken together, since a version of one needs one of the others.
 CHECKER = ("pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection")
 OLDEST_CHECKER = (2, 7)
-PACKAGES = (*CHECKER, "fastjsonschema", "nvidia-ml-py", "spython")
+PACKAGES = (*CHECKER, "nvidia-ml-py", "spython")
 MODULES = {"nvidia-ml-py": "pynvml"}  # where it is not the package's name
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")  # for which compiled packages travel
 PLATFORMS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")

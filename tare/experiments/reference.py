@@ -22,12 +22,13 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.core.progress import duration, say, step
 from tare.experiments.reference_input import add_programs, bring_data, read, version
-from tare.experiments.reference_pack import RECORD, SCHEMA, check, drop_unfinished, finish
+from tare.experiments.reference_pack import check, drop_unfinished, finish
 from tare.experiments.reference_parts import SHARES, Clock, not_run, parts_of, run_parts, wants_again
 from tare.images import installed
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import study
+from tare.model.references import RECORD, ReferenceRecord
 from tare.model.registry import HOST, describe_workload, environment, module_names
 from tare.model.words import nearest
 from tare.runtimes.programs import where
@@ -118,7 +119,7 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
     programs_added = add_programs(wanted.carried)
     facts = torch_facts(wanted.python, config.device)
     content: Row = {
-        "schema": SCHEMA,
+        "schema": ReferenceRecord.VERSION,
         "name": out.name,
         "study": config.study,
         "stack": config.stack,
@@ -146,7 +147,7 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
         if not (wanted.out / RECORD).is_file():
             raise UserError(f"--more: {wanted.out} holds no {RECORD}, so nothing to carry on: begin without --more")
         drop_unfinished(wanted.out)
-        return study.check(read_json(wanted.out / "study.json")), wanted.out, check(wanted.out)
+        return study.check(read_json(wanted.out / "study.json")), wanted.out, check(wanted.out).to_json()
     config = fitted(study.load_checked(wanted.source), wanted.budget_s, wanted.device)
     out = wanted.out or project_root() / "results/reference" / default_name(config.device)
     if not NAME.fullmatch(out.name):

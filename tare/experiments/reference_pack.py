@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import fastjsonschema
-
 from tare.core.errors import IntegrityError, TareError, UserError
-from tare.core.files import atomic_path, project_root, read_json, sha256_file, write_json
+from tare.core.files import atomic_path, read_json, sha256_file, write_json
 from tare.core.progress import say
 from tare.experiments import campaign
+from tare.model.references import BROKEN, RECORD, ListedFile, ReferenceRecord, load
 
-SCHEMA = 1
-RECORD = "reference.json"
-BROKEN = "broken.json"  # beside tables that could not be made
 MOST_BYTES = 8_000_000
 # What a folder holds beside its record; anything else does not belong there.
 FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
 FILES = (RECORD, "study.json", "machine.json", "ceilings.json")
-
-Record = dict[str, Any]
 
 
 def finish(folder: Path, content: Mapping[str, Any]) -> None:
@@ -57,27 +49,7 @@ def drop_unfinished(folder: Path) -> None:
                 shutil.rmtree(place)
 
 
-@cache
-def _validator() -> Any:
-    schema = project_root() / "config/schemas/reference.schema.json"
-    return fastjsonschema.compile(json.loads(schema.read_text(encoding="utf-8")), use_default=False)
-
-
-def load(folder: Path) -> Record:
-    """The record of a reference campaign, checked against its schema.
-
-    Raises:
-        UserError: there is none. IntegrityError: it is of another form.
-    """
-    found = read_json(folder / RECORD)
-    try:
-        _validator()(found)
-    except fastjsonschema.JsonSchemaValueException as problem:
-        raise IntegrityError(f"{folder / RECORD}: {problem.message.removeprefix('data.')}") from problem
-    return found
-
-
-def check(folder: Path) -> Record:
+def check(folder: Path) -> ReferenceRecord:
     """The record of a reference campaign whose every file was looked at.
 
     Raises:
@@ -85,28 +57,28 @@ def check(folder: Path) -> Record:
         IntegrityError: a file is missing, changed, or none of those that were measured; a seal does not hold.
     """
     found = load(folder)
-    if folder.resolve().name != found["name"]:
-        raise IntegrityError(f"{folder / RECORD} is of {found['name']!r} and lies under {folder.resolve().name!r}")
-    listed = {file["path"]: file for file in found["files"]}
+    if folder.resolve().name != found.name:
+        raise IntegrityError(f"{folder / RECORD} is of {found.name!r} and lies under {folder.resolve().name!r}")
+    listed = {file.path: file for file in found.files}
     _check_files(folder, listed)
-    size = sum(file["bytes"] for file in listed.values())
+    size = sum(file.bytes for file in listed.values())
     if size > MOST_BYTES:
         raise UserError(f"{folder} has {size / 1e6:.1f} MB, and {MOST_BYTES / 1e6:.0f} MB is the most that is kept")
     for sealed in sealed_campaigns(folder):
         plan, _ = campaign.read_sealed(sealed)
-        _same(folder, sealed, "study", plan["study"], found["study"])
-        _same(folder, sealed, "stack", plan["stack"], found["stack"])
+        _same(folder, sealed, "study", plan["study"], found.study)
+        _same(folder, sealed, "stack", plan["stack"], found.stack)
     for path in profiles(folder):
         _check_profile(folder, path, found)
-    for part in found["parts"]:
-        if part["record"] is not None and part["record"] not in listed:
+    for part in found.parts:
+        if part.record is not None and part.record not in listed:
             raise IntegrityError(
-                f"{folder / RECORD}: the part {part['name']!r} names {part['record']}, which is not there"
+                f"{folder / RECORD}: the part {part.name!r} names {part.record}, which is not there"
             )
     return found
 
 
-def _check_files(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_files(folder: Path, listed: Mapping[str, ListedFile]) -> None:
     there = {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() or path.is_symlink()
     }
@@ -118,13 +90,13 @@ def _check_files(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> None:
             raise IntegrityError(f"{path} is missing or is no plain file")
         if name not in FILES and name.split("/")[0] not in FOLDERS:
             raise IntegrityError(f"{path} is no file of a reference campaign")
-        if sha256_file(path) != file["sha256"]:
+        if sha256_file(path) != file.sha256:
             raise IntegrityError(f"{path} is not what was recorded: its sha256 is another")
 
 
-def _check_profile(folder: Path, path: Path, found: Mapping[str, Any]) -> None:
+def _check_profile(folder: Path, path: Path, found: ReferenceRecord) -> None:
     record = read_json(path)
-    _same(folder, path, "study", record.get("study"), found["study"])
+    _same(folder, path, "study", record.get("study"), found.study)
     pairs = [(record.get("trace"), record.get("trace_sha256"))]
     beside = [record.get("counters") or {}, record.get("nsys") or {}]
     beside += beside[0].get("parts") or []
@@ -147,11 +119,6 @@ def sealed_campaigns(folder: Path) -> list[Path]:
 def profiles(folder: Path) -> list[Path]:
     """profile.json of every profiled launch of a reference folder."""
     return sorted(folder.glob("profiles/*/*/*/profile.json"))
-
-
-def references(root: Path) -> list[Path]:
-    """Folders below `root` that hold a reference campaign."""
-    return sorted(path.parent for path in root.glob(f"*/{RECORD}"))
 
 
 def write_tables(folder: Path, out: Path, *, keep_going: bool = False) -> int:

@@ -6,22 +6,47 @@ A lock is a requirements file in which each package has one version and the hash
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, sha256_text
+from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
 
-STACK_KEYS = {"name", "python", "packages", "variants", "prune", "keep", "imports"}
-VARIANT_KEYS = {"lock", "index", "prune", "before_imports"}
 BOUND = "bound"  # no folder: what is installed on this machine already (tare.images.installed)
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?=\s|$)")
+
+
+class Pruned(Record):
+    """Patterns below site-packages that are left out of the tree, and why."""
+
+    why: str
+    paths: tuple[str, ...]
+
+
+class Variant(Record):
+    """One lock of a stack; `index`: where builds with a local version are published."""
+
+    lock: str
+    index: str | None = None
+    prune: tuple[Pruned, ...] = ()
+    before_imports: str = ""
+
+
+class StackFile(Record):
+    """stack.yaml: what the packages are for, and what of them is left out of the tree."""
+
+    name: str
+    python: str
+    packages: Mapping[str, str]
+    variants: Mapping[str, Variant]
+    prune: tuple[Pruned, ...]
+    keep: tuple[str, ...]
+    imports: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +126,8 @@ def known_stacks() -> list[str]:
 def lock_files(name: str) -> list[Path]:
     """Paths of a stack's locks, relative to the checkout; variants may share one."""
     folder = stacks_dir() / name
-    variants = yaml.safe_load((folder / "stack.yaml").read_text(encoding="utf-8"))["variants"]
-    return sorted({(folder / variant["lock"]).relative_to(project_root()) for variant in variants.values()})
+    variants = _read(folder / "stack.yaml").variants
+    return sorted({(folder / variant.lock).relative_to(project_root()) for variant in variants.values()})
 
 
 def stacks_dir() -> Path:
@@ -131,31 +156,28 @@ def load_stack(name: str, variant: str = "auto", folder: Path | None = None) -> 
         if name not in stack_names():
             raise UserError(f"no stack {name!r} in containers/stacks/: {nearest(name, stack_names())}")
         folder = stacks_dir() / name
-    path = folder / "stack.yaml"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"cannot read {path}: {' '.join(str(error).split())}") from error
-    _check_keys(content, STACK_KEYS, STACK_KEYS, path)
+    content = _read(folder / "stack.yaml")
     chosen = fitting_variant() if variant == "auto" else variant
-    variants = content["variants"]
-    if chosen not in variants:
-        raise UserError(f"stack {name!r} has no variant {chosen!r}: {nearest(chosen, variants)}")
-    _check_keys(variants[chosen], VARIANT_KEYS, {"lock"}, path)
-    requirements = read_lock(folder / variants[chosen]["lock"])
-    prunes = [*content["prune"], *(variants[chosen].get("prune") or [])]
+    if chosen not in content.variants:
+        raise UserError(f"stack {name!r} has no variant {chosen!r}: {nearest(chosen, content.variants)}")
+    own = content.variants[chosen]
+    requirements = read_lock(folder / own.lock)
     return Stack(
-        name=content["name"],
+        name=content.name,
         variant=chosen,
-        python=str(content["python"]),
+        python=content.python,
         requirements=requirements,
         lock_sha256=sha256_text("\n".join(requirement.line() for requirement in requirements)),
-        index=variants[chosen].get("index"),
-        prune=tuple(pattern for group in prunes for pattern in group["paths"]),
-        keep=tuple(content["keep"]),
-        imports=tuple(content["imports"]),
-        before_imports=variants[chosen].get("before_imports") or "",
+        index=own.index,
+        prune=tuple(pattern for group in (*content.prune, *own.prune) for pattern in group.paths),
+        keep=content.keep,
+        imports=content.imports,
+        before_imports=own.before_imports,
     )
+
+
+def _read(path: Path) -> StackFile:
+    return parse(StackFile, read_yaml(path, "the stack"), str(path), UserError)
 
 
 def read_lock(path: Path) -> tuple[Requirement, ...]:
@@ -184,13 +206,3 @@ def read_lock(path: Path) -> tuple[Requirement, ...]:
     if not found:
         raise IntegrityError(f"{path} locks no package")
     return tuple(found)
-
-
-def _check_keys(content: Any, known: set[str], needed: set[str], path: Path) -> None:
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected keys {', '.join(sorted(needed))}")
-    for key in content:
-        if key not in known:
-            raise UserError(f"{path}: unknown key {key!r}: {nearest(str(key), known)}")
-    for key in sorted(needed - set(content)):
-        raise UserError(f"{path}: key {key!r} is missing")

@@ -14,8 +14,8 @@ import pandas as pd
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json
-from tare.experiments.reference_pack import BROKEN, load, references
 from tare.model import tables
+from tare.model.references import BROKEN, load, references
 from tare.report import figures
 
 TABLES = "reference-tables"  # beside `reference`: tables that this machine made of what was recorded
@@ -129,7 +129,7 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
     metrics, verdicts = (tables.read(name, made / f"{name}.csv") for name in READ)
     return Reference(
         name=folder.name,
-        record=record,
+        record=record.to_json(),
         metrics=metrics,
         verdicts=verdicts,
         machine=_optional(folder / "machine.json"),

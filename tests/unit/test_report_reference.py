@@ -56,8 +56,10 @@ def test_references_come_newest_first(root, recorded):
     [
         (lambda root: (root / "reference/nvidia-h200-2026-01/reference.json").write_text("{"), "reference.json"),
         (
-            lambda root: write_json(root / "reference/nvidia-h200-2026-01/reference.json", {"name": "x"}),
-            "must contain",
+            lambda root: write_json(
+                root / "reference/nvidia-h200-2026-01/reference.json", {"schema": 1, "name": "x"}
+            ),
+            "environments, workloads, parts, notes, files, runs missing",
         ),
         (lambda root: (root / "reference-tables/nvidia-h200-2026-01/verdicts.csv").unlink(), "no table"),
         (

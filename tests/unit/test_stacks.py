@@ -168,7 +168,7 @@ def test_stack_with_an_unknown_or_missing_key_is_refused(tmp_path):
     make_stack(tmp_path, "0" * 64)
     for old, new, message in (
         ("keep:", "kept:", "did you mean 'keep'"),
-        ('python: "3.11"', "", "'python' is missing"),
+        ('python: "3.11"', "", "stack.yaml: python missing"),
     ):
         (tmp_path / "stack.yaml").write_text(STACK_YAML.replace(old, new))
         with pytest.raises(UserError, match=message):
