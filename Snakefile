@@ -35,18 +35,6 @@ include: "rules/notebooks.smk"
 include: "rules/report.smk"
 
 
-onstart:
-    hold_daemon()
-
-
-onsuccess:
-    release_daemon()
-
-
-onerror:
-    release_daemon()
-
-
 rule all:
     default_target: True
     input:

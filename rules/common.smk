@@ -186,18 +186,8 @@ def programs_seen(wildcards):
 
     path = Path("results/probe") / f"{wildcards.env}.json"
     record = read_json(path) if path.exists() else {"available": False}
-    return canonical_json(record["programs"] if record["available"] else where(environment(wildcards.env).programs))
-
-
-def hold_daemon():
-    """Keep a private Docker daemon, once a rule has started one, alive until the workflow ends."""
-    from tare.runtimes.daemon import hold
-
-    hold(os.getpid())
-
-
-def release_daemon():
-    """Let a private Docker daemon end."""
-    from tare.runtimes.daemon import release
-
-    release(os.getpid())
+    return canonical_json(
+        record["programs"]
+        if record["available"]
+        else where(environment(wildcards.env).programs)
+    )

@@ -1,21 +1,26 @@
 """A Docker daemon to talk to: the machine's own, or a private one that lives as long as its users.
 
 Where no daemon answers, we are root and dockerd is installed, `docker_endpoint` starts a private one with its
-own data folder (in the cache) and its own socket. Users are processes, known by number and start time, so that
-one that was killed counts no longer. A supervisor (tare/runtimes/supervisor.py) sleeps until the last user has
-ended, and then ends the daemon. The daemon has its own mount namespace: its mounts end with it.
+own data folder (in the cache) and its own socket:
 
     with docker_endpoint() as variables: ...   # one step; starts the daemon if need be
-    hold(pid), release(pid)                    # a long-lived process keeps it between steps, and starts nothing
+
+The kernel keeps the books. A user holds a shared lock, which goes with its process however that ends. Whoever
+watches the daemon (`python -m tare.runtimes.daemon`) waits for that lock alone, and ends the daemon once nobody has
+used it for LINGER_S, so that the next step of a workflow finds it running. The daemon has process and mount
+namespaces of its own, whose first process ends it when the watcher's pipe closes: nothing that it started, and no
+mount, is left, whichever of them is killed. Another lock is held while any of them lives, so the next one waits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -31,15 +36,26 @@ from tare.core.files import cache_dir, locked, project_root, sha256_text
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 PING_S = 2.0
-STOP_S = 30.0
+LINGER_S = 20.0
+STOP_S = 20
 INSTALL = "apt-get install docker.io"
+# The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
+# closes, in order or after STOP_S by force; all that is left then ends with it.
+FIRST_PROCESS = f"""
+exec 3<&0; folder=$1; shift
+"$@" < /dev/null 3<&- & daemon=$!
+{{ read -r _; kill -TERM $daemon; sleep {STOP_S}; kill -KILL $daemon; }} <&3 &
+wait $daemon; status=$?
+rm -rf --one-file-system "$folder"
+exit $status
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Where the private daemon keeps what: all in `folder` but its data, its log and the lock.
+    """Where the private daemon keeps what: all in `folder` but its data, its log and the locks.
 
-    `folder` goes with the daemon; the lock stays, since a lock that is removed locks nobody out.
+    `folder` goes with the daemon; the locks stay, since a lock that is removed locks nobody out.
     """
 
     folder: Path
@@ -53,23 +69,18 @@ class State:
 
     @property
     def users(self) -> Path:
-        """JSON list of [process number, start time in clock ticks, "hold" or "step"]."""
-        return self.folder / "users.json"
+        """Shared by those who use the daemon; held alone by whoever ends it."""
+        return self.data.parent / "users"
 
     @property
-    def lock(self) -> Path:
-        """Held by whoever changes the users, starts or stops the daemon."""
+    def alive(self) -> Path:
+        """Held by the watcher, the daemon and all that it started."""
+        return self.data.parent / "alive"
+
+    @property
+    def starting(self) -> Path:
+        """Held by whoever starts the daemon."""
         return self.data.parent / "lock"
-
-    @property
-    def wake(self) -> Path:
-        """A FIFO: one byte tells the supervisor that the users have changed."""
-        return self.folder / "wake"
-
-
-User = tuple[int, int, str]
-_steps = 0  # how many docker_endpoint blocks of this process use the private daemon
-_steps_lock = threading.Lock()
 
 
 def state() -> State:
@@ -79,75 +90,6 @@ def state() -> State:
     run_folder = Path("/run")
     base = run_folder if os.access(run_folder, os.W_OK) else Path("/tmp")
     return State(folder=base / key, data=cache / "data", log=cache / "dockerd.log")
-
-
-def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None where it has ended (a zombie has)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def living(users: list[User]) -> list[User]:
-    """Those users that still run: same number and same start time."""
-    return [user for user in users if start_time(user[0]) == user[1]]
-
-
-def read_users(places: State) -> list[User]:
-    """Users that still run; a missing or torn file is nobody."""
-    try:
-        stored = json.loads(places.users.read_text())
-        return living([(int(pid), int(ticks), str(kind)) for pid, ticks, kind in stored])
-    except (OSError, ValueError):
-        return []
-
-
-def write_users(places: State, users: list[User]) -> None:
-    """Replace the list of users, and wake the supervisor. Call it under the lock."""
-    temporary = places.users.with_suffix(".new")
-    temporary.write_text(json.dumps(users))
-    temporary.replace(places.users)
-    with contextlib.suppress(OSError):
-        wake = os.open(places.wake, os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            os.write(wake, b"!")
-        finally:
-            os.close(wake)
-
-
-@contextlib.contextmanager
-def _changing(places: State) -> Iterator[None]:
-    with locked(places.lock, waiting_for="the private Docker daemon starts or stops"):
-        places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if places.folder.stat().st_uid != os.getuid():
-            raise UnavailableError(f"{places.folder} belongs to another user")
-        yield
-        if not places.wake.exists() and not read_users(places):
-            shutil.rmtree(places.folder, ignore_errors=True)
-
-
-def hold(pid: int) -> None:
-    """Let process `pid` count as a user of the private daemon until it ends; starts nothing."""
-    ticks = start_time(pid)
-    if ticks is None or os.getuid() != 0:
-        return
-    places = state()
-    with _changing(places):
-        users = read_users(places)
-        if (pid, ticks, "hold") not in users:
-            write_users(places, [*users, (pid, ticks, "hold")])
-
-
-def release(pid: int) -> None:
-    """Undo `hold`; harmless where there was none."""
-    places = state()
-    if not places.folder.exists():
-        return
-    with _changing(places):
-        write_users(places, [user for user in read_users(places) if user[::2] != (pid, "hold")])
 
 
 def answers(path: Path) -> bool:
@@ -207,59 +149,46 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
             raise UnavailableError(f"no Docker daemon answers at DOCKER_HOST={chosen}", "unset DOCKER_HOST")
         yield {"DOCKER_HOST": chosen}
         return
-    if not answers(state().socket) and machine_answers():
+    places = state()
+    if not answers(places.socket) and machine_answers():
         yield {}
         return
-    places = state()
-    _join(places)
-    try:
+    program = _program()
+    places.data.mkdir(parents=True, exist_ok=True)
+    with places.users.open("a") as user:
+        fcntl.flock(user, fcntl.LOCK_SH)
+        os.utime(places.users)
+        with locked(places.starting, waiting_for="the private Docker daemon starts"):
+            if not answers(places.socket):
+                _start(places, program)
         yield {"DOCKER_HOST": f"unix://{places.socket}"}
-    finally:
-        _leave(places)
 
 
-def _join(places: State) -> None:
-    """Register this process as a user, and start the daemon where it does not answer."""
-    global _steps
-    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+def _program() -> str:
+    """The daemon's program, where one can be started.
+
+    Raises:
+        UnavailableError: we are not root, or a part of Docker is missing.
+    """
     if os.getuid() != 0:
         raise UnavailableError(
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and only root can start one",
             "sudo systemctl start docker",
         )
+    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None or shutil.which("docker") is None:
         missing = "dockerd" if program is None else "docker"
         raise UnavailableError(
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and {missing} is not installed", INSTALL
         )
-    me = (os.getpid(), start_time(os.getpid()) or 0, "step")
-    with _steps_lock, _changing(places):
-        users = read_users(places)
-        if me not in users:
-            write_users(places, [*users, me])
-        if not answers(places.socket):
-            try:
-                _start(places, program)
-            except BaseException:
-                write_users(places, [user for user in read_users(places) if user != me])
-                raise
-        _steps += 1
-
-
-def _leave(places: State) -> None:
-    global _steps
-    with _steps_lock, _changing(places):
-        _steps -= 1
-        if _steps == 0:
-            write_users(places, [user for user in read_users(places) if user[::2] != (os.getpid(), "step")])
+    return program
 
 
 def _start(places: State, program: str) -> None:
-    """Start the supervisor, which starts the daemon, and wait until it answers. Call it under the lock."""
-    places.data.mkdir(parents=True, exist_ok=True)
+    """Start the watcher, which starts the daemon, and wait until it answers. Call it under the lock."""
     with places.log.open("wb") as log:
-        supervisor = subprocess.Popen(
-            [sys.executable, "-m", "tare.runtimes.supervisor", str(places.folder), str(places.data), program],
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "tare.runtimes.daemon", str(places.folder), str(places.data), program],
             cwd=project_root(),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -267,18 +196,13 @@ def _start(places: State, program: str) -> None:
             start_new_session=True,
         )
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and supervisor.poll() is None:
+    while time.monotonic() < deadline and watcher.poll() is None:
         if answers(places.socket):
             return
         time.sleep(0.05)
-    ended = supervisor.poll() is not None
-    if not ended:
-        supervisor.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            supervisor.wait(STOP_S)
-        supervisor.kill()
-        supervisor.wait()
-    how = "ended at once" if ended else f"did not answer within {START_S:.0f} s"
+    how = f"did not answer within {START_S:.0f} s" if watcher.poll() is None else "ended at once"
+    watcher.kill()
+    watcher.wait()
     raise UnavailableError(f"a private Docker daemon {how}: {last_error(places.log)}", f"less {places.log}")
 
 
@@ -292,3 +216,64 @@ def last_error(log: Path) -> str:
     line = (serious or lines or ["it logged nothing"])[-1]
     message = re.search(r'msg="((?:[^"\\]|\\.)*)"', line)
     return (message.group(1).replace('\\"', '"') if message else line)[:300]
+
+
+# --- the watcher
+
+
+def daemon_argv(places: State, program: str) -> list[str]:
+    """The daemon in namespaces of its own.
+
+    No bridge and no packet filter: containers run without network, and the machine's rules stay untouched.
+    """
+    return [
+        *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave", "--"),
+        *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),
+        *("--config-file", str(places.folder / "daemon.json")),
+        *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),
+        *("--data-root", str(places.data), "--exec-root", str(places.folder / "exec")),
+        *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
+    ]
+
+
+def wait_until_idle(places: State, users: int) -> None:
+    """Return, with the users' lock held alone, once nobody has used the daemon for LINGER_S."""
+    while True:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        seen = places.users.stat().st_mtime_ns
+        fcntl.flock(users, fcntl.LOCK_UN)
+        time.sleep(LINGER_S)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if places.users.stat().st_mtime_ns == seen:
+                return
+            fcntl.flock(users, fcntl.LOCK_UN)
+
+
+def watch(places: State, program: str) -> int:
+    """Run the daemon until it ends or is idle, or until we are told to end; its exit status."""
+    with places.alive.open("a") as alive, places.users.open("a") as users:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        shutil.rmtree(places.folder, ignore_errors=True)
+        places.folder.mkdir(mode=0o700, parents=True)
+        (places.folder / "daemon.json").write_text("{}\n")
+        argv = daemon_argv(places, program)
+        daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
+
+        def end_when_idle() -> None:
+            wait_until_idle(places, users.fileno())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=end_when_idle, daemon=True).start()
+        signal.signal(signal.SIGTERM, lambda *_: daemon.stdin.close() if daemon.stdin else None)
+        try:
+            return daemon.wait()
+        finally:
+            daemon.kill()
+            daemon.wait()
+            shutil.rmtree(places.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    folder, data = Path(sys.argv[1]), Path(sys.argv[2])
+    sys.exit(watch(State(folder=folder, data=data, log=Path(os.devnull)), sys.argv[3]))

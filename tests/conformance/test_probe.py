@@ -22,7 +22,6 @@ from tare.core.process import run
 from tare.launch.trial import trial_image, trial_launch
 from tare.model.registry import environment, environments
 from tare.runtimes import daemon
-from tare.runtimes.supervisor import leftovers
 
 pytestmark = pytest.mark.runtime
 REQUIRED = ("host", "docker", "apptainer", "charliecloud")
@@ -30,8 +29,8 @@ MOUNT_MODES = ("kernel squashfs", "squashfuse_ll", "squashfuse")
 DEADLINE_S = 20.0
 
 
-def wait_until(condition, what):
-    deadline = time.monotonic() + DEADLINE_S
+def wait_until(condition, what, deadline_s=DEADLINE_S):
+    deadline = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
@@ -70,6 +69,13 @@ def processes_with(marker):
                 if marker.encode() in (entry / "cmdline").read_bytes():
                     found.append(entry.name)
     return found
+
+
+def command_of(pid):
+    """The words before a process's options: its program, and what a Python runs."""
+    with suppress(OSError):
+        return " ".join((Path("/proc") / pid / "cmdline").read_text().split("\0")[:3])
+    return ""
 
 
 @pytest.mark.parametrize("name", sorted(environments()))
@@ -122,50 +128,55 @@ def start_user():
     return process
 
 
+def processes_of(places):
+    """What runs of a private daemon, from its watcher to its containers' monitors; their arguments name it."""
+    return processes_with(str(places.folder))
+
+
 def gone(places):
-    return not places.folder.exists() and not leftovers(places)
+    return not places.folder.exists() and not processes_of(places)
 
 
 @pytest.mark.skipif(daemon.machine_answers(), reason="the machine's own daemon answers: none is started")
 class TestPrivateDaemon:
-    def test_users_come_and_go_at_once_and_by_force(self, private):
+    def test_users_come_and_go_at_once_and_by_force_and_the_next_finds_it_running(self, private):
         users = [start_user() for _ in range(3)]
         try:
             for user in users:
                 assert user.stdout.readline() == "in\n", user.stderr.read()
-            assert len(daemon.read_users(private)) == 3
-            assert daemon.answers(private.socket)
+            running = processes_of(private)
             users[0].kill()
             users[1].communicate("leave\n", timeout=DEADLINE_S)
-            time.sleep(3)
-            assert daemon.answers(private.socket), "it ended before its last user"
             users[2].kill()
-            wait_until(lambda: gone(private), "it outlived its last user")
+            time.sleep(daemon.LINGER_S / 4)
+            with daemon.docker_endpoint():
+                assert processes_of(private) == running
+            wait_until(lambda: gone(private), "it outlived its last user", daemon.LINGER_S + DEADLINE_S)
         finally:
             for user in users:
                 user.kill()
                 user.wait()
         assert str(private.folder) not in Path("/proc/self/mountinfo").read_text()
 
-    def test_a_process_that_holds_it_keeps_it_between_steps_and_starts_nothing(self, private):
-        holder = subprocess.Popen(["sleep", "600"])
-        try:
-            daemon.hold(holder.pid)
-            assert not private.socket.exists()
+    @pytest.mark.parametrize("victim", ["tare.runtimes.daemon", "unshare", "/bin/sh", "dockerd", "containerd", ""])
+    def test_whichever_part_is_killed_nothing_is_left_and_it_starts_again(self, private, victim):
+        with daemon.docker_endpoint() as variables:
+            image = trial_image()
+            argv = ["docker", "load", "--quiet", "--input", str(image.archive)]
+            run(argv, timeout_s=60, env={**os.environ, **variables}, check=True)
+            argv = ["docker", "run", "--detach", "--network=none", image.image_id, "/bin/sh", "-c", "sleep 600"]
+            run(argv, timeout_s=60, env={**os.environ, **variables}, check=True)
+            before = processes_of(private)
+            found = [pid for pid in before if victim in command_of(pid)]
+            assert found, before
+            for pid in found if victim != "containerd" else [pid for pid in found if "shim" not in command_of(pid)]:
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            if victim != "containerd":  # which the daemon starts again
+                wait_until(lambda: not set(before) & set(processes_of(private)), "a part outlived the others")
+                assert not processes_with("sleep\x00600")
             with daemon.docker_endpoint():
-                pass
-            time.sleep(3)
-            assert daemon.answers(private.socket)
-        finally:
-            holder.kill()
-            holder.wait()
-        wait_until(lambda: gone(private), "it outlived its holder")
-
-    def test_without_its_supervisor_it_ends_and_can_start_again(self, private):
-        with daemon.docker_endpoint():
-            (supervisor,) = processes_with(f"tare.runtimes.supervisor\0{private.folder}")
-            os.kill(int(supervisor), signal.SIGKILL)
-            wait_until(lambda: not leftovers(private), "the daemon outlived its supervisor")
-            with daemon.docker_endpoint():
-                assert daemon.answers(private.socket)
-        wait_until(lambda: gone(private), "it outlived its last user")
+                wait_until(lambda: daemon.answers(private.socket), "it does not start again")
+        (watcher,) = [pid for pid in processes_of(private) if "tare.runtimes.daemon" in command_of(pid)]
+        os.kill(int(watcher), signal.SIGTERM)
+        wait_until(lambda: gone(private), "it outlived its watcher")

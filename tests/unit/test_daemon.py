@@ -1,14 +1,15 @@
-"""Who uses the private Docker daemon, and what is said where none can be had; nothing is started here."""
+"""When the private Docker daemon ends, and what is said where none can be had; no daemon is started here."""
 
-import os
+import fcntl
 import subprocess
-from pathlib import Path
+import sys
+import threading
+import time
 
 import pytest
 
 from tare.core.errors import UnavailableError
 from tare.runtimes import daemon
-from tare.runtimes.supervisor import daemon_argv
 
 
 @pytest.fixture(autouse=True)
@@ -30,82 +31,43 @@ def places(tmp_path, monkeypatch):
     return found
 
 
-@pytest.fixture
-def sleeper():
-    process = subprocess.Popen(["sleep", "60"])
-    yield process
-    process.kill()
-    process.wait()
+USER = """
+import fcntl, os, sys
+with open(sys.argv[1], "a") as user:
+    fcntl.flock(user, fcntl.LOCK_SH)
+    os.utime(sys.argv[1])
+    print("in", flush=True)
+    input()
+"""
 
 
-# --- users of the private daemon
+def start_user(places):
+    argv = [sys.executable, "-c", USER, str(places.users)]
+    user = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert user.stdout.readline() == "in\n"
+    return user
 
 
-def test_a_user_counts_until_it_ends(places, sleeper, monkeypatch):
-    monkeypatch.setattr(daemon.os, "getuid", lambda: 0)
-    monkeypatch.setattr(Path, "stat", owned_by_root(Path.stat))
-    daemon.hold(sleeper.pid)
-    daemon.hold(sleeper.pid)
-    assert [user[::2] for user in daemon.read_users(places)] == [(sleeper.pid, "hold")]
-    sleeper.kill()
-    sleeper.wait()
-    assert daemon.read_users(places) == []
-
-
-def owned_by_root(stat):
-    """Ownership as root would see it, so that the bookkeeping is tested for any user."""
-
-    def seen(self, **options):
-        status = stat(self, **options)
-        return os.stat_result((*status[:4], 0, *status[5:10]))
-
-    return seen
-
-
-def test_a_zombie_counts_no_longer(sleeper):
-    assert daemon.start_time(sleeper.pid)
-    sleeper.kill()
-    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert daemon.start_time(sleeper.pid) is None
-
-
-def test_another_process_with_the_same_number_is_another_user(sleeper):
-    ticks = daemon.start_time(sleeper.pid)
-    users = [(sleeper.pid, ticks, "hold"), (sleeper.pid, ticks + 1, "hold")]
-    assert daemon.living(users) == [users[0]]
-
-
-def test_release_undoes_hold_and_leaves_no_folder(places, sleeper, monkeypatch):
-    monkeypatch.setattr(daemon.os, "getuid", lambda: 0)
-    monkeypatch.setattr(Path, "stat", owned_by_root(Path.stat))
-    daemon.hold(sleeper.pid)
-    assert places.folder.exists()
-    daemon.release(sleeper.pid)
-    assert not places.folder.exists()
-    daemon.release(sleeper.pid)
-
-
-def test_holding_an_ended_process_does_nothing(places, sleeper):
-    sleeper.kill()
-    sleeper.wait()
-    daemon.hold(sleeper.pid)
-    assert not places.folder.exists()
-
-
-def test_torn_users_are_nobody(places):
-    places.folder.mkdir()
-    for text in ("[[1, 2", '{"a": 1}', "[[1]]", ""):
-        places.users.write_text(text)
-        assert daemon.read_users(places) == []
-
-
-def test_users_write_wakes_the_supervisor(places):
-    places.folder.mkdir()
-    os.mkfifo(places.wake)
-    reader = os.open(places.wake, os.O_RDONLY | os.O_NONBLOCK)
-    daemon.write_users(places, [])
-    assert os.read(reader, 10) == b"!"
-    os.close(reader)
+def test_it_is_idle_when_the_last_user_has_ended_or_was_killed_and_none_came_since(places, monkeypatch):
+    monkeypatch.setattr(daemon, "LINGER_S", 0.5)
+    users = [start_user(places) for _ in range(3)]
+    with places.users.open("a") as watched:
+        idle = threading.Thread(target=daemon.wait_until_idle, args=(places, watched.fileno()), daemon=True)
+        idle.start()
+        users[0].communicate("leave\n", timeout=20)
+        users[1].kill()
+        idle.join(1.0)
+        assert idle.is_alive(), "it gave up before its last user"
+        users[2].kill()
+        users.append(start_user(places))
+        users[3].communicate("leave\n", timeout=20)
+        left = time.monotonic()
+        idle.join(20)
+        assert not idle.is_alive() and time.monotonic() - left >= 0.4, "a user within the pause starts it anew"
+        with places.users.open("a") as late, pytest.raises(BlockingIOError):
+            fcntl.flock(late, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for user in users:
+        user.wait()
 
 
 def test_only_root_starts_a_daemon(places, monkeypatch):
@@ -148,8 +110,8 @@ def test_the_logs_last_serious_line(tmp_path):
 
 
 def test_the_daemon_touches_no_bridge_no_rules_and_no_settings(places):
-    argv = daemon_argv(places, "/usr/sbin/dockerd")
-    assert argv[:8] == ["setpriv", "--pdeathsig", "TERM", "unshare", "--mount", "--propagation", "slave", "--"]
+    argv = daemon.daemon_argv(places, "/usr/sbin/dockerd")
+    assert {"unshare", "--pid", "--mount", "--kill-child"} <= set(argv)
     assert {"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"} <= set(argv)
     assert argv[argv.index("--data-root") + 1] == str(places.data)
     assert argv[argv.index("--host") + 1] == f"unix://{places.socket}"
