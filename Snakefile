@@ -2,6 +2,11 @@
 # `snakemake --cores 1 docker` weighs one environment alone; presets: `snakemake --cores 1 all --configfile config/smoke.yaml`
 
 
+from snakemake.utils import min_version
+
+min_version("9.4")
+
+
 configfile: "config/config.yaml"
 
 
@@ -42,6 +47,8 @@ rule all:
         "<results>/tables/metrics.csv",
 
 
+refuse_rule_names([rule.name for rule in workflow.rules])
+
 for name in ENVIRONMENTS:
 
     rule:
@@ -50,9 +57,12 @@ for name in ENVIRONMENTS:
         input:
             f"results/images/{STACK}/{name}.json",
             collect(
-                "results/profiles/{study}/{workload}/{env}/profile.json",
+                rules.run_profile.output.record,
                 study=STUDY,
                 workload=WORKLOADS,
                 env=name,
             ),
-            f"<results>/environments/{name}/verdicts.csv",
+            collect(rules.summarize_environment.output.verdicts, env=name),
+
+
+refuse_mistyped_environments([rule.name for rule in workflow.rules])

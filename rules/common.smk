@@ -1,15 +1,21 @@
 # What several rule files share: the checked study, and the few helpers that Snakemake has no word for.
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tare.model import arms
+from tare.model import arms, closure
 from tare.model import study as study_module
 from tare.core.errors import TareError
 from tare.machine.fitting import settled
-from tare.model.registry import module_names
+from tare.model.registry import describe_workload, environment, module_names
+from tare.model.stacks import load_stack, lock_files
+from tare.model.words import nearest
+from tare.datasets import catalog
+from tare.images import interpreter
+from tare.runtimes import programs
 
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join(
@@ -31,53 +37,41 @@ WORKLOADS = list(config["workloads"])
 PROBED = module_names("envs")  # also those that are no part of this study
 RESULTS = study_module.results_folder(STUDY)
 
-# What runs inside a launch, and what starts it: an edit here, and nowhere else, makes a measurement old.
-INSIDE = [
-    "tare/worker/main.py",
-    "tare/worker/marks.py",
-    "tare/worker/facts.py",
-    "tare/worker/frameworks.py",
-    "tare/worker/memory.py",
-    "tare/worker/settings.py",
-    "tare/launch/run.py",
-    "tare/core/process.py",
-    "envs/_conditions.py",
+CAMPAIGNS = [
+    f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
+    for campaign in study_module.campaigns(STUDIED)
 ]
-CAMPAIGN = [
-    *INSIDE,
-    "tare/model/arms.py",
-    "tare/experiments/campaign.py",
-    "tare/worker/train.py",
-    "tare/stats/intervals.py",
-    "tare/stats/planning.py",
-    "tare/experiments/rounds.py",
-]
-INSIDE_ROUNDS = [*CAMPAIGN, "tare/analysis/launch_rows.py"]
-INSIDE_TURNS = [
-    *CAMPAIGN,
-    "tare/experiments/blocks.py",
-    "tare/launch/channel.py",
-    "tare/worker/turns.py",
-    "tare/experiments/turns.py",
-]
-INSIDE_PROFILE = [
-    *INSIDE,
-    "tare/experiments/rounds.py",
-    "tare/worker/train.py",
-    "tare/worker/profiled.py",
-    "tare/worker/counters.py",
-    "tare/worker/counting.py",
-    "tare/experiments/counter_launches.py",
-    "tare/worker/elf.py",
-    "tare/worker/families.py",
-]
-INSIDE_CAUSES = [
-    *CAMPAIGN,
-    "tare/experiments/causes.py",
-    "tare/worker/causes.py",
-    "tare/worker/kernels.py",
-    "tare/worker/needed.py",
-]
+PROFILES = collect(
+    "results/profiles/{study}/{workload}/{env}/profile.json",
+    study=STUDY,
+    workload=WORKLOADS,
+    env=ENVIRONMENTS,
+)
+
+# The code that a job depends on is a parameter, the hash of its programs, and no input file: Snakemake would compare
+# files by their time first, and a touched file or a better comment must not make an hour of measurements old.
+# Measurements depend on the import closure of what really runs; what only reads records, on whole packages.
+
+
+def code_of(kind):
+    """Input function of `params.code`: hash of what a measurement of one kind runs, at its arm's settings."""
+
+    def code(wildcards):
+        names, arm = ["host"], None
+        if "environments" in wildcards.keys():
+            names, arm = campaign_environments(wildcards), arm_of(wildcards)
+        elif "env" in wildcards.keys():
+            names = [wildcards.env]
+        settings = [arm.factor] if arm and arm.is_setting else []
+        return closure.code_sha256(kind, wildcards.get("workload"), names, settings)
+
+    return code
+
+
+# What reads records and tables: whole folders, since it takes seconds to do again.
+EXTRACTION = closure.folders_sha256(["model", "stats", "profilers", "analysis"])
+AUDIT = closure.folders_sha256(["model", "stats", "analysis", "literature"])
+DRAWING = closure.folders_sha256(["analysis", "literature", "report"])
 
 
 def study_json(kind):
@@ -89,9 +83,14 @@ def study_json(kind):
 
 def dataset_record(wildcards):
     """Data record of a workload."""
-    from tare.model.registry import describe_workload
-
     return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
+
+
+def dataset_recipe(wildcards):
+    """Hash of what the content of a data set depends on: its entry in the registry, the code of its own recipe."""
+    return catalog.recipe_sha256(
+        wildcards.dataset, config.get("data", {}).get(wildcards.dataset, "auto")
+    )
 
 
 def campaign_environments(wildcards):
@@ -100,33 +99,30 @@ def campaign_environments(wildcards):
     return ["host", *(name for name in names if name != "host")]
 
 
-def campaign_arm(wildcards):
-    """The option that names a campaign's arm; empty for the headline's."""
-    from tare.model.arms import parse
+def arm_of(wildcards):
+    """A campaign's arm from its name; None for the headline's."""
+    text = wildcards.get("arm")
+    return arms.parse(text[1:]) if text else None
 
-    return f"--arm {parse(wildcards.arm[1:]).name}" if wildcards.arm else ""
+
+def campaign_options(wildcards):
+    """The options that name a campaign's environments and its arm."""
+    arm = arm_of(wildcards)
+    names = " ".join(campaign_environments(wildcards))
+    return f"--environments {names}" + (f" --arm {arm.name}" if arm else "")
 
 
 def campaign_images(wildcards):
     """Image records of a campaign's environments, and of the headline beside those of an arm."""
-    from tare.model import arms
-
     folder = Path("results/images") / STACK
-    text = wildcards.get("arm")
-    arm = arms.parse(text[1:]) if text else None
     names = campaign_environments(wildcards)
     return sorted(
         {
             str(arms.image_record(folder, env, kind))
             for env in names
-            for kind in (None, arm)
+            for kind in (None, arm_of(wildcards))
         }
     )
-
-
-def campaign_adapters(wildcards):
-    """Adapter modules of a campaign's environments."""
-    return [f"envs/{env}.py" for env in campaign_environments(wildcards)]
 
 
 def headline(kind, environments):
@@ -139,19 +135,8 @@ def headline(kind, environments):
     )
 
 
-def all_campaigns():
-    """Sealed campaigns of the whole study: rounds, turns, arms, causes."""
-    return [
-        f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
-        for campaign in study_module.campaigns(STUDIED)
-        if campaign.kind != "sweep"
-    ]
-
-
 def stack_locks(wildcards):
     """Lock files of a stack."""
-    from tare.model.stacks import lock_files
-
     return [str(path) for path in lock_files(wildcards.stack)]
 
 
@@ -160,34 +145,41 @@ def optional_stack(wildcards):
     return "" if wildcards.stack == STACK else "--optional"
 
 
-def stack_seen(wildcards):
-    """The interpreter of a stack: where one appears, a stack that could not be had is tried again.
-
-    One that has its interpreter and could not be had for another reason, such as the network, is tried each time.
-    The record keeps what was seen when it was built, so that nothing is built again for having been built.
-    """
-    from tare.core.files import read_json
-    from tare.images.interpreter import seen
-    from tare.model.stacks import load_stack
-
-    path = Path("results/images") / wildcards.stack / "tree.json"
-    record = read_json(path) if path.exists() else {}
-    if record.get("status") == "ok":
-        return record.get("seen") or record["interpreter"]
-    found = seen(load_stack(wildcards.stack, config["device"]).python)
-    return f"{found}, after {path.stat().st_mtime_ns}" if found and record else found
+def stack_interpreter(wildcards):
+    """Interpreters that another stack could take: where one appears, a stack without one is tried again."""
+    if wildcards.stack == STACK:
+        return []
+    return interpreter.seen(load_stack(wildcards.stack, config["device"]).python)
 
 
-def programs_seen(wildcards):
-    """Where the runtimes' programs are; a change tries an environment again that was found unavailable."""
-    from tare.core.files import canonical_json, read_json
-    from tare.model.registry import environment
-    from tare.runtimes.programs import where
+def adapter_code(wildcards):
+    """Hash of the adapter of an environment with its helpers."""
+    return closure.programs_sha256(closure.adapters([wildcards.env]))
 
-    path = Path("results/probe") / f"{wildcards.env}.json"
-    record = read_json(path) if path.exists() else {"available": False}
-    return canonical_json(
-        record["programs"]
-        if record["available"]
-        else where(environment(wildcards.env).programs)
-    )
+
+def adapter_programs(wildcards):
+    """Where the programs of an environment are: where one appears or goes, the environment is tried again."""
+    return programs.where(environment(wildcards.env).programs)
+
+
+def refuse_rule_names(taken):
+    """Every environment is a target of its name: one that is called like a rule, such as `all`, can't be."""
+    for name in ENVIRONMENTS:
+        if name in taken:
+            raise WorkflowError(
+                f"config: environments: {name} is the name of a rule; give envs/{name}.py another name"
+            )
+
+
+def refuse_mistyped_environments(taken):
+    """A word of the command line that is almost an environment's name, or an environment that the study lacks."""
+    names = [*ENVIRONMENTS, "all"]
+    for word in sys.argv[1:]:
+        if word in taken or Path(word).exists():
+            continue
+        if word in PROBED:
+            raise WorkflowError(
+                f"{word} is no environment of the study {STUDY}: name it in `environments`"
+            )
+        if get_close_matches(word, names, cutoff=0.75):
+            raise WorkflowError(f"no environment {word!r}: {nearest(word, names)}")

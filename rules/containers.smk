@@ -11,14 +11,14 @@ rule build_tree:
     log:
         "results/logs/images/{stack}/tree.log",
     params:
-        variant=config["device"],
+        variant=STUDIED.device,
         optional=optional_stack,
-        seen=stack_seen,
+        interpreter=stack_interpreter,
     message:
         "build the tree of interpreter and packages of {wildcards.stack}"
     shell:
         "python -m tare build-tree --stack {wildcards.stack:q} --variant {params.variant:q}"
-        " {params.optional} --seen {params.seen:q} --out {output.record:q} 2> {log:q}"
+        " {params.optional} --out {output.record:q} 2> {log:q}"
 
 
 rule build_image:
@@ -30,7 +30,7 @@ rule build_image:
     log:
         "results/logs/images/{stack}/oci.log",
     params:
-        variant=config["device"],
+        variant=STUDIED.device,
         optional=optional_stack,
     message:
         "assemble the image of {wildcards.stack}"
@@ -61,13 +61,14 @@ rule bind_stack:
 
 rule derive_image:
     input:
-        adapter="envs/{env}.py",
         image="results/images/{stack}/oci.json",
         probe="results/probe/{env}.json",
     output:
         record="results/images/{stack}/{env}.json",
     log:
         "results/logs/images/{stack}/{env}.log",
+    params:
+        code=adapter_code,
     message:
         "turn the image of {wildcards.stack} into the form of {wildcards.env}"
     shell:
@@ -77,7 +78,6 @@ rule derive_image:
 
 rule derive_arm:
     input:
-        adapter="envs/{env}.py",
         recipe="containers/recipe.yaml",
         image="results/images/{stack}/oci.json",
         probe="results/probe/{env}.json",
@@ -87,6 +87,8 @@ rule derive_arm:
         "results/logs/images/{stack}/arms/{arm}/{env}.log",
     wildcard_constraints:
         arm=r"[a-z]+-[a-z]+",
+    params:
+        code=adapter_code,
     message:
         "make what {wildcards.env} needs for the arm {wildcards.arm} of {wildcards.stack}"
     shell:

@@ -1,7 +1,4 @@
 rule fetch_data:
-    input:
-        registry="data/registry.yaml",
-        recipes="tare/datasets/prepare.py",
     output:
         record="results/data/{dataset}.json",
     log:
@@ -9,6 +6,7 @@ rule fetch_data:
     retries: 2
     params:
         choice=lookup(dpath="data/{dataset}", within=config, default="auto"),
+        recipe=dataset_recipe,
     message:
         "fetch and verify the data set {wildcards.dataset}"
     shell:

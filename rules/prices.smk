@@ -4,9 +4,6 @@ PRICED_STACKS = [STACK, *config["stacks"]]
 
 rule measure_starts:
     input:
-        code=[*INSIDE, "tare/worker/start.py", "tare/worker/train.py", "tare/experiments/starts.py"],
-        workload=f"workloads/{WORKLOADS[0]}.py",
-        adapters=collect("envs/{env}.py", env=ENVIRONMENTS),
         host=f"results/images/{STACK}/host.json",
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
     output:
@@ -15,8 +12,11 @@ rule measure_starts:
         "<results>/logs/starts.log",
     retries: 0
     threads: workflow.cores
+    resources:
+        machine=1,
     params:
         study=study_module.part_of(STUDIED, "starts", WORKLOADS[0]),
+        code=closure.code_sha256("starts", WORKLOADS[0], ENVIRONMENTS),
         workload=WORKLOADS[0],
         environments=ENVIRONMENTS,
         images=subpath(input.host, parent=True),
@@ -38,14 +38,14 @@ rule price_images:
             record=["tree", "oci"],
         ),
         oci=f"results/images/{STACK}/oci.json",
-        starts="<results>/starts.json",
-        code=["tare/analysis/image_costs.py", "tare/model/tables.py"],
+        starts=rules.measure_starts.output.record,
     output:
         table="<results>/tables/prices.csv",
     log:
         "<results>/logs/prices.log",
     params:
         study=study_json("prices"),
+        code=EXTRACTION,
         images=subpath(input.oci, ancestor=2),
     message:
         "price the images: seconds, bytes, first starts"

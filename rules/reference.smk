@@ -18,9 +18,6 @@ REFERENCE_TABLES = [
 rule reference_tables:
     input:
         record="results/reference/{reference}/reference.json",
-        schema="tare/model/references.py",
-        pack="tare/experiments/reference_pack.py",
-        code=EXTRACTION,
     output:
         metrics="results/reference-tables/{reference}/metrics.parquet",
         tables=collect(
@@ -30,6 +27,7 @@ rule reference_tables:
     log:
         "results/logs/reference-tables/{reference}.log",
     params:
+        code=EXTRACTION,
         recorded=subpath(input.record, parent=True),
         folder=subpath(output.metrics, parent=True),
     message:

@@ -1,16 +1,18 @@
-# Whatever launches something. Measuring rules take every core, so that nothing else of ours runs beside them.
+# Whatever launches something. Of `machine` the default profile has one: who takes it measures alone. Locally every
+# core is taken as well, so that nothing else of ours runs beside; elsewhere the commands' own lock makes others wait.
 
 
 rule probe_environment:
-    input:
-        adapter="envs/{env}.py",
     output:
         record="results/probe/{env}.json",
     log:
         "results/logs/probe/{env}.log",
     threads: workflow.cores
+    resources:
+        machine=1,
     params:
-        programs=programs_seen,
+        code=adapter_code,
+        programs=adapter_programs,
     message:
         "try a launch in {wildcards.env}"
     shell:
@@ -30,16 +32,19 @@ rule describe_machine:
 
 rule measure_ceilings:
     input:
-        code=[*INSIDE, "tare/worker/ceilings.py", "tare/machine/cpu_peak.py"],
         devices="config/devices.yaml",
         image=f"results/images/{STACK}/host.json",
     output:
         record="<results>/ceilings.json",
     log:
         "<results>/logs/ceilings.log",
+    retries: 0
     threads: workflow.cores
+    resources:
+        machine=1,
     params:
         study=study_json("ceilings"),
+        code=code_of("ceilings"),
         images=subpath(input.image, parent=True),
     message:
         "measure the ceilings of this machine: copy, triad, matrix products"
@@ -50,9 +55,6 @@ rule measure_ceilings:
 
 rule run_rounds:
     input:
-        code=INSIDE_ROUNDS,
-        workload="workloads/{workload}.py",
-        adapters=campaign_adapters,
         images=campaign_images,
         data=dataset_record,
     output:
@@ -61,112 +63,78 @@ rule run_rounds:
         "results/logs/{study}/rounds/{workload}/{environments}{arm}.log",
     retries: 0
     threads: workflow.cores
+    resources:
+        machine=1,
     params:
+        kind="rounds",
         study=study_json("rounds"),
-        environments=campaign_environments,
-        arm=campaign_arm,
+        code=code_of("rounds"),
+        options=campaign_options,
         images=f"results/images/{STACK}",
     message:
         "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}"
     shell:
-        "python -m tare rounds --study {params.study:q} --workload {wildcards.workload:q} {params.arm}"
-        " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
-        " --out {output.sealed:q} 2> {log:q}"
+        "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
+        " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
 
 
-rule run_turns:
-    input:
-        code=INSIDE_TURNS,
-        workload="workloads/{workload}.py",
-        adapters=campaign_adapters,
-        images=campaign_images,
-        data=dataset_record,
+use rule run_rounds as run_turns with:
     output:
         sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}/sealed.json",
     log:
         "results/logs/{study}/turns/{workload}/{environments}{arm}.log",
-    retries: 0
-    threads: workflow.cores
     params:
+        kind="turns",
         study=study_json("turns"),
-        environments=campaign_environments,
-        arm=campaign_arm,
-        images=f"results/images/{STACK}",
+        code=code_of("turns"),
     message:
         "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}"
-    shell:
-        "python -m tare turns --study {params.study:q} --workload {wildcards.workload:q} {params.arm}"
-        " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
-        " --out {output.sealed:q} 2> {log:q}"
 
 
-rule run_causes:
-    input:
-        code=INSIDE_CAUSES,
-        workload="workloads/{workload}.py",
-        adapters=campaign_adapters,
-        images=campaign_images,
-        data=dataset_record,
+use rule run_rounds as run_causes with:
     output:
         sealed="results/campaigns/{study}/{workload}/causes.{environments}/sealed.json",
     log:
         "results/logs/{study}/causes/{workload}/{environments}.log",
-    retries: 0
-    threads: workflow.cores
     params:
+        kind="causes",
         study=study_json("causes"),
-        environments=campaign_environments,
-        images=f"results/images/{STACK}",
+        code=code_of("causes"),
     message:
         "{wildcards.workload}: kernels, operators and files, {wildcards.environments}"
-    shell:
-        "python -m tare causes --study {params.study:q} --workload {wildcards.workload:q}"
-        " --environments {params.environments:q} --images {params.images:q} --data {input.data:q}"
-        " --out {output.sealed:q} 2> {log:q}"
 
 
-rule run_sweep:
+use rule run_rounds as run_sweep with:
     input:
-        code=INSIDE_ROUNDS,
-        workload="workloads/{workload}.py",
-        adapter="envs/host.py",
-        image=f"results/images/{STACK}/host.json",
+        images=f"results/images/{STACK}/host.json",
         data=dataset_record,
     output:
         sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
     log:
         "results/logs/{study}/sweep/{workload}.log",
-    retries: 0
-    threads: workflow.cores
     params:
+        kind="sweep",
         study=study_json("sweep"),
-        images=subpath(input.image, parent=True),
+        code=code_of("sweep"),
+        options="",
+        images=subpath(input.images, parent=True),
     message:
         "{wildcards.workload}: batch sweep on the host"
-    shell:
-        "python -m tare sweep --study {params.study:q} --workload {wildcards.workload:q}"
-        " --images {params.images:q} --data {input.data:q} --out {output.sealed:q} 2> {log:q}"
 
 
-rule run_profile:
+use rule run_rounds as run_profile with:
     input:
-        code=INSIDE_PROFILE,
-        workload="workloads/{workload}.py",
-        adapter="envs/{env}.py",
-        image=f"results/images/{STACK}/{{env}}.json",
+        images=f"results/images/{STACK}/{{env}}.json",
         data=dataset_record,
     output:
         record="results/profiles/{study}/{workload}/{env}/profile.json",
     log:
         "results/logs/{study}/profile/{workload}/{env}.log",
-    retries: 0
-    threads: workflow.cores
     params:
+        kind="profile",
         study=study_json("profile"),
-        images=subpath(input.image, parent=True),
+        code=code_of("profile"),
+        options=lambda wildcards: f"--env {wildcards.env}",
+        images=subpath(input.images, parent=True),
     message:
         "{wildcards.workload}: profiled launch in {wildcards.env}"
-    shell:
-        "python -m tare profile --study {params.study:q} --workload {wildcards.workload:q}"
-        " --env {wildcards.env:q} --images {params.images:q} --data {input.data:q}"
-        " --out {output.record:q} 2> {log:q}"

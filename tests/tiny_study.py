@@ -4,7 +4,7 @@ BROKEN = '''"""An environment that passes its probe and fails every launch, on p
 
 from pathlib import Path
 
-from tare.adapters import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 
 

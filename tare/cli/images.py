@@ -14,7 +14,6 @@ def add(subparsers: Any) -> None:
     tree = subparsers.add_parser("build-tree", help="build a stack's tree of interpreter and packages")
     _common(tree)
     _optional(tree)
-    tree.add_argument("--seen", help="what the caller saw of the interpreter: kept in the record")
     tree.set_defaults(run=run_build_tree)
     image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
     _common(image)
@@ -63,7 +62,7 @@ def run_build_tree(arguments: argparse.Namespace) -> int:
     from tare.images.build import build_stack_tree
 
     record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record)
-    write_json(arguments.out, {**record, "seen": arguments.seen})
+    write_json(arguments.out, record)
     return 0
 
 

@@ -71,12 +71,9 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
     )
 
 
-def seen(version: str) -> str | None:
-    """Path of the CPython that `find_interpreter` would take now; None where there is none."""
-    try:
-        return str(find_interpreter(version).executable)
-    except UnavailableError:
-        return None
+def seen(version: str) -> list[str]:
+    """Where a CPython of a version may be found, our own apart; none of them is asked."""
+    return [path for path in list(_candidates(version))[1:] if os.access(path, os.X_OK)]
 
 
 def _candidates(version: str) -> Iterator[str]:

@@ -12,12 +12,12 @@ file, so that neither a touched file nor a better sentence makes a measurement o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from tare.core.errors import UserError
-from tare.core.files import project_root, sha256_text
+from tare.core.files import project_root, sha256_file, sha256_text
 from tare.worker.frameworks import DEFAULT
 
 MAIN = "tare.worker.main"
@@ -48,15 +48,23 @@ def inside(
         framework: what the worker trains with; None is PyTorch.
         settings: factors of the settings that are used; the headline uses none.
     """
-    chosen: dict[str, tuple[str, ...]] = {WORKLOADS: (workload,) if workload else (), SETTINGS: tuple(settings)}
-    chosen[FRAMEWORKS] = (framework or DEFAULT,)
-    return _follow([MAIN, *(f"{WORKLOADS}.{name}" for name in chosen[WORKLOADS])], INSIDE, chosen, {"mode": mode})
+    chosen = (
+        (WORKLOADS, (workload,) if workload else ()),
+        (SETTINGS, tuple(sorted(settings))),
+        (FRAMEWORKS, (framework or DEFAULT,)),
+    )
+    roots = (MAIN, *(f"{WORKLOADS}.{name}" for name in chosen[0][1]))
+    return _follow(roots, INSIDE, chosen, (("mode", mode),))
 
 
 def around(kind: str, environments: Iterable[str]) -> tuple[str, ...]:
     """Paths of what starts the launches of one kind of measurement: adapters, launching, the design."""
-    adapters = _follow([f"envs.{name}" for name in environments], ("envs",), {}, {})
-    return tuple(sorted({*adapters, *_follow([KINDS[kind][1]], AROUND, {}, {})}))
+    return tuple(sorted({*adapters(environments), *_follow((KINDS[kind][1],), AROUND)}))
+
+
+def adapters(environments: Iterable[str]) -> tuple[str, ...]:
+    """Paths of the adapters of some environments, with the helpers that they import from envs/, sorted."""
+    return tuple(sorted({path for name in environments for path in _follow((f"envs.{name}",), ("envs",))}))
 
 
 def measurement(
@@ -79,25 +87,38 @@ def programs_sha256(paths: Iterable[str]) -> str:
     return sha256_text("".join(f"{path} {_program_sha256(root / path)}\n" for path in paths))
 
 
+def folders_sha256(folders: Iterable[str]) -> str:
+    """Hash of every file below some folders or files of tare/: for what is cheap to do again."""
+    root = project_root()
+    paths = [path for name in folders for path in [root / "tare" / name, *(root / "tare" / name).rglob("*")]]
+    files = sorted(path for path in paths if path.is_file() and path.suffix != ".pyc")
+    return sha256_text("".join(f"{path.relative_to(root)} {sha256_file(path)}\n" for path in files))
+
+
+@cache
 def _follow(
-    roots: Iterable[str], within: tuple[str, ...], chosen: Mapping[str, tuple[str, ...]], known: Mapping[str, str]
+    roots: tuple[str, ...],
+    within: tuple[str, ...],
+    chosen: tuple[tuple[str, tuple[str, ...]], ...] = (),
+    known: tuple[tuple[str, str], ...] = (),
 ) -> tuple[str, ...]:
     """Paths of the modules that `roots` import, and these import, as far as they lie in the packages `within`."""
+    choices = dict(chosen)
+    prefixes = tuple(f"{prefix}." for prefix in within)
     found: dict[str, Path] = {}
-    waiting = [name for name in roots if _path(name)]
+    waiting = list(roots)
     while waiting:
         name = waiting.pop()
         path = _path(name)
         if path is None or name in found:
             continue
         found[name] = path
-        branches = known if name == MAIN else {}
-        for other in _imported(name, path, tuple(sorted(branches.items()))):
+        for other in _imported(name, path, known if name == MAIN else ()):
             package, star, _ = other.partition(".*")
             if star:
-                others = chosen[package] if package in chosen else _modules(package)
+                others = choices[package] if package in choices else _modules(package)
                 waiting += [f"{package}.{each}" for each in others]
-            elif other.startswith(tuple(f"{prefix}." for prefix in within)) or other in within:
+            elif other in within or other.startswith(prefixes):
                 waiting.append(other)
         if "." in name:
             waiting.append(name.rpartition(".")[0])
@@ -131,13 +152,25 @@ def _tree(path: Path) -> ast.Module:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
         raise UserError(f"{path} line {error.lineno} is not Python: {error.msg}") from error
-    for node in ast.walk(tree):
+    for node in [tree, *_statements(tree)]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 del node.body[0]
     tree.body = [node for node in tree.body if not _is_ignored(node)]
     return tree
+
+
+def _statements(node: ast.AST, variables: Mapping[str, str] | None = None) -> Iterator[ast.stmt]:
+    """Every statement below a node; of an `if` on a variable whose value is known, those of its branch."""
+    fields = ("body", "orelse", "finalbody", "handlers", "cases")
+    below = [part for name in fields for part in getattr(node, name, ())]
+    if variables and isinstance(node, ast.If) and (taken := _taken(node, variables)) is not None:
+        below = taken
+    for part in below:
+        if isinstance(part, ast.stmt):
+            yield part
+        yield from _statements(part, variables)
 
 
 @cache
@@ -147,13 +180,9 @@ def _imported(name: str, path: Path, known: tuple[tuple[str, str], ...]) -> tupl
     `known` are variables whose value is known: of `if mode == "train": … elif …` just that branch is followed.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    computes = any(word in path.read_bytes() for word in (b"import_module", b"__import__"))
     found: list[str] = []
-    waiting: list[ast.AST] = [_tree(path)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and (taken := _taken(node, dict(known))) is not None:
-            waiting += taken
-            continue
+    for node in _statements(_tree(path), dict(known)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -162,9 +191,8 @@ def _imported(name: str, path: Path, known: tuple[tuple[str, str], ...]) -> tupl
                 base = package.split(".")[: len(package.split(".")) - node.level + 1]
                 origin = ".".join([*base, *filter(None, [node.module])])
             found += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Call) and (computed := _computed(node)):
-            found.append(computed)
-        waiting += ast.iter_child_nodes(node)
+        elif computes and not hasattr(node, "body"):
+            found += filter(None, map(_computed, ast.walk(node)))
     return tuple(dict.fromkeys(found))
 
 
@@ -179,8 +207,10 @@ def _taken(node: ast.If, known: Mapping[str, str]) -> list[ast.stmt] | None:
     return node.body if known[test.left.id] == value.value else node.orelse
 
 
-def _computed(call: ast.Call) -> str | None:
+def _computed(call: ast.AST) -> str | None:
     """What `import_module` or `__import__` names: a module, or `package.*`; None where that can't be told."""
+    if not isinstance(call, ast.Call):
+        return None
     function = call.func
     called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
     if called not in ("import_module", "__import__") or not call.args:

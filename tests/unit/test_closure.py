@@ -25,7 +25,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 def forget():
-    for cached in (closure._path, closure._tree, closure._imported, closure._program_sha256):
+    for cached in (closure._follow, closure._path, closure._tree, closure._imported, closure._program_sha256):
         cached.cache_clear()
 
 

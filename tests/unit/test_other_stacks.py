@@ -166,11 +166,11 @@ def test_optional_is_no_pardon_for_a_mistake(tmp_path, no_interpreter):
     assert main(["build-tree", "--stack", "paper-2021", "--optional", "--out", str(tmp_path / "record.json")]) == 2
 
 
-def test_an_interpreter_that_appears_is_seen(monkeypatch):
-    own = ".".join(map(str, sys.version_info[:2]))
-    assert interpreter.seen(own)
-    monkeypatch.setattr(interpreter, "_candidates", lambda version: iter(()))
-    assert interpreter.seen(own) is None
+def test_an_interpreter_that_appears_is_seen(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    before = interpreter.seen("3.7")
+    (tmp_path / "python3.7").symlink_to(sys.executable)
+    assert interpreter.seen("3.7") == [str(tmp_path / "python3.7"), *before]
 
 
 def test_without_it_no_environment_has_a_form_and_each_says_why(records):

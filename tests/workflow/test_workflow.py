@@ -101,6 +101,8 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
         (["--config", "enviroments=[host]"], "did you mean 'environments'"),
         (["--config", "seed=-1"], "seed: -1 must be at least 0"),
         (["--config", "environments=[host, dokcer]"], "did you mean 'docker'"),
+        (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
+        (["podman"], "podman is no environment of the study"),
     ],
 )
 def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
@@ -109,6 +111,18 @@ def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
     assert done.returncode != 0
     assert says in output
     assert "Traceback" not in output
+
+
+def test_an_environment_that_is_called_like_a_rule_is_refused(checkout, tmp_path):
+    folder = shutil.copytree(checkout, tmp_path / "copy")
+    adapter = (folder / "envs/host.py").read_text().replace('@register("host")', '@register("all")')
+    (folder / "envs/all.py").write_text(adapter)
+    done = snakemake(folder, "-n", "--cores", "1", "all", "--config", "environments=[host, all]", check=False)
+    assert done.returncode != 0
+    assert (
+        "config: environments: all is the name of a rule; give envs/all.py another name"
+        in done.stderr + done.stdout
+    )
 
 
 def test_a_broken_environment_never_stops_the_others(extended):
@@ -189,19 +203,48 @@ def test_a_second_run_has_nothing_to_do_and_says_so_quickly(extended):
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
 
 
-def test_editing_a_figure_reruns_no_measurement_and_editing_a_workload_does(extended, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(extended, folder, symlinks=True)
-    for path in sorted((folder / "tare/report/figures").glob("*.py")):
-        path.write_text(path.read_text() + "\n# edited\n")
+MEASUREMENTS = (ROUNDS, TURNS, PROFILE, "kernels, operators and files", "batch sweep", "measure the ceilings")
+
+
+def planned(folder):
     done = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
-    planned = done.stdout + done.stderr
-    assert "write the report" in planned
-    assert ROUNDS not in planned and TURNS not in planned and PROFILE not in planned
-    workload = folder / "workloads/softmax_mnist.py"
-    workload.write_text(workload.read_text() + "\n# edited\n")
-    planned = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
-    assert ROUNDS in planned.stdout + planned.stderr and PROFILE in planned.stdout + planned.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def copied(extended, tmp_path):
+    """A copy of the finished study, to be edited."""
+    return shutil.copytree(extended, tmp_path / "copy", symlinks=True)
+
+
+def append(path, text="\nEDITED = 1\n"):
+    path.write_text(path.read_text() + text)
+
+
+def test_an_edit_elsewhere_reruns_no_measurement(copied):
+    """A plot, an arm's definition, an unused setting, a sentence, a comment, another workload, a touched file."""
+    for name in ("report/labels.py", "report/figures/style.py", "model/arms.py", "worker/settings/layout.py"):
+        append(copied / "tare" / name)
+    append(copied / "tare/worker/main.py", "\n# edited\n")
+    append(copied / "workloads/softmax_mnist.py", "\n# edited\n")
+    append(copied / "workloads/sentiment_rnn.py")
+    append(copied / "envs/podman.py")
+    for path in (copied / "tare/launch").glob("*.py"):
+        path.touch()
+    text = planned(copied)
+    assert "write the report" in text
+    assert not [message for message in MEASUREMENTS if message in text]
+
+
+def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
+    workload = copied / "workloads/softmax_mnist.py"
+    (copied / "workloads/helper.py").write_text("ONE = 1\n")
+    append(copied / "envs/broken.py", "\nfrom envs import _layers as layers\n")
+    text = planned(copied)
+    assert ROUNDS in text and "profiled launch in broken" in text and "profiled launch in host" not in text
+    append(workload, "\n\ndef helped():\n    from workloads.helper import ONE\n\n    return ONE\n")
+    text = planned(copied)
+    assert ROUNDS in text and "profiled launch in host" in text
 
 
 def test_an_unwritable_or_full_place_is_one_line(checkout, tmp_path):
