@@ -102,12 +102,13 @@ class Facts(Record):
 
 
 class TrainResults(Record):
-    """A whole run: ends of its steps, and their losses."""
+    """A whole run: ends of its steps, and their losses; of a group's member, its weights at the end too."""
 
     samples: int
     steps: int
     step_ends_ns: tuple[int, ...]
     losses: tuple[float, ...]
+    weights_sha256: str | None = None
 
 
 class TurnsResults(Record):

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pydantic import field_validator
+
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, sha256_text
 from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
+from tare.worker import frameworks
+from tare.worker.frameworks import DEFAULT
 
 BOUND = "bound"  # no folder: what is installed on this machine already (tare.images.installed)
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
@@ -47,6 +51,14 @@ class StackFile(Record):
     prune: tuple[Pruned, ...]
     keep: tuple[str, ...]
     imports: tuple[str, ...]
+    framework: str = DEFAULT
+
+    @field_validator("framework")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name not in frameworks.names():
+            raise ValueError(f"no {name!r} in tare/worker/frameworks: {nearest(name, frameworks.names())}")
+        return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +94,7 @@ class Stack:
         keep: patterns that stay although `prune` names them.
         imports: modules that the finished tree must import.
         before_imports: Python to run before that, may be empty.
+        framework: what launches train with, a module of tare/worker/frameworks/.
     """
 
     name: str
@@ -94,6 +107,7 @@ class Stack:
     keep: tuple[str, ...]
     imports: tuple[str, ...]
     before_imports: str
+    framework: str
 
     @property
     def abi(self) -> str:
@@ -173,6 +187,7 @@ def load_stack(name: str, variant: str = "auto", folder: Path | None = None) -> 
         keep=content.keep,
         imports=content.imports,
         before_imports=own.before_imports,
+        framework=content.framework,
     )
 
 

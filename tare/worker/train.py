@@ -67,6 +67,8 @@ def build_model(framework, workload, spec):
     if parameters != expected:
         raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
     settings.apply(framework, training, wanted)
+    if framework.size > 1:
+        framework.share(training)
     return training
 
 
@@ -135,14 +137,16 @@ def steady_steps(framework, training, batches, count):
 
 
 def whole_run(spec, marks):
-    """The timed run; returns what the record holds."""
+    """The timed run, alone or as one of a group; returns what the record holds."""
     framework, workload = import_workload(spec, marks, spec["threads"])
+    grouped = spec.get("world_size", 1) > 1
+    if grouped:
+        framework.join(spec["rank"], spec["world_size"])
+        marks.add("joined")
     dataset, training = build(framework, workload, spec, marks)
     ends, losses, samples = run_epoch(framework, training, framework.loader(dataset, spec), marks)
     marks.add("epoch_end")
-    return framework, {
-        "samples": samples,
-        "steps": len(ends),
-        "step_ends_ns": ends,
-        "losses": losses,
-    }
+    results = {"samples": samples, "steps": len(ends), "step_ends_ns": ends, "losses": losses}
+    if grouped:
+        results["weights_sha256"] = framework.leave(training)
+    return framework, results

@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import resource
-import subprocess
 import sys
 
 from tare.worker import frameworks, memory, settings
@@ -168,6 +167,8 @@ def spawn_draw(line, spec, order):
     Raises:
         RuntimeError: it died or failed; the harness has been told.
     """
+    import subprocess
+
     own = dict(spec, mode="draw", order=order, record=spec["record"] + ".draw")
     path = spec["record"] + ".draw-spec"
     with open(path, "w") as handle:

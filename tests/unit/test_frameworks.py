@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import json
+import socket
 import struct
 import subprocess
 
@@ -221,6 +223,34 @@ def test_the_slow_workload_trains_alike_in_both_frameworks(code, tmp_path):
         record = launches.run(mode="train", workload="slow_step", batch=4, framework=framework)
         losses = record["results"]["losses"]
         assert record["status"] == "ok" and len(losses) == 16 and losses[-1] < losses[0] / 10
+
+
+def test_two_processes_train_one_model_over_loopback(code, tmp_path):
+    launches = inside_code.Inside(code, tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TARE_STEP_S": "0.001", **launches.variables}
+    started, records = [], []
+    for rank in range(2):
+        argv = launches.prepare(
+            {"mode": "train", "workload": "slow_step", "batch": 4, "rank": rank, "world_size": 2}
+        )
+        started.append((subprocess.Popen(argv, env=together, stderr=subprocess.DEVNULL), launches.own))
+    for process, own in started:
+        assert process.wait(timeout=60) == 0
+        records.append(json.loads((own / "record.json").read_text()))
+    results = [record["results"] for record in records]
+    assert [row["samples"] for row in results] == [32, 32], "each has half of the 64 samples"
+    assert results[0]["losses"] != results[1]["losses"]
+    assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
+    assert all(row["losses"][-1] < row["losses"][0] / 5 for row in results)
+    assert "joined" in [mark["name"] for mark in records[1]["marks"]]
+
+
+def test_a_framework_that_trains_alone_says_so(launches):
+    record = launches.run(mode="train", rank=0, world_size=2)
+    assert record["reason"] == "Unable: numpy trains alone, not in a group of 2"
 
 
 def test_batches_in_order_and_shuffled_by_the_seed():

@@ -175,6 +175,16 @@ def test_stack_with_an_unknown_or_missing_key_is_refused(tmp_path):
             load_stack("tiny", "cpu", tmp_path)
 
 
+def test_stack_names_its_framework_or_is_pytorchs(tmp_path):
+    make_stack(tmp_path, "0" * 64)
+    assert load_stack("tiny", "cpu", tmp_path).framework == "torch"
+    (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: numpy\n")
+    assert load_stack("tiny", "cpu", tmp_path).framework == "numpy"
+    (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: nunpy\n")
+    with pytest.raises(UserError, match=r"framework: no 'nunpy' in .*'numpy'"):
+        load_stack("tiny", "cpu", tmp_path)
+
+
 @pytest.mark.parametrize(
     "text", ["demo==1.0\n", "demo>=1.0 --hash=sha256:" + "0" * 64 + "\n", "demo==1 --hash=sha256:12\n", "# none\n"]
 )

@@ -66,6 +66,7 @@ class Framework(object):
         can_fork: a process that has imported it can fork others that train. Where that is False each draw is a
             fresh process, which imports for itself.
         module: what `import_` gave; workloads get it.
+        rank, size: of this process among those that train together; 0 of 1 alone.
     """
 
     name = None
@@ -75,6 +76,7 @@ class Framework(object):
     def __init__(self, device):
         self.device = device
         self.module = None
+        self.rank, self.size = 0, 1
 
     def import_(self):
         """Import it and set `module`."""
@@ -89,6 +91,20 @@ class Framework(object):
 
     def synchronize(self):
         """Wait for the device, so that a clock read next means something."""
+
+    def join(self, rank, size):
+        """Meet the other processes that train together; sets `rank` and `size`.
+
+        Raises:
+            Unable: it trains alone.
+        """
+        raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
+
+    def share(self, training):
+        """Make each step of a job use the gradients of the whole group."""
+
+    def leave(self, training):
+        """End the group; returns the SHA-256 of the job's weights, which are equal in all its processes."""
 
     def parameters(self, training):
         """How many numbers a training job learns."""

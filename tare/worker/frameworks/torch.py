@@ -1,4 +1,6 @@
-"""PyTorch, on a CPU or a CUDA device, from 1.11 on."""
+"""PyTorch, on a CPU or a CUDA device, from 1.11 on; in a group by DistributedDataParallel, over gloo or NCCL."""
+
+import os
 
 from tare.worker import frameworks
 from tare.worker.marks import now_ns
@@ -40,6 +42,29 @@ class Torch(frameworks.Framework):
         if self.device == "cuda":
             self.module.cuda.synchronize()
 
+    def join(self, rank, size):
+        """Meet at MASTER_ADDR and MASTER_PORT. A network that has loopback alone needs no name for this machine."""
+        if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        backend = "nccl" if self.device == "cuda" else "gloo"
+        self.module.distributed.init_process_group(backend, rank=rank, world_size=size)
+        self.rank, self.size = rank, size
+
+    def share(self, training):
+        """Wrap the model, which sends gradients while others are still computed."""
+        training.model = self.module.nn.parallel.DistributedDataParallel(training.model)
+
+    def leave(self, training):
+        """End the group, when all have come as far; returns the SHA-256 of the model's parameters."""
+        import hashlib
+
+        self.module.distributed.barrier()
+        digest = hashlib.sha256()
+        for parameter in training.model.parameters():
+            digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+        self.module.distributed.destroy_process_group()
+        return digest.hexdigest()
+
     def parameters(self, training):
         """Numbers that need a gradient."""
         return sum(p.numel() for p in training.model.parameters() if p.requires_grad)
@@ -53,13 +78,20 @@ class Torch(frameworks.Framework):
         return iter(self.module.utils.data.DataLoader(dataset, batch_size=batch, shuffle=False, drop_last=True))
 
     def loader(self, dataset, spec):
-        """The paper's loader: shuffled, one worker process; pinned memory only where there is a device."""
+        """The paper's loader: shuffled, one worker process; pinned memory only where there is a device.
+
+        In a group each process has its part of the samples, and batches of the same size.
+        """
+        data, sampler = self.module.utils.data, None
         generator = self.module.Generator()
         generator.manual_seed(spec["seed"])
-        return self.module.utils.data.DataLoader(
+        if self.size > 1:
+            sampler = data.distributed.DistributedSampler(dataset, self.size, self.rank, seed=spec["seed"])
+        return data.DataLoader(
             dataset,
             batch_size=spec["batch"],
-            shuffle=True,
+            shuffle=sampler is None,
+            sampler=sampler,
             num_workers=spec["loader_workers"],
             pin_memory=self.device == "cuda",
             generator=generator,
