@@ -14,13 +14,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from typing import Any
 
 COMMAND_S = 30.0
 
 
-def watch(parent: int) -> dict[str, dict]:
+def watch(parent: int) -> dict[str, dict[str, Any]]:
     """Sleep until the parent has gone; what it has left to be ended, by key."""
-    left: dict[str, dict] = {}
+    left: dict[str, dict[str, Any]] = {}
     rest = b""
     waiting = select.poll()
     waiting.register(0, select.POLLIN)
@@ -54,7 +55,7 @@ def watch(parent: int) -> dict[str, dict]:
             return left
 
 
-def end(left: dict[str, dict]) -> None:
+def end(left: dict[str, dict[str, Any]]) -> None:
     """Kill the groups, then run the commands, then remove the folders."""
     for note in left.values():
         if "group" in note:
@@ -63,8 +64,15 @@ def end(left: dict[str, dict]) -> None:
     for note in left.values():
         for command in note.get("commands", ()):
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-                subprocess.run(command, env=note["env"], timeout=COMMAND_S, check=False, **quiet)
+                subprocess.run(
+                    command,
+                    env=note["env"],
+                    timeout=COMMAND_S,
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
         if "folder" in note:
             shutil.rmtree(note["folder"], ignore_errors=True)
 

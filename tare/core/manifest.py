@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from tare.core.files import canonical_json, sha256_file, sha256_text
 
 
-def read_manifest(root: Path) -> list[dict]:
+def read_manifest(root: Path) -> list[dict[str, Any]]:
     """Path, mode, size and SHA-256 of every file below `root`, and the target of every link; sorted by path."""
-    entries: list[dict] = []
+    entries: list[dict[str, Any]] = []
     for folder, names, files in os.walk(root):
         for name in files + [name for name in names if (Path(folder) / name).is_symlink()]:
             path = Path(folder) / name
@@ -34,12 +35,12 @@ def read_manifest(root: Path) -> list[dict]:
     return entries
 
 
-def manifest_digest(entries: Sequence[dict]) -> str:
+def manifest_digest(entries: Sequence[Mapping[str, Any]]) -> str:
     """One digest for a whole tree."""
     return "sha256:" + hashlib.sha256(canonical_json(list(entries)).encode()).hexdigest()
 
 
-def first_difference(entries: Sequence[dict], root: Path) -> str | None:
+def first_difference(entries: Sequence[Mapping[str, Any]], root: Path) -> str | None:
     """Compare `root` with a manifest, content and all; None when they agree."""
     found = {entry["path"]: entry for entry in read_manifest(root)}
     for entry in entries:

@@ -242,6 +242,8 @@ class _Guard:
             self._start()
 
     def _send(self, message: Mapping[str, Any]) -> None:
+        if self._process is None or self._process.stdin is None:
+            raise BrokenPipeError("the guard is not running")
         os.write(self._process.stdin.fileno(), json.dumps(message).encode() + b"\n")
 
 
@@ -265,9 +267,10 @@ def _drain(process: subprocess.Popen[bytes], stdin: bytes | None, deadline_ns: i
     try:
         with selectors.DefaultSelector() as selector:
             selector.register(pidfd, selectors.EVENT_READ, "exit")
-            if stdin is not None:
-                os.set_blocking(process.stdin.fileno(), False)
-                selector.register(process.stdin, selectors.EVENT_WRITE, "in")
+            rest, sink = stdin or b"", process.stdin
+            if sink is not None:
+                os.set_blocking(sink.fileno(), False)
+                selector.register(sink, selectors.EVENT_WRITE, "in")
             for name, stream in (("out", process.stdout), ("err", process.stderr)):
                 if stream is not None:
                     os.set_blocking(stream.fileno(), False)
@@ -282,12 +285,12 @@ def _drain(process: subprocess.Popen[bytes], stdin: bytes | None, deadline_ns: i
                 for key, _ in selector.select(remaining_s):
                     if key.data == "exit":
                         running = False
-                    elif key.data == "in":
-                        stdin = _give(process.stdin.fileno(), stdin)
-                        if not stdin:
-                            selector.unregister(process.stdin)
-                            process.stdin.close()
-                    elif not _take(key.fileobj.fileno(), kept[key.data]):
+                    elif key.data == "in" and sink is not None:
+                        rest = _give(key.fd, rest)
+                        if not rest:
+                            selector.unregister(sink)
+                            sink.close()
+                    elif not _take(key.fd, kept[key.data]):
                         selector.unregister(key.fileobj)
         for name, stream in (("out", process.stdout), ("err", process.stderr)):
             if stream is not None:

@@ -126,19 +126,16 @@ def _keep(dataset: Dataset, source: Source, arrived: Mapping[str, Path], seconds
             arrived[name].replace(temporary)
         if dataset.files[name] is None:
             write_json(_first_use_path(name), {"sha256": found, "from": source.address})
-    record = {
-        "source": {
-            "name": source.name,
-            "kind": source.kind,
-            "address": source.address,
-            "canonical": source.canonical,
-        },
-        "hashes": hashes,
-        "fetched_s": round(seconds, 3),
+    fetched_s = round(seconds, 3)
+    origin = {
+        "name": source.name,
+        "kind": source.kind,
+        "address": source.address,
+        "canonical": source.canonical,
     }
-    write_json(_origin_path(dataset), record)
+    write_json(_origin_path(dataset), {"source": origin, "hashes": hashes, "fetched_s": fetched_s})
     say(f"{dataset.name}: from {source.name}, verified, in {duration(seconds)}")
-    return Fetched(paths=paths, hashes=hashes, source=record["source"], fetched_s=record["fetched_s"])
+    return Fetched(paths=paths, hashes=hashes, source=origin, fetched_s=fetched_s)
 
 
 def _from_cache(dataset: Dataset) -> Fetched | None:
@@ -212,7 +209,7 @@ class _Http(urllib.request.HTTPHandler):
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_PatientTlsConnection, request, context=self._context)
+        return self.do_open(_PatientTlsConnection, request)
 
 
 def open_url(url: str, method: str = "GET") -> http.client.HTTPResponse:
@@ -224,7 +221,8 @@ def open_url(url: str, method: str = "GET") -> http.client.HTTPResponse:
     host = urllib.parse.urlsplit(url).netloc
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare"})
     try:
-        return urllib.request.build_opener(_Http, _Https).open(request)
+        answer: http.client.HTTPResponse = urllib.request.build_opener(_Http, _Https).open(request)
+        return answer
     except urllib.error.HTTPError as error:
         raise UnavailableError(f"{host} answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:

@@ -20,8 +20,10 @@ def main(name: str, version: str, destination: str | None) -> str:
     command = create_command("download")
     options, _ = command.parse_args(["--quiet", *PATIENCE, "--no-binary", ":all:", name])
     with command.main_context():
-        session = command._build_session(options)
-        finder = command._build_package_finder(options=options, session=session)
+        session = command._build_session(options)  # type: ignore[attr-defined]
+        finder = command._build_package_finder(  # type: ignore[attr-defined]
+            options=options, session=session
+        )
         links = [c.link for c in finder.find_all_candidates(name) if str(c.version) == version]
         links = [link for link in links if not link.is_wheel]
         if not links:

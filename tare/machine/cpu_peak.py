@@ -95,7 +95,7 @@ def _core(machine: Mapping[str, Any]) -> Core:
 
 
 def _clock(machine: Mapping[str, Any]) -> Mapping[str, Any]:
-    clock = machine.get("cpu_clock")
+    clock: Mapping[str, Any] | None = machine.get("cpu_clock")
     if not clock:
         reason = (machine.get("reasons") or {}).get("cpu_clock", "no clock was recorded")
         raise UnavailableError(f"the processor's clock is not known: {reason}")

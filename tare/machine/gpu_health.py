@@ -78,10 +78,12 @@ def _processes(ask: nvml.Asked) -> list[dict[str, Any]] | None:
             for row in found
         ]
 
-    newer = ask("processes", "GetComputeRunningProcesses_v3", pick=listed)
+    newer: list[dict[str, Any]] | None = ask("processes", "GetComputeRunningProcesses_v3", pick=listed)
     if newer is not None:
         return newer
-    older = ask("processes", "GetComputeRunningProcesses_v2", pick=listed)  # drivers before 510
+    older: list[dict[str, Any]] | None = ask(
+        "processes", "GetComputeRunningProcesses_v2", pick=listed
+    )  # drivers before 510
     if older is not None:
         ask.reasons.pop("processes", None)
     return older

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +101,10 @@ def reasons_of(bits: int) -> list[str]:
 def throttle_reasons(ask: Asked) -> list[str] | None:
     """Why a device's clocks are where they are; drivers before 535 have the older name of the call."""
     name = "throttle_reasons"
-    newer = ask(name, "GetCurrentClocksEventReasons", pick=reasons_of)
+    newer: list[str] | None = ask(name, "GetCurrentClocksEventReasons", pick=reasons_of)
     if newer is not None:
         return newer
-    older = ask(name, "GetCurrentClocksThrottleReasons", pick=reasons_of)
+    older: list[str] | None = ask(name, "GetCurrentClocksThrottleReasons", pick=reasons_of)
     if older is not None:
         ask.reasons.pop(name, None)
     return older
@@ -261,7 +261,7 @@ class Sampler:
         return summarise(self.rows, self.reasons)
 
 
-def summarise(rows: list[Mapping[str, Any]], reasons: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def summarise(rows: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Means and peaks of samples, by metric: `value`, `unit`, and the `reason` where there is none."""
 
     def known(name: str) -> list[Any]:

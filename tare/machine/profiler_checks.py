@@ -156,7 +156,7 @@ def open_counter(kind: int, config: int) -> int:
     attributes = struct.pack("IIQQQQQ", kind, size, config, 0, 0, 0, user_only).ljust(size, b"\0")
     library = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(attributes, size)
-    descriptor = library.syscall(ctypes.c_long(number), buffer, 0, -1, -1, ctypes.c_ulong(0))
+    descriptor: int = library.syscall(ctypes.c_long(number), buffer, 0, -1, -1, ctypes.c_ulong(0))
     if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

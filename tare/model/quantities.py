@@ -83,7 +83,7 @@ class Quantity:
     @property
     def exact_rounding(self) -> Decimal:
         """Half a unit of the last printed digit, in the base unit: how far rounding may have moved the number."""
-        last = Decimal(1).scaleb(Decimal(self.printed).as_tuple().exponent)
+        last = Decimal(1).scaleb(int(Decimal(self.printed).as_tuple().exponent))
         return last / 2 * Decimal(UNITS[self.printed_unit][0])
 
     @property

@@ -312,7 +312,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
-    scenarios: Scenarios = (SINGLE,)
+    scenarios: Scenarios = ("single",)
     data: DataChoices
     arms: Arms
 

@@ -316,7 +316,8 @@ class _Sums:
         if reason := self.missing(name):
             return Quantity(value=None, unit="%", note=reason)
         rows, took = self.part(name), self.durations()
-        by_time = took is not None and set(took.index) == set(rows.index) and float(took.sum()) > 0
-        weights = took if by_time else rows["invocations"]
+        weights, by_time = rows["invocations"], False
+        if took is not None and set(took.index) == set(rows.index) and float(took.sum()) > 0:
+            weights, by_time = took, True
         value = float((weights * rows["avg"]).sum() / weights.sum())
         return Quantity(value=value, unit="%", note=f"mean over kernels by {'time' if by_time else 'invocations'}")

@@ -204,7 +204,7 @@ def _launch(launches: dict[tuple[int, str, str], int], table: int, header: list[
 
 
 def _long(
-    table: int, header: list[str], lines: list[tuple[int, list[str]]], launches: dict
+    table: int, header: list[str], lines: list[tuple[int, list[str]]], launches: dict[Any, int]
 ) -> list[dict[str, Any]]:
     kernel, name, unit, value = (
         header.index(one) for one in ("Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
@@ -232,7 +232,7 @@ def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:
 
 
 def _wide(
-    table: int, header: list[str], lines: list[tuple[int, list[str]]], launches: dict, where: str
+    table: int, header: list[str], lines: list[tuple[int, list[str]]], launches: dict[Any, int], where: str
 ) -> list[dict[str, Any]]:
     if not lines:
         return []

@@ -90,7 +90,9 @@ def _all(connection: sqlite3.Connection, path: Path) -> Iterator[dict[str, Any]]
             }
 
 
-def _enumeration(connection: sqlite3.Connection, known: set[str], name: str, fallback: dict[int, str]) -> dict:
+def _enumeration(
+    connection: sqlite3.Connection, known: set[str], name: str, fallback: dict[int, str]
+) -> dict[int, str]:
     return dict(connection.execute(f"SELECT id, label FROM {name}")) if name in known else fallback
 
 
@@ -103,7 +105,7 @@ def _named(
     if kind == "MEMCPY":
         name = f"[CUDA memcpy {copies.get(row['copyKind'], 'Unknown')}]"
         direction = activity.operation_kind(name)
-        sides = (memory.get(row.get("srcKind")), memory.get(row.get("dstKind")))
+        sides = (memory.get(row.get("srcKind", -1)), memory.get(row.get("dstKind", -1)))
         host = activity.host_side(direction, *sides)
         return {"kind": direction, "name": name, "bytes": row.get("bytes"), "host_memory": host}
     ids = (row.get(key) for key in ("demangledName", "shortName", "mangledName"))

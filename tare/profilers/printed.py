@@ -114,7 +114,9 @@ def csv_tables(
     seen: dict[int, int] = {}
     lines = text.splitlines()
     last = max((index for index, line in enumerate(lines) if line.strip()), default=-1)
-    form, header, rows = "", [], []
+    form = ""
+    header: list[str] = []
+    rows: list[tuple[int, list[str]]] = []
     for index, line in enumerate(lines):
         found = _form(line, is_header)
         if found or (empty_line_ends and not line.strip()):

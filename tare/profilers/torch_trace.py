@@ -170,7 +170,7 @@ def _device_row(event: dict[str, Any], kind: str, origin: float) -> dict[str, An
         "duration_s": float(event["dur"]) / 1e6,
         "bytes": args.get("bytes") if kind != "kernel" else None,
         "host_memory": activity.host_side(kind, *sides.groups()) if sides else None,
-        "stream": int(stream) if str(stream).isdecimal() else None,
+        "stream": int(str(stream)) if str(stream).isdecimal() else None,
     }
 
 

@@ -39,12 +39,12 @@ def t_quantile(alpha: float, degrees: int) -> float:
 
 def t_interval(values: Sequence[float], alpha: float) -> Interval:
     """Student's t interval of the mean at level 1 - alpha, from independent values."""
-    values = np.asarray(values, dtype=float)
-    if len(values) < FEWEST_UNITS:
-        return Interval(n=len(values), mean=float(values.mean()) if len(values) else None, low=None, high=None)
-    half = t_quantile(alpha, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    mean = float(values.mean())
-    return Interval(n=len(values), mean=mean, low=mean - half, high=mean + half)
+    sample = np.asarray(values, dtype=float)
+    if len(sample) < FEWEST_UNITS:
+        return Interval(n=len(sample), mean=float(sample.mean()) if len(sample) else None, low=None, high=None)
+    half = t_quantile(alpha, len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))
+    mean = float(sample.mean())
+    return Interval(n=len(sample), mean=mean, low=mean - half, high=mean + half)
 
 
 def stein_interval(values: Sequence[float], pilot: int, alpha: float) -> Interval:
@@ -52,13 +52,13 @@ def stein_interval(values: Sequence[float], pilot: int, alpha: float) -> Interva
 
     It covers as often as it says although the number of values was chosen from the pilot's spread.
     """
-    values = np.asarray(values, dtype=float)
-    first = values[:pilot]
+    sample = np.asarray(values, dtype=float)
+    first = sample[:pilot]
     if len(first) < FEWEST_UNITS:
         return t_interval(values, alpha)
-    half = t_quantile(alpha, len(first) - 1) * first.std(ddof=1) / math.sqrt(len(values))
-    mean = float(values.mean())
-    return Interval(n=len(values), mean=mean, low=mean - half, high=mean + half)
+    half = t_quantile(alpha, len(first) - 1) * first.std(ddof=1) / math.sqrt(len(sample))
+    mean = float(sample.mean())
+    return Interval(n=len(sample), mean=mean, low=mean - half, high=mean + half)
 
 
 def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> int:
@@ -92,14 +92,14 @@ def more_units(values: Sequence[float], alpha: float, margin: float) -> int | No
     As if mean and spread stayed what they are: the half-width has to fall below the distance of the mean from zero,
     or below its distance from the margin, whichever is larger. None with too few values to tell.
     """
-    values = np.asarray(values, dtype=float)
-    if len(values) < FEWEST_UNITS:
+    sample = np.asarray(values, dtype=float)
+    if len(sample) < FEWEST_UNITS:
         return None
-    mean, spread = abs(float(values.mean())), float(values.std(ddof=1))
+    mean, spread = abs(float(sample.mean())), float(sample.std(ddof=1))
     distance = max(mean, math.log1p(margin) - mean)
-    for total in _growing(len(values)):
+    for total in _growing(len(sample)):
         if t_quantile(alpha, total - 1) * spread / math.sqrt(total) <= distance:
-            return max(0, total - len(values))
+            return max(0, total - len(sample))
     return None
 
 
@@ -134,23 +134,23 @@ def bootstrap_interval(values: Sequence[float], alpha: float, seed: int = 0) -> 
 
     With few values it covers too little: about 86% instead of 95% at six.
     """
-    values = np.asarray(values, dtype=float)
-    if len(values) < FEWEST_UNITS:
+    sample = np.asarray(values, dtype=float)
+    if len(sample) < FEWEST_UNITS:
         return t_interval(values, alpha)
-    chosen = np.random.default_rng(seed).integers(0, len(values), (BOOTSTRAP_DRAWS, len(values)))
-    low, high = np.quantile(values[chosen].mean(axis=1), [alpha / 2, 1 - alpha / 2])
-    return Interval(n=len(values), mean=float(values.mean()), low=float(low), high=float(high))
+    chosen = np.random.default_rng(seed).integers(0, len(sample), (BOOTSTRAP_DRAWS, len(sample)))
+    low, high = np.quantile(sample[chosen].mean(axis=1), [alpha / 2, 1 - alpha / 2])
+    return Interval(n=len(sample), mean=float(sample.mean()), low=float(low), high=float(high))
 
 
 def outliers(values: Sequence[float], threshold: float = 5.0) -> list[bool]:
     """Flags |x - median| / MAD above `threshold`; flagged values are shown, never deleted."""
-    values = np.asarray(values, dtype=float)
-    middle = np.median(values)
-    spread = np.median(np.abs(values - middle))
+    sample = np.asarray(values, dtype=float)
+    middle = np.median(sample)
+    spread = np.median(np.abs(sample - middle))
     return (
-        [bool(flag) for flag in np.abs(values - middle) > threshold * spread]
+        [bool(flag) for flag in np.abs(sample - middle) > threshold * spread]
         if spread > 0
-        else [False] * len(values)
+        else [False] * len(sample)
     )
 
 

@@ -102,7 +102,9 @@ def estimate_components(units: Sequence[Sequence[Sequence[float]]]) -> Component
     within = [a - b for unit in medians for a, b in combinations(unit, 2)]
     draw = max(0.0, spread_of_differences(within) ** 2 - below_draw) if within else 0.0
     draws = float(np.mean([len(unit) for unit in medians]))
-    between = spread_of_differences([a - b for a, b in combinations(map(np.mean, medians), 2)]) ** 2
+    between = (
+        spread_of_differences([a - b for a, b in combinations((float(np.mean(unit)) for unit in medians), 2)]) ** 2
+    )
     block = max(0.0, between - (draw + below_draw) / draws)
     return Components(block=math.sqrt(block), draw=math.sqrt(draw), cycle=cycle)
 
@@ -153,7 +155,7 @@ def decide(
         "wanted": most,
         "cap": cap,
         "spread": spreads,
-        "widest": max(wanted, key=wanted.get) if wanted else None,
+        "widest": max(wanted, key=lambda name: wanted[name]) if wanted else None,
         "alpha": alpha,
         "half_width": sampling["half_width"],
         "unit_s": unit_s,
