@@ -33,7 +33,8 @@ from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import Journal, project_root, read_json, write_json
 from tare.core.process import run
 from tare.experiments import campaign
-from tare.launch.run import choose_cpus, launcher_environment, program_environment, stage_code
+from tare.launch.conditions import choose_cpus, launcher_environment, program_environment
+from tare.launch.prepare import stage_code
 from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled

@@ -49,7 +49,8 @@ from tare.core.files import Journal, project_root, write_json, write_text
 from tare.experiments import campaign, rounds, turns
 from tare.experiments.blocks import Burst, Worker, live_block
 from tare.experiments.designs import Setup
-from tare.launch.run import Site, launch
+from tare.launch.place import Site
+from tare.launch.run import launch
 from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
@@ -167,7 +168,7 @@ class Bench:
             values: list[float] = []
             ends, longest = started + part * self.seconds / 2, 0.0
             while len(values) < 2 or time.monotonic() + longest < ends:
-                record = launch(self.site, spec, conditions)
+                record = launch(self.site, spec, conditions).to_json()
                 if record["status"] != "ok":
                     raise UnavailableError(f"the run failed: {record['reason']}")
                 values.append((record["end_ns"] - record["spawn_ns"]) / 1e9)

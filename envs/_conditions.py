@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
@@ -27,15 +28,26 @@ def cpu_list(launch: Launch) -> str:
 
 
 def prefix(launch: Launch) -> list[str]:
-    """CPU set, file limit and an empty network around the command that follows.
+    """CPU set, file limit and an empty network, or that of its group, around the command that follows.
 
     A user who is not root gets the new network namespace inside a user namespace that keeps the user's id.
     """
     argv = ["taskset", "-c", cpu_list(launch), "prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
-    if launch.isolate_network:
+    if launch.network not in (None, "host"):
+        user = Path(str(launch.network)).with_name("user")
+        own_ids = [] if launch.uid == 0 else [f"--user={user}", "--preserve-credentials"]
+        argv += ["nsenter", *own_ids, f"--net={launch.network}", "--"]
+    elif launch.network is None and launch.isolate_network:
         own_ids = [] if launch.uid == 0 else ["--user", f"--map-user={launch.uid}", f"--map-group={launch.gid}"]
         argv += ["unshare", *own_ids, "--net", "--"]
     return argv
+
+
+def network_flags(launch: Launch) -> list[str]:
+    """Docker's and Podman's option for no network; Podman can enter one, Docker gives the host's to a group."""
+    if launch.network is not None:
+        return ["--network", "host" if launch.network == "host" else f"ns:{launch.network}"]
+    return ["--network", "none"] if launch.isolate_network else []
 
 
 def image_of(launch: Launch) -> str:

@@ -1,8 +1,8 @@
 """Charliecloud: an unpacked folder entered by ch-run through a user namespace, without daemon or set-uid program.
 
 ch-run binds folders read-write only (its version 0.31 knows no read-only bind), and it shares the host's /dev,
-/proc and /sys. The image itself is mounted read-only; since ch-run then makes no mount points, the launch makes
-them first: empty folders inside the unpacked image, at the paths of its binds.
+/proc and /sys. The image itself is mounted read-only, and ch-run then makes no mount points: a launch needs empty
+folders inside the unpacked image, at the paths of its binds, before it is started.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ REMEDY = "apt-get install charliecloud"
 # ch-run binds or expects these in every image.
 FOLDERS = ("dev", "etc", "proc", "sys", "tmp", "home", "mnt", "ch")
 FILES = ("etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf")
-MAKE_MOUNT_POINTS = 'while [ "$1" != -- ]; do [ -e "$1" ] || mkdir -p "$1"; shift; done; shift; exec "$@"'
 
 
 def whiteouts(layer: Path) -> list[str]:
@@ -112,18 +111,20 @@ class Charliecloud(Environment):
         run(["tar", "-x", *options, "-f", str(layer), "-C", str(root)], timeout_s=UNPACK_S, check=True)
 
     def command(self, launch: Launch) -> list[str]:
-        """`ch-run` behind the common prefix; a small shell first makes the mount points and becomes ch-run."""
+        """`ch-run` behind the common prefix."""
         image = image_of(launch)
-        points = [f"{image}{bind.target}" for bind in launch.binds]
         binds = [f"--bind={bind.source}:{bind.target}" for bind in launch.binds]
         return [
             *prefix(launch),
-            *("sh", "-c", MAKE_MOUNT_POINTS, "mount-points", *points, "--"),
             *("ch-run", "--private-tmp", "--unset-env=*"),
             *(f"--uid={launch.uid}", f"--gid={launch.gid}"),
             *binds,
             *(f"--cd={launch.workdir}", image, "--", *launch.argv),
         ]
+
+    def mount_points(self, launch: Launch) -> tuple[Path, ...]:
+        """One in the image for each bind."""
+        return tuple(Path(f"{image_of(launch)}{bind.target}") for bind in launch.binds)
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]

@@ -19,6 +19,7 @@ from envs._conditions import (
     gpu_mode,
     image_of,
     mount_option,
+    network_flags,
     seccomp_flags,
 )
 from envs._layers import layer_folders
@@ -42,6 +43,7 @@ class Docker(Environment):
     description = "A container started by the Docker daemon, with its default seccomp profile."
     programs = ("docker", "dockerd")
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
+    joins_networks = False  # the daemon enters those of its own containers only
 
     def probe(self) -> Probe:
         """Load and launch the trial image; starts a private daemon where none answers and we may."""
@@ -97,7 +99,7 @@ class Docker(Environment):
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
-            *(["--network", "none"] if launch.isolate_network else []),
+            *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),

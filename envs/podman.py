@@ -27,6 +27,7 @@ from envs._conditions import (
     gpu_mode,
     image_of,
     mount_option,
+    network_flags,
     seccomp_flags,
 )
 from envs._layers import layer_folders
@@ -143,7 +144,7 @@ class Podman(Environment):
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
-            *(["--network", "none"] if launch.isolate_network else []),
+            *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
             *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),

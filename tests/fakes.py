@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare.launch.run import Site
+from tare.launch.place import Site
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 
 CONDITIONS = {

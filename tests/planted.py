@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from envs.host import Host
-from tare.launch.run import Site
+from tare.launch.place import Site
 from tare.model.environment import Launch
 
 PROGRAM = Path(__file__).with_name("planted_program.py")

@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tare.launch.channel import Conversation, ConversationError
-from tare.launch.run import Ready, Site, clean_up, launcher_environment, ready, record_of
+from tare.launch.place import Site
+from tare.launch.prepare import clean_up, ready
+from tare.launch.record import record_of
+from tare.launch.transport import Ready
 from tare.model.schema import as_json
 
 PROTOCOL = "tare-turns/1"  # as in tare/worker/turns.py
@@ -307,14 +310,7 @@ def live_block(
 
 
 def _start(name: str, site: Site, prepared: Ready) -> Worker:
-    talk = Conversation(
-        site.environment.command(prepared.planned),
-        protocol=PROTOCOL,
-        env=launcher_environment(site.environment),
-        cwd=prepared.planned.workdir,
-        errors_path=prepared.folder / "stderr",
-    )
-    return Worker(name=name, site=site, prepared=prepared, talk=talk)
+    return Worker(name=name, site=site, prepared=prepared, talk=prepared.converse(PROTOCOL))
 
 
 def _await(workers: Sequence[Worker], timeout_s: float) -> None:

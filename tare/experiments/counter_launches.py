@@ -24,7 +24,9 @@ import pandas as pd
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import atomic_path, sha256_file
 from tare.core.process import run
-from tare.launch.run import FOLDER, Site, launch
+from tare.launch.place import Site
+from tare.launch.prepare import FOLDER
+from tare.launch.run import launch
 from tare.profilers.counters import ncu_metrics
 from tare.profilers.ncu import read_metrics, reason_of
 
@@ -197,7 +199,7 @@ def _count(
         keep={"log": raw},
         keep_always=True,
         wrapper=ncu_words(tool, metrics, raw.name),
-    )
+    ).to_json()
     text = raw.read_text(encoding="utf-8", errors="replace") if raw.exists() else ""
     try:
         if why := reason_of(text):
@@ -243,7 +245,7 @@ def trace(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], fo
             keep={"database": database},
             keep_always=True,
             wrapper=nsys_words(tool, "nsys"),
-        )
+        ).to_json()
         try:
             if result["status"] != "ok":
                 raise TareError(f"the launch under nsys ended with status {result['status']}: {result['reason']}")

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tare.launch.run import Site, launch
+from tare.launch.place import Site
+from tare.launch.run import launch
 from tare.machine import facts
 from tare.model import arms, closure
 from tare.model.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.launches import LaunchRecord
 from tare.model.registry import BASELINE
-from tare.model.schema import as_json, parse
+from tare.model.schema import parse
 from tare.model.units import given_up
 
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
@@ -151,7 +152,7 @@ def one_after_other(
 
 def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
     """One launch and its record."""
-    return parse(LaunchRecord, as_json(launch(site, spec, conditions, pad_bytes=pad_bytes)), "a launch")
+    return launch(site, spec, conditions, pad_bytes=pad_bytes)
 
 
 def skipped(reason: str) -> LaunchRecord:

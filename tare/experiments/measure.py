@@ -114,7 +114,9 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
             gpu_health.watched(on_device) as gpu,
             _sampled(on_device, study["profile"]["sample_interval_s"], provenance, env) as sensors,
         ):
-            result = launch(available[env], {**spec, "mode": "profile"}, conditions, keep={"trace": trace})
+            result = launch(
+                available[env], {**spec, "mode": "profile"}, conditions, keep={"trace": trace}
+            ).to_json()
         if on_device:
             identity |= {"gpu": gpu, "device_samples": sensors.rows, "device_sample_reasons": sensors.reasons}
         if trace.exists() and result["status"] == "ok":
@@ -151,7 +153,7 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
         spec = {"mode": "ceilings", "device": study["device"], "seed": study["seed"], **sizes}
         if study["device"] == "cuda":
             spec |= on_device
-        result = launch(available[HOST], spec, {**study["conditions"], "allocator": "default"})
+        result = launch(available[HOST], spec, {**study["conditions"], "allocator": "default"}).to_json()
     if result["status"] != "ok":
         raise UnavailableError(f"the ceilings could not be measured: {result['reason']}")
     write_json(
@@ -212,7 +214,7 @@ def single(
             raise UnavailableError(f"{env}: {unavailable[env]}")
         spec = rounds.whole_run_spec(workload, batch or settings["batch"], study)
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-        result = launch(available[env], spec, conditions, pad_bytes=os.getpid() % 4096)
+        result = launch(available[env], spec, conditions, pad_bytes=os.getpid() % 4096).to_json()
     if out:
         write_json(out, result)
     if result["status"] != "ok":

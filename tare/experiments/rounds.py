@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.experiments.designs import Design, Row, Setup, declare, one_after_other, unit_order
-from tare.launch.run import Site
+from tare.launch.place import Site
 from tare.model.campaigns import Plan, Sampling, Unit
 from tare.model.schema import parse
 from tare.model.study import HOST, Rounds, sampling_of

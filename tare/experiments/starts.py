@@ -16,7 +16,8 @@ from tare.core.files import write_json
 from tare.core.progress import Counter
 from tare.experiments.alone import measuring
 from tare.experiments.designs import skipped, unit_order
-from tare.launch.run import Site, launch
+from tare.launch.place import Site
+from tare.launch.run import launch
 from tare.launch.sites import sites
 from tare.machine import facts
 from tare.machine.fitting import settled

@@ -21,7 +21,7 @@ import numpy as np
 from tare.core.errors import UnavailableError
 from tare.experiments.blocks import Block, Burst, Stretch, Worker, live_block
 from tare.experiments.designs import Design, Row, Setup, conditions_of, declare, skipped, unit_order
-from tare.launch.run import choose_cpus
+from tare.launch.conditions import choose_cpus
 from tare.machine.facts import available_memory_bytes
 from tare.model import arms
 from tare.model.campaigns import Calibration, Plan, Prior, Unit

@@ -7,8 +7,10 @@ ConversationError with its reason; the conversation is over then, and the progra
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import select
 import selectors
 import subprocess
 import time
@@ -20,6 +22,7 @@ from tare.core.process import Finished, ended, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 1 << 16
+LISTEN_S = 60.0  # for a program to take a line
 FAILED = "failed"  # the word with which the program itself says that it can't go on
 
 
@@ -52,9 +55,12 @@ class Conversation:
             self._process = start(
                 argv, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
             )
-        os.set_blocking(self._process.stdout.fileno(), False)
+        assert self._process.stdin and self._process.stdout
+        self._input, self._output = self._process.stdin, self._process.stdout
+        os.set_blocking(self._input.fileno(), False)
+        os.set_blocking(self._output.fileno(), False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._process.stdout, selectors.EVENT_READ, "words")
+        self._selector.register(self._output, selectors.EVENT_READ, "words")
         self._pidfd = os.pidfd_open(self._process.pid)
         self._selector.register(self._pidfd, selectors.EVENT_READ, "end")
 
@@ -71,14 +77,33 @@ class Conversation:
         """Say one line.
 
         Raises:
-            ConversationError: the program has gone.
+            ConversationError: the program has gone, or does not listen.
         """
-        line = f"{self.protocol} {word} {json.dumps(values, allow_nan=False)}\n".encode()
+        self.send(f"{self.protocol} {word} {json.dumps(values, allow_nan=False)}\n".encode(), timeout_s=LISTEN_S)
+
+    def send(self, data: bytes | memoryview, *, timeout_s: float) -> None:
+        """Give it bytes.
+
+        Raises:
+            ConversationError: the program has gone, or does not take them in time.
+        """
+        left, deadline = memoryview(data), time.monotonic() + timeout_s
         try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
+            while left:
+                left = left[self._give(left) :]
+                if left and not self._takes_more(deadline - time.monotonic()):
+                    raise self._over(f"it took no more of what it was told for {timeout_s:.0f} s", timed_out=True)
         except (BrokenPipeError, ValueError):
             raise self._over(None) from None
+
+    def _give(self, data: memoryview) -> int:
+        try:
+            return os.write(self._input.fileno(), data)
+        except BlockingIOError:
+            return 0
+
+    def _takes_more(self, timeout_s: float) -> bool:
+        return timeout_s > 0 and bool(select.select([], [self._input], [], timeout_s)[1])
 
     def hear(self, expected: str, *, timeout_s: float) -> dict[str, Any]:
         """The values of the next line, which must be `expected`.
@@ -86,13 +111,37 @@ class Conversation:
         Raises:
             ConversationError: as for `ask`.
         """
-        line = self._line(time.monotonic() + timeout_s, timeout_s, expected)
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._rest:
+            self._read_more(deadline, timeout_s, expected)
+            if len(self._rest) > LONGEST_LINE_BYTES:
+                raise self._over(f"it said more than {LONGEST_LINE_BYTES} bytes without an end of line")
+        line, _, rest = bytes(self._rest).partition(b"\n")
+        self._rest = bytearray(rest)
         word, values = self._parse(line)
         if word == FAILED:
             raise self._over(str(values.get("reason", "it gave no reason")))
         if word != expected:
             raise self._over(f"it said {word!r} where {expected!r} was due")
         return values
+
+    def receive(self, path: Path, count: int, *, timeout_s: float) -> str:
+        """Write the next `count` bytes to a file; their SHA-256.
+
+        Raises:
+            ConversationError: fewer came, or not in time.
+        """
+        deadline, seen = time.monotonic() + timeout_s, hashlib.sha256()
+        with path.open("wb") as handle:
+            while count:
+                if not self._rest:
+                    self._read_more(deadline, timeout_s, path.name)
+                chunk = bytes(self._rest[:count])
+                del self._rest[:count]
+                seen.update(chunk)
+                handle.write(chunk)
+                count -= len(chunk)
+        return seen.hexdigest()
 
     def end(self, *, timeout_s: float) -> Finished:
         """Close its input and wait for its end; it is killed when it does not come.
@@ -107,21 +156,15 @@ class Conversation:
         """End it at once, with its whole group."""
         return self.end(timeout_s=0)
 
-    def _line(self, deadline: float, timeout_s: float, expected: str) -> bytes:
-        while b"\n" not in self._rest:
-            remaining = deadline - time.monotonic()
-            seen = {key.data for key, _ in self._selector.select(remaining)} if remaining > 0 else set()
-            if not seen:
-                raise self._over(f"no {expected!r} within {timeout_s:.0f} s", timed_out=True)
-            chunk = os.read(self._process.stdout.fileno(), READ_BYTES) if "words" in seen else b""
-            if not chunk:  # its end, also where something that it started still holds its output open
-                raise self._over(None)
-            self._rest += chunk
-            if len(self._rest) > LONGEST_LINE_BYTES:
-                raise self._over(f"it said more than {LONGEST_LINE_BYTES} bytes without an end of line")
-        line, _, rest = bytes(self._rest).partition(b"\n")
-        self._rest = bytearray(rest)
-        return line
+    def _read_more(self, deadline: float, timeout_s: float, expected: str) -> None:
+        remaining = deadline - time.monotonic()
+        seen = {key.data for key, _ in self._selector.select(remaining)} if remaining > 0 else set()
+        if not seen:
+            raise self._over(f"no {expected!r} within {timeout_s:.0f} s", timed_out=True)
+        chunk = os.read(self._output.fileno(), READ_BYTES) if "words" in seen else b""
+        if not chunk:  # its end, also where something that it started still holds its output open
+            raise self._over(None)
+        self._rest += chunk
 
     def _parse(self, line: bytes) -> tuple[str, dict[str, Any]]:
         shown = line[:120].decode(errors="replace")
@@ -146,7 +189,7 @@ class Conversation:
         self._selector.close()
         os.close(self._pidfd)
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self._input.close()
         deadline = time.monotonic() + timeout_s
         timed_out = not _exited(self._process.pid, deadline)
         if timed_out:
@@ -154,7 +197,7 @@ class Conversation:
         _, status, usage = os.wait4(self._process.pid, 0)
         ended_ns = time.monotonic_ns()
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._process.stdout.close()
+        self._output.close()
         ended(self._process.pid)
         return Finished(
             argv=self.argv,

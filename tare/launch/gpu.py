@@ -16,7 +16,8 @@ from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.core.progress import say
-from tare.launch.run import Site, launch
+from tare.launch.place import Site
+from tare.launch.run import launch
 from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.nvidia_driver import Driver, check_runtime, driver_here, missing_devices, stage_libraries
 from tare.model.environment import Device, Environment, GpuAccess
@@ -104,9 +105,9 @@ def try_access(site: Site, conditions: Mapping[str, Any], devices: Path | None =
     spec = {"mode": "device", "device": "cuda", "devices": str(devices) if devices else None}
     quiet = {"allocator": "default", **conditions, "page_cache": "warm"}
     record = launch(site, spec, quiet)
-    if record["status"] != "ok":
-        raise UnavailableError(record["reason"])
-    found: dict[str, Any] = record["inside"]["results"]
+    if not record.ok:
+        raise UnavailableError(record.reason or record.status)
+    found = dict(record.seen_inside().results)
     problem = problem_of(found)
     if problem:
         raise UnavailableError(problem)

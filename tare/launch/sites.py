@@ -17,7 +17,7 @@ from tare.core.progress import say
 from tare.datasets import catalog
 from tare.images import build, headers
 from tare.launch import gpu as access
-from tare.launch.run import Site, site_of
+from tare.launch.place import Site, site_of
 from tare.model import arms
 from tare.model.arms import Arm
 from tare.model.images import DataRecord

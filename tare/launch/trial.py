@@ -14,8 +14,6 @@ import re
 import resource
 import shutil
 import tarfile
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import atomic_path, cache_dir, canonical_json, locked
 from tare.core.process import run
+from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.model.environment import Bind, Environment, Launch, OciImage, Probe
 
 PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep")
@@ -228,7 +227,9 @@ def shm_size_bytes() -> int:
     return status.f_blocks * status.f_frsize
 
 
-def trial_launch(reference: str | None, scratch: Path, *, contained: bool, isolated: bool = True) -> Launch:
+def trial_launch(
+    name: str, reference: str | None, scratch: Path, *, contained: bool, isolated: bool = True
+) -> Launch:
     """A launch of the trial image that uses every field that an adapter must honour.
 
     `scratch` is a folder of the host; two folders below it become binds, one writable.
@@ -245,7 +246,7 @@ def trial_launch(reference: str | None, scratch: Path, *, contained: bool, isola
         variables["TRIAL_ROOT"] = "/usr/trial-write"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return Launch(
-        name=f"tare-trial-{os.getpid()}-{time.monotonic_ns()}",
+        name=name,
         argv=("/usr/bin/env", "-i", *(f"{k}={v}" for k, v in variables.items()), "/bin/sh", "-c", SCRIPT),
         reference=reference,
         binds=(Bind(source=readonly, target=readonly), Bind(source=writable, target=writable, writable=True)),
@@ -325,15 +326,15 @@ def try_launch(
     Raises:
         UnavailableError: the launch failed; the reason is the runtime's own last line.
     """
-    with tempfile.TemporaryDirectory(prefix="tare-trial-", dir=cache_dir()) as scratch:
-        launch = trial_launch(reference, Path(scratch), contained=adapter.contained, isolated=isolated)
+    with own_folder() as (name, scratch):
+        launch = trial_launch(name, reference, scratch, contained=adapter.contained, isolated=isolated)
         launch = replace(launch, options=options)
         variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(Path.home())}
         variables |= adapter.environment_variables()
-        ended = run(adapter.command(launch), timeout_s=TIMEOUT_S, env=variables, stdin=b"token\n")
+        with mount_points(adapter, launch), ended_with_us(adapter, launch, scratch):
+            ended = run(adapter.command(launch), timeout_s=TIMEOUT_S, env=variables, stdin=b"token\n")
         if ended.timed_out:
-            for argv in adapter.cleanup(launch):
-                run(argv, timeout_s=TIMEOUT_S, env=variables)
+            clean_up(adapter, launch)
         if not ended.ok:
             raise UnavailableError(f"a trial launch failed: {ended.explain()}")
         trial = judge(launch, ended.stdout, contained=adapter.contained)

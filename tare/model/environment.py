@@ -102,6 +102,8 @@ class Launch:
         nofile: limit of open files.
         uid, gid: user and group inside.
         isolate_network: no network while measuring.
+        network: what a member of a group has instead: the path of a network namespace to enter, or `host` for the
+            host's own; None for a launch that is alone.
         gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
         devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
         counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
@@ -119,6 +121,7 @@ class Launch:
     uid: int
     gid: int
     isolate_network: bool = True
+    network: str | None = None
     gpu: str | None = None
     devices: tuple[Device, ...] = ()
     counters: bool = False
@@ -145,6 +148,9 @@ class Environment(ABC):
     `programs` are those that it runs: where one appears or goes, a finding of `unavailable` is looked at again.
     `factors` are those that the adapter itself can vary, with their levels; `command` reads the level of a launch
     from `Launch.options`, and where none is given it does as the headline does.
+    `transport` is how a launch gets its files, and its record back (tare.launch.transport); `unseen` names the
+    conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
+    network namespace by its path.
     """
 
     name: ClassVar[str]
@@ -153,6 +159,9 @@ class Environment(ABC):
     contained: ClassVar[bool] = True
     programs: ClassVar[tuple[str, ...]] = ()
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    transport: ClassVar[str] = "binds"
+    unseen: ClassVar[tuple[str, ...]] = ()
+    joins_networks: ClassVar[bool] = True
 
     @abstractmethod
     def probe(self) -> Probe:
@@ -205,6 +214,13 @@ class Environment(ABC):
     @abstractmethod
     def command(self, launch: Launch) -> list[str]:
         """The argument list that starts `launch`; pure."""
+
+    def mount_points(self, launch: Launch) -> tuple[Path, ...]:
+        """Folders that have to be there before the launch is started, for its binds; pure.
+
+        They are made before anything is timed; those of the launch alone are gone after it.
+        """
+        return ()
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """Commands that end a launch for good after its process group was killed; pure."""

@@ -88,6 +88,7 @@ class Facts(Record):
     root_mount: Mount
     tree_mount: Mount
     own_namespaces: tuple[str, ...] | None = None
+    boot_id: str | None = None
     framework: FrameworkFacts | None = Field(
         default=None, validation_alias=AliasChoices("framework", "torch"), serialization_alias="torch"
     )
@@ -290,7 +291,10 @@ class LaunchRecord(Record):
         inside: what the worker wrote; of a group, rank 0's.
         instances: every member of a group of more than one; empty for a launch that is alone.
         deviations: effective conditions that are not those that were asked for.
+        cpus_share_cores: two of its CPUs are threads of one core; None where the machine does not say.
         unseen: conditions that the transport can't set, or can't see.
+        put_s, fetch_s: seconds in which the transport carried files, before the worker's start and after its end;
+            they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time.
         scenario: what ran besides (`single`: nothing).
         draws: of a launch that took turns.
     """
@@ -311,7 +315,10 @@ class LaunchRecord(Record):
     stderr: str | None = None
     draws: tuple[Draw, ...] = ()
     machine_read_bytes: int | None = None
+    cpus_share_cores: bool | None = None
     transport: str = "binds"
+    put_s: float = 0.0
+    fetch_s: float = 0.0
     unseen: tuple[str, ...] = ()
     clock: Clock = Clock()
     instances: tuple[Instance, ...] = ()

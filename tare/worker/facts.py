@@ -103,6 +103,7 @@ def collect(framework=None):
         "executable": sys.executable,
         "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(),
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
         "hostname": platform.node(),
         "uid": os.getuid(),
         "gid": os.getgid(),

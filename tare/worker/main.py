@@ -42,11 +42,18 @@ def run_mode(mode, spec, marks):
     return function(spec, marks)
 
 
-def write_record(path, record):
-    """Write JSON under a temporary name, then rename: a record that is there is whole."""
+def write_record(path, record, marks):
+    """Write the record and its marks as JSON under a temporary name, then rename: one that is there is whole.
+
+    The last mark is set when all else has been turned into text and written: what follows it is a short line.
+    """
     temporary = path + ".tmp"
     with open(temporary, "w") as handle:
-        json.dump(record, handle, allow_nan=False)
+        text = json.dumps(dict(record, marks=marks.rows), allow_nan=False)
+        handle.write(text[: -len("]}")])
+        handle.flush()
+        marks.add("last")
+        handle.write(", " + json.dumps(marks.rows[-1]) + "]}")
     os.rename(temporary, path)
 
 
@@ -77,14 +84,8 @@ def main(spec_path):
         record.update(status="failed", reason=reason)
     record["facts"] = facts.collect(framework)
     record["memory"] = peak_memory()
-    marks.add("last")
-    record["marks"] = marks.rows
-    write_record(spec["record"], record)
-    if spec["mode"] in (
-        "turns",
-        "draw",
-        "start",
-    ):  # nothing is measured now: ending in order takes time
+    write_record(spec["record"], record, marks)
+    if spec["mode"] in ("turns", "draw", "start"):  # nothing is measured now: ending in order takes time
         sys.stderr.flush()
         os._exit(0 if record["status"] == "ok" else EXIT_FAILED)
     return 0 if record["status"] == "ok" else EXIT_FAILED

@@ -7,7 +7,8 @@ import pytest
 from tare.datasets import catalog
 from tare.experiments import rounds
 from tare.images import build
-from tare.launch.run import launch, site_of
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.machine.fitting import settled
 from tare.model import arms
 from tare.model.registry import describe_workload, environment, module_names
@@ -70,7 +71,7 @@ def launches(study, forms, folders, tmp_path_factory):
             spec |= {**study["profile"], "mode": "profile"}
             keep["trace"] = tmp_path_factory.mktemp("trace") / "trace.json.gz"
         with adapter.session():
-            return launch(site, spec, conditions, pad_bytes=64, keep=keep)
+            return launch(site, spec, conditions, pad_bytes=64, keep=keep).to_json()
 
     return run
 

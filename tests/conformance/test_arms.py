@@ -10,7 +10,9 @@ from tare.core.process import run
 from tare.experiments import rounds
 from tare.images import build
 from tare.launch.arm_images import derive_arm, known_arms
-from tare.launch.run import launch, launcher_environment, site_of
+from tare.launch.conditions import launcher_environment
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.model import arms
 from tare.model.environment import Launch
 from tare.model.registry import describe_workload, environment, environments
@@ -69,7 +71,7 @@ def arm_launches(study, arm_forms, folders):
         spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         with adapter.session():
-            return launch(site, spec, conditions, pad_bytes=64)
+            return launch(site, spec, conditions, pad_bytes=64).to_json()
 
     return execute
 

@@ -12,7 +12,9 @@ import pytest
 from tare.core.process import run
 from tare.experiments import rounds
 from tare.images import build, installed
-from tare.launch.run import launch, launcher_environment, site_of
+from tare.launch.conditions import launcher_environment
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.model.environment import Bind, Launch
 from tare.model.registry import describe_workload, environment
 
@@ -53,7 +55,9 @@ def bound_launches(study, bound_forms, folders, tmp_path_factory):
         spec = {**rounds.whole_run_spec(WORKLOAD, 64, study), **study["profile"], "mode": "profile"}
         conditions = {**study["conditions"], "allocator": "default"}
         with adapter.session():
-            return launch(site, spec, conditions, keep={"trace": tmp_path_factory.mktemp("trace") / "t.json.gz"})
+            return launch(
+                site, spec, conditions, keep={"trace": tmp_path_factory.mktemp("trace") / "t.json.gz"}
+            ).to_json()
 
     return execute
 

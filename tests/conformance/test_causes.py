@@ -6,7 +6,8 @@ import pytest
 
 from tare.analysis.cause_rows import cause_metrics, kernel_rows
 from tare.experiments import causes, rounds
-from tare.launch.run import launch, site_of
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.model import arms
 from tare.model.registry import describe_workload, environment
 
@@ -24,7 +25,7 @@ def searches(study, forms, folders):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), folders(describe_workload(WORKLOAD)["dataset"]))
         with adapter.session():
-            return launch(site, {**spec, **more}, conditions, pad_bytes=64)
+            return launch(site, {**spec, **more}, conditions, pad_bytes=64).to_json()
 
     @functools.cache
     def files():

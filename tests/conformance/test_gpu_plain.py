@@ -11,7 +11,7 @@ from stub_driver import stub_places
 
 from tare.core.errors import UnavailableError
 from tare.launch import gpu
-from tare.launch.run import site_of
+from tare.launch.place import site_of
 from tare.machine.gpu_checks import no_gpu
 from tare.machine.nvidia_driver import find_driver
 from tare.model.registry import environment

@@ -10,7 +10,7 @@ from tare.core.files import project_root
 from tare.core.process import run
 from tare.images import build
 from tare.images.oci import check_archive
-from tare.launch.run import launcher_environment
+from tare.launch.conditions import launcher_environment
 from tare.model.environment import Bind, Launch
 from tare.model.registry import environment
 

@@ -8,7 +8,10 @@ import pytest
 from tare.analysis.metrics import whole_run_metrics
 from tare.experiments import turns
 from tare.experiments.blocks import Burst, Stretch, live_block
-from tare.launch import run as launching
+from tare.launch.conditions import choose_cpus
+from tare.launch.place import site_of
+from tare.launch.run import launch
+from tare.launch.transport import Binds
 from tare.model.registry import describe_workload, environment
 
 pytestmark = pytest.mark.runtime
@@ -37,7 +40,7 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
     """Both train the same steps on the same core; only one works at a time, by its own clock."""
     data = folders(describe_workload(workload_name)["dataset"])
     names = {"host": "host", "other": env_name}
-    sites = {name: launching.site_of(env, environment(env), forms(env), data) for name, env in names.items()}
+    sites = {name: site_of(env, environment(env), forms(env), data) for name, env in names.items()}
     conditions = {**study["conditions"], "allocator": "steady"}
     spec = turns.turn_spec(workload_name, describe_workload(workload_name)["batch"], study)
     stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
@@ -45,13 +48,13 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
         environment(env_name).session(),
         live_block(
             sites, spec, dict.fromkeys(names, conditions), order=list(names), pads=dict.fromkeys(names, 64),
-            cores=[launching.choose_cpus(2)[1]], generator=random.Random(1),
+            cores=[choose_cpus(2)[1]], generator=random.Random(1),
         ) as (block, record),
     ):  # fmt: skip
         block.run(stretch)
     assert record["voided"] is None
     draws = {name: record["launches"][name]["draws"][0] for name in names}
-    assert {tuple(draw["cpus"]) for draw in draws.values()} == {(launching.choose_cpus(2)[1],)}
+    assert {tuple(draw["cpus"]) for draw in draws.values()} == {(choose_cpus(2)[1],)}
     assert draws["host"]["turns"]["loss_last"] == draws["other"]["turns"]["loss_last"]
     spans = sorted(
         (start, end)
@@ -98,17 +101,13 @@ def test_contained_launches_see_another_root_than_the_host(env_name, launches):
 def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, forms, folders, tmp_path, monkeypatch):
     """The timeout ends the program inside too, also where a daemon keeps it alive."""
     adapter = environment(env_name)
-    site = launching.site_of(env_name, adapter, forms(env_name), None)
+    site = site_of(env_name, adapter, forms(env_name), None)
     marker = f"{987_000 + hash(env_name) % 997}"
 
-    def hang(start, code, folder, variables):
-        return ("/usr/bin/env", "-i", "/bin/sh", "-c", f"sleep {marker}")
-
-    monkeypatch.setattr(launching, "_program", hang)
+    monkeypatch.setattr(Binds, "words", lambda self, python, program: ("/bin/sh", "-c", f"sleep {marker}"))
     with adapter.session():
         conditions = {**study["conditions"], "allocator": "default", "launch_timeout_s": 6.0}
-        record = launching.launch(site, {"mode": "train"}, conditions)
-        assert record["status"] == "timeout"
+        assert launch(site, {"mode": "train"}, conditions).status == "timeout"
         assert processes_with(marker) == []
 
 

@@ -13,7 +13,8 @@ from tare.core.files import project_root, read_json
 from tare.experiments import rounds
 from tare.images import build
 from tare.images.interpreter import find_interpreter
-from tare.launch.run import launch, site_of
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.model import arms
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.stacks import load_stack
@@ -105,7 +106,7 @@ def other_launches(study, other_forms, folders):
         spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study)
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         with adapter.session():
-            return launch(site, spec, conditions, pad_bytes=64)
+            return launch(site, spec, conditions, pad_bytes=64).to_json()
 
     return run
 

@@ -15,7 +15,7 @@ from planted import planted
 from tare.analysis import metrics, verdicts
 from tare.experiments import campaign, rounds, turns
 from tare.experiments.designs import Setup
-from tare.launch.run import site_of
+from tare.launch.place import site_of
 from tare.model.registry import describe_workload, environment
 from tare.model.study import CONTROL, HOST
 from tare.report.losses import loss_check

@@ -88,7 +88,7 @@ def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
     folder = cache_dir("trial", "prepared", name)
     with adapter.session():
         reference = adapter.prepare(trial_image(), folder).reference if adapter.contained else None
-        launch = trial_launch(reference, tmp_path, contained=adapter.contained)
+        launch = trial_launch(f"tare-{uuid.uuid4().hex[:12]}", reference, tmp_path, contained=adapter.contained)
         script = ("/usr/bin/env", "-i", "/bin/sh", "-c", "/usr/bin/sleep 600; exit", marker)
         launch = replace(launch, name=marker, argv=script)
         variables = {"PATH": os.environ["PATH"], "HOME": str(Path.home()), **adapter.environment_variables()}

@@ -7,7 +7,8 @@ import pytest
 from tare.experiments import rounds
 from tare.images import headers
 from tare.launch import sites as site_module
-from tare.launch.run import launch, site_of
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.model import arms
 from tare.model.registry import describe_workload, environment
 
@@ -29,7 +30,7 @@ def run_at(study, forms, folders):
             site = site_module._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
         conditions = arms.conditions_at(study["conditions"], arms.levels_of(LEVELS, arm))
         spec = rounds.whole_run_spec(workload, description["batch"], study)
-        return launch(site, spec, conditions, pad_bytes=64)
+        return launch(site, spec, conditions, pad_bytes=64).to_json()
 
     return execute
 

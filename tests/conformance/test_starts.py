@@ -4,7 +4,7 @@ import pytest
 
 from tare.analysis import image_costs
 from tare.experiments import starts
-from tare.launch.run import site_of
+from tare.launch.place import site_of
 from tare.model.registry import environment
 
 pytestmark = pytest.mark.runtime

@@ -9,7 +9,8 @@ from tare.experiments import rounds
 from tare.experiments.measure import device_facts
 from tare.images import build
 from tare.launch import gpu
-from tare.launch.run import launch, site_of
+from tare.launch.place import site_of
+from tare.launch.run import launch
 from tare.machine.gpu_checks import no_gpu
 from tare.model import arms
 from tare.model.registry import describe_workload, environment, module_names
@@ -71,7 +72,7 @@ def run(study, sites):
         site, _ = sites(name, workload)
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         with site.environment.session():
-            record = launch(site, {"device": "cuda", **spec}, conditions, pad_bytes=64, keep=keep)
+            record = launch(site, {"device": "cuda", **spec}, conditions, pad_bytes=64, keep=keep).to_json()
         assert record["status"] == "ok", record["reason"]
         return record
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tare.experiments import counter_launches
-from tare.launch.run import FOLDER
+from tare.launch.prepare import FOLDER
 from tare.machine import gpu_health, nvml
 from tare.machine.cuda_runtime import stack_cuda_version
 from tare.machine.facts import gpus

@@ -8,7 +8,7 @@ import pytest
 from tare.experiments import rounds, turns
 from tare.experiments.blocks import Burst, Stretch, live_block
 from tare.launch import gpu
-from tare.launch import run as launching
+from tare.launch.conditions import choose_cpus
 from tare.machine import nvml
 from tare.model.registry import describe_workload
 from tare.profilers import torch_trace
@@ -77,7 +77,7 @@ def test_they_take_turns_on_the_device(env_name, sites, study):
         block, record = held.enter_context(
             live_block(
                 found, turns.turn_spec(WORKLOAD, BATCH, study), dict.fromkeys(names, conditions),
-                order=list(names), pads=dict.fromkeys(names, 64), cores=[launching.choose_cpus(1)[0]],
+                order=list(names), pads=dict.fromkeys(names, 64), cores=[choose_cpus(1)[0]],
                 generator=random.Random(1),
             )
         )  # fmt: skip

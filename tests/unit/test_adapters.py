@@ -8,7 +8,7 @@ import pytest
 
 from envs._conditions import csv_field
 from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
-from envs.charliecloud import MAKE_MOUNT_POINTS, Charliecloud, remove_whited_out
+from envs.charliecloud import Charliecloud, remove_whited_out
 from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
@@ -159,11 +159,12 @@ def test_seccomp_is_one_option_more(adapter):
 def test_charliecloud():
     assert Charliecloud().command(LAUNCH) == [
         *PREFIX,
-        *("sh", "-c", MAKE_MOUNT_POINTS, "mount-points", "/cache/image/data/my set", "/cache/image/out", "--"),
         *("ch-run", "--private-tmp", "--unset-env=*", "--uid=0", "--gid=0"),
         *("--bind=/data/my set:/data/my set", "--bind=/out:/out"),
         *("--cd=/out", "/cache/image", "--", *LAUNCH.argv),
     ]
+    points = (Path("/cache/image/data/my set"), Path("/cache/image/out"))
+    assert Charliecloud().mount_points(LAUNCH) == points
 
 
 def test_podman():

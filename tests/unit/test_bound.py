@@ -11,7 +11,7 @@ from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root, read_json
 from tare.core.process import run
 from tare.images import build, installed, sysroot
-from tare.launch.run import site_of
+from tare.launch.place import site_of
 from tare.model import arms, study
 from tare.model.registry import environment
 

@@ -17,7 +17,8 @@ from envs.host import Host
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root
 from tare.launch import gpu
-from tare.launch import run as launching
+from tare.launch import prepare as launching
+from tare.launch.place import Site
 from tare.machine import cuda_runtime, nvidia_driver
 from tare.model.environment import Device
 from tare.model.stacks import stack_names
@@ -298,7 +299,7 @@ def docker_site(monkeypatch):
     folder = tempfile.mkdtemp(prefix="t")  # a launch's folder must have a short path
     monkeypatch.setenv("TARE_CACHE", folder)
     launching.stage_code.cache_clear()
-    yield launching.Site(environment=Docker(), python="python", reference="sha256:1", data=None)
+    yield Site(environment=Docker(), python="python", reference="sha256:1", data=None)
     launching.stage_code.cache_clear()
     shutil.rmtree(folder)
 

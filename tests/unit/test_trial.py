@@ -111,6 +111,12 @@ def test_options_reach_each_trial_launch_and_its_form():
         def environment_variables(self):
             return {}
 
+        def mount_points(self, launch):
+            return ()
+
+        def cleanup(self, launch):
+            return []
+
     probe = trial.probe_by_trial(Picky(), None, options={"fit": "loose"})
     assert not probe.available and "too tight" in probe.reason
     assert seen == [({"fit": "loose"}, True), ({"fit": "loose"}, False)]

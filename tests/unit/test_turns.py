@@ -8,7 +8,7 @@ import pytest
 
 from tare.experiments import turns
 from tare.experiments.turns import components_of, cores_of, cycle_ratios, fitting, groups_of, settle, unit_values
-from tare.launch import run
+from tare.launch import conditions
 from tare.model.campaigns import Prior
 from tare.model.study import CONTROL, HOST
 from tare.stats.planning import Components
@@ -77,7 +77,7 @@ def test_a_transient_is_found_in_noise_that_does_not_hide_it():
 
 @pytest.fixture
 def four_cpus(monkeypatch):
-    monkeypatch.setattr(run.os, "sched_getaffinity", lambda pid: {2, 3, 5, 7})
+    monkeypatch.setattr(conditions.os, "sched_getaffinity", lambda pid: {2, 3, 5, 7})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from ncu_text import DRAM, FFMA, csv_of
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import sha256_file
 from tare.experiments import counter_launches
-from tare.launch.run import FOLDER, Site
+from tare.launch.place import Site
+from tare.launch.prepare import FOLDER
 
 NCU = counter_launches.Tool(
     name="ncu",
@@ -36,7 +37,8 @@ def fake_launch(answers, status="ok"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         results = {"losses": [2.3, 2.2], "counter_steps": 2}
-        return {"status": status, "reason": "it died", "inside": {"results": results}}
+        record = {"status": status, "reason": "it died", "inside": {"results": results}}
+        return SimpleNamespace(to_json=lambda: record)
 
     return launch, asked
 

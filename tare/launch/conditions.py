@@ -1,0 +1,146 @@
+"""The equal conditions of launches: what is asked for, and where what a launch saw differs from it.
+
+The program's environment block is built here from an allow-list and put in place by `env -i` inside, so that it
+is equal to the byte wherever it runs; its size is set by a pad, which units randomise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import UserError
+from tare.model.environment import Environment, Launch
+from tare.model.launches import Facts
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# glibc's thresholds: memory once taken is kept, so that page faults do not recur in every step.
+STEADY_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+NO_VARIABLES: Mapping[str, str] = {}
+TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def program_environment(
+    conditions: Mapping[str, Any], folder: Path, pad_bytes: int, more: Mapping[str, str] = NO_VARIABLES
+) -> dict[str, str]:
+    """The complete environment of the program inside, with what a way to the GPU needs (`more`); pure.
+
+    Snakemake and its kin export thread counts of their own: none of them gets through.
+    """
+    threads = str(conditions["threads"])
+    variables = {
+        "PATH": PATH,
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "RAYON_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if conditions["allocator"] == "steady":
+        variables |= STEADY_ALLOCATOR
+    variables |= more
+    variables["TARE_PAD"] = "x" * pad_bytes
+    return variables
+
+
+def launcher_environment(adapter: Environment) -> dict[str, str]:
+    """The allow-listed environment of a runtime's client: nothing of ours leaks through it."""
+    kept = {name: os.environ[name] for name in ("USER", "LOGNAME", "XDG_RUNTIME_DIR") if name in os.environ}
+    return {"PATH": PATH, "HOME": str(Path.home()), "LANG": "C.UTF-8", **kept, **adapter.environment_variables()}
+
+
+def choose_cpus(count: int) -> tuple[int, ...]:
+    """Logical CPUs for a launch: one of each physical core as far as they go, the lowest first; sorted.
+
+    Raises:
+        UserError: the machine, or what we may use of it, has fewer.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if count > len(allowed):
+        raise UserError(f"config: conditions: cpus is {count}, but this process may use {len(allowed)}: lower it")
+    return tuple(sorted(by_core(allowed, TOPOLOGY)[:count]))
+
+
+def by_core(cpus: Iterable[int], topology: Path) -> list[int]:
+    """CPUs, the first of every physical core before the second of any; those of an unknown core are cores apart."""
+    seen: dict[str, int] = {}
+    ranked = []
+    for cpu in cpus:
+        core = siblings_of(cpu, topology) or f"cpu{cpu}"
+        seen[core] = seen.get(core, 0) + 1
+        ranked.append((seen[core], cpu))
+    return [cpu for _, cpu in sorted(ranked)]
+
+
+def share_cores(cpus: Iterable[int], topology: Path = TOPOLOGY) -> bool | None:
+    """Whether two of these CPUs are threads of one core; None where the machine does not say."""
+    found = [siblings_of(cpu, topology) for cpu in cpus]
+    return None if None in found else len(set(found)) < len(found)
+
+
+@cache
+def siblings_of(cpu: int, topology: Path) -> str | None:
+    """The CPUs of one physical core, as the kernel lists them; None where it does not."""
+    try:
+        return (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+    except OSError:
+        return None
+
+
+def shared_memory_bytes() -> int:
+    """Size of the host's /dev/shm, which every environment gets."""
+    try:
+        status = os.statvfs("/dev/shm")
+    except OSError:
+        return 1 << 30
+    return status.f_blocks * status.f_frsize
+
+
+def drop_page_cache() -> None:
+    """Start from a cold page cache: write back, then drop what is clean (needs root)."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError as error:
+        raise UserError(f"config: conditions: page_cache: cold needs root ({error.strerror}); use warm") from error
+
+
+def deviations(
+    facts: Facts, conditions: Mapping[str, Any], planned: Launch, *, workdir: Path, unseen: Iterable[str] = ()
+) -> list[str]:
+    """Where the effective conditions inside differ from those that were asked for; pure.
+
+    Args:
+        facts: what the launch saw.
+        conditions: the study's.
+        planned: what was asked for.
+        workdir: where the program was to find itself.
+        unseen: conditions that this launch's transport can't set, or can't see: nothing is said of them.
+    """
+    wanted: dict[str, tuple[Any, Any]] = {
+        "threads": (conditions["threads"], facts.framework.threads if facts.framework else None),
+        "affinity": (list(planned.cpus), list(facts.affinity)),
+        "open files": (planned.nofile, facts.open_files.soft),
+        "/dev/shm bytes": (planned.shm_bytes, facts.shm_bytes),
+        "network interfaces": (["lo"], list(facts.interfaces)),
+        "user": (planned.uid, facts.uid),
+        "working directory": (str(workdir), facts.cwd),
+    }
+    skipped = {*unseen, *(() if facts.framework else ("threads",))}
+    return [
+        f"{what} {found}, asked for {asked}"
+        for what, (asked, found) in wanted.items()
+        if found != asked and what not in skipped
+    ]

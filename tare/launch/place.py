@@ -1,0 +1,51 @@
+"""Where launches of one environment find what they need: a site, from its image record and the data record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import UnavailableError
+from tare.model.environment import Environment, GpuAccess
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One environment, its interpreter, image and data.
+
+    `isolates_network` is what its trial launch showed: some machines let nobody make an empty network. `options`
+    are levels of factors that the adapter itself varies; `folders` are shown inside read-only, at their own paths.
+    `gpu` is the way to the NVIDIA devices that a trial launch has shown to work (tare.launch.gpu).
+    """
+
+    environment: Environment
+    python: str
+    reference: str | None
+    data: Path | None
+    isolates_network: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()
+    scratch: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    gpu: GpuAccess | None = None
+
+
+def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path | None) -> Site:
+    """A launch site from an image record.
+
+    Raises:
+        UnavailableError: the record says that this environment has no image here, and why.
+    """
+    if image["status"] != "ok":
+        raise UnavailableError(image["reason"] or f"{env} has no image")
+    return Site(
+        environment=adapter,
+        python=image["python"],
+        reference=image["reference"],
+        data=data,
+        isolates_network=image.get("isolates_network", True),
+        options=image.get("options", {}),
+        folders=tuple(map(Path, image.get("binds", ()))),
+    )

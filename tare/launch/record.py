@@ -1,0 +1,120 @@
+"""The record of a launch that has ended, however it ended: what the launcher saw, and what the worker wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import IntegrityError
+from tare.core.files import read_json
+from tare.core.process import Finished
+from tare.launch.conditions import deviations, share_cores
+from tare.launch.transport import Ready
+from tare.model.launches import Clock, Facts, Inside, LaunchRecord
+from tare.model.schema import parse
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# What a launch on another kernel can't be asked of: numbers of this machine's CPUs, inodes of its namespaces.
+OTHER_KERNEL = ("affinity", "namespaces")
+
+
+def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]) -> LaunchRecord:
+    """The record of a launch that has ended, however it ended."""
+    planned, carried = prepared.planned, prepared.carried
+    inside, problem = read_inside(prepared.record_path)
+    problem = carried.problem or problem
+    values: dict[str, Any] = {
+        "status": "ok",
+        "reason": None,
+        "argv": finished.argv,
+        "spawn_ns": finished.started_ns,
+        "end_ns": finished.ended_ns,
+        "client_user_s": finished.user_s,
+        "client_system_s": finished.system_s,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "inside": inside,
+        "deviations": (),
+        "launch": planned.name,
+        "code_sha256": prepared.code_sha256,
+        "pad_bytes": prepared.pad_bytes,
+        "cpus_share_cores": share_cores(planned.cpus),
+        **carried.values(),
+    }
+    elsewhere = inside is not None and on_another_kernel(inside.facts)
+    unseen = tuple(dict.fromkeys((*prepared.environment.unseen, *(OTHER_KERNEL if elsewhere else ()))))
+    if unseen:
+        values["unseen"] = unseen
+    if finished.timed_out and not carried.problem:
+        values |= {"status": "timeout", "reason": finished.explain()}
+    elif inside is None or problem:
+        values |= {"status": "failed", "reason": problem or finished.explain(), "stderr": finished.stderr[-2000:]}
+    elif inside.status != "ok":
+        values |= {"status": "failed", "reason": inside.reason, "stderr": finished.stderr[-2000:]}
+    elif finished.returncode != 0:
+        values |= {"status": "failed", "reason": finished.explain()}
+    else:
+        found = deviations(inside.facts, conditions, planned, workdir=prepared.inside, unseen=unseen)
+        wrong = [line for line in found if line.startswith("threads")]
+        wrong += ["its clock is not ours, and nothing compared them"] if elsewhere and carried.clock is None else []
+        wrong += clock_problems(finished, inside, carried.clock or Clock())
+        values["deviations"] = tuple(found)
+        if wrong:
+            values |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
+    return LaunchRecord(**values)
+
+
+def read_inside(path: Path) -> tuple[Inside | None, str | None]:
+    """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record."""
+    if not path.exists():
+        return None, None
+    try:
+        value = read_json(path)
+        if not isinstance(value, dict) or value.get("schema") != 1:
+            found = value.get("schema") if isinstance(value, dict) else "none"
+            raise IntegrityError(f"the record from inside has schema {found}, this version reads 1")
+        inside = parse(Inside, value, "the record from inside")
+    except IntegrityError as error:
+        return None, str(error)
+    facts = inside.facts
+    own = None if on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))
+    return inside.replace(facts=facts.replace(own_namespaces=own)), None
+
+
+def on_another_kernel(facts: Facts) -> bool:
+    """Whether a launch ran on another kernel than this process does, as in a virtual machine."""
+    return facts.boot_id is not None and facts.boot_id != boot_id()
+
+
+def boot_id() -> str | None:
+    """What this kernel drew at its start; None where it is hidden."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+
+
+def clock_problems(finished: Finished, inside: Inside, clock: Clock) -> list[str]:
+    """Where the clock stepped back between the start of a launch, its marks in order, and its end.
+
+    Between two clocks it takes more than the error of their offset.
+    """
+    instants = [("the launcher's call", finished.started_ns, 0)]
+    instants += [(f"the mark {mark.name}", mark.at_ns + clock.offset_ns, clock.error_ns) for mark in inside.marks]
+    instants.append(("the end", finished.ended_ns, 0))
+    return [
+        f"the clock stepped back by {(before - after) / 1e9:.3g} s between {earlier} and {later}"
+        for (earlier, before, error), (later, after, other) in pairwise(instants)
+        if after + abs(other - error) < before
+    ]
+
+
+def own_namespaces(inside: Mapping[str, str | None]) -> list[str]:
+    """Names of the namespaces that a launch does not share with this process.
+
+    Compared with ours, which live on: the kernel gives a number again once a launch's namespace is gone.
+    """
+    ours = {path.name: str(path.readlink()) for path in Path("/proc/self/ns").iterdir()}
+    return sorted(name for name, inode in inside.items() if inode is not None and inode != ours.get(name))

@@ -1,0 +1,399 @@
+"""How a launch gets its files, and its record back: by bind mounts and standard streams, or over two streams alone.
+
+`Binds` shows the launcher's own folders inside, at their own paths: the launch reads and writes them itself.
+`Channel` needs nothing but an interpreter on the other side that reads standard input and writes standard output:
+it is sent a first program (tare.worker.boot), then an archive of code, specification and data, with its length and
+SHA-256; the record and kept files come back the same way. Where the other side has another clock, an exchange of
+instants before and after the worker says by how much, and how well that is known.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tare.core.errors import UnavailableError
+from tare.core.files import project_root, sha256_file
+from tare.core.process import Finished, run
+from tare.launch.channel import Conversation, ConversationError
+from tare.model.environment import Bind, Environment, Launch
+from tare.model.launches import Clock
+
+RECORD, SPEC = "record.json", "spec.json"
+WORKER = (
+    "tare/worker/line.py",
+    "tare/worker/boot.py",
+)  # sent as text, in the order in which they import each other
+CHANNEL_PROTOCOL = "tare-channel/1"  # as in tare/worker/boot.py
+OPEN_S = 120.0  # for a runtime to start an interpreter
+PUT_S = 600.0  # for an archive to arrive and to be unpacked
+ANSWER_S = 30.0
+FETCH_S = 600.0
+EXCHANGES = 16
+LARGEST_FILE_BYTES = 1 << 34
+LENGTH_DIGITS = 8
+# The very first program: it reads the text of the next one, and becomes it.
+BOOT = f"""\
+import os
+def read(count):
+    data = b""
+    while len(data) < count:
+        more = os.read(0, count - len(data))
+        if not more:
+            raise SystemExit("the channel ended at its beginning")
+        data += more
+    return data
+exec(compile(read(int(read({LENGTH_DIGITS}))), "boot", "exec"))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cargo:
+    """A folder or file of the launcher's that a launch reads at `target`."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(kw_only=True)
+class Carried:
+    """What a transport has seen by the end of a launch.
+
+    Attributes:
+        clock: of the launch; None where nothing compared it with ours.
+        put_s, fetch_s: seconds in which files travelled.
+        problem: why there is no whole record, in one line.
+    """
+
+    name: str = "binds"
+    clock: Clock | None = None
+    put_s: float | None = None
+    fetch_s: float | None = None
+    problem: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Fields of the launch's record; what is as ever is left out."""
+        found = {"clock": self.clock, "put_s": self.put_s, "fetch_s": self.fetch_s}
+        named = {} if self.name == Binds.name else {"transport": self.name}
+        return named | {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A launch that only has to be started.
+
+    Attributes:
+        planned: what the adapter takes.
+        folder: the launch's own folder on this side; gone when the context that made it ends.
+        inside: the same on the other side.
+        program: the worker and its arguments.
+        cargo: what it reads besides.
+        kept: names of further files that it writes.
+        code_sha256: of what runs inside.
+        pad_bytes: length of the padding variable.
+        client: environment of the runtime's client.
+    """
+
+    environment: Environment
+    planned: Launch
+    folder: Path
+    inside: Path
+    program: tuple[str, ...]
+    cargo: tuple[Cargo, ...]
+    kept: tuple[str, ...]
+    code_sha256: str
+    pad_bytes: int
+    client: Mapping[str, str]
+    carried: Carried = field(default_factory=Carried)
+
+    @property
+    def record_path(self) -> Path:
+        """Where the program's record is found."""
+        return self.folder / RECORD
+
+    def run(self, timeout_s: float) -> Finished:
+        """Start it and wait for its end; how that came about."""
+        return transport_of(self.environment).run(self, timeout_s)
+
+    def converse(self, protocol: str) -> Conversation:
+        """Start it to be talked to.
+
+        Raises:
+            ConversationError: the transport broke before the worker was started.
+        """
+        return transport_of(self.environment).converse(self, protocol)
+
+
+class Binds:
+    """Bind mounts and standard streams: nothing is carried, and the clock is the kernel's own."""
+
+    name: ClassVar[str] = "binds"
+
+    def inside(self, folder: Path) -> Path:
+        """The launch's own folder as it sees it."""
+        return folder
+
+    def workdir(self, folder: Path) -> Path:
+        """The folder in which the runtime starts the program."""
+        return folder
+
+    def place(self, source: Path, inside: Path, name: str) -> Path:
+        """Where the launch finds an input."""
+        return source
+
+    def check(self, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]) -> None:
+        """See that a launch needs nothing that can't be brought: here, anything can."""
+
+    def words(self, python: str, program: tuple[str, ...]) -> tuple[str, ...]:
+        """What the runtime is told to start."""
+        return program
+
+    def binds(
+        self, folder: Path, cargo: Sequence[Cargo], folders: Sequence[Path], scratch: Sequence[Path]
+    ) -> tuple[Bind, ...]:
+        """What the runtime is told to show inside."""
+        code, *data = cargo
+        return (
+            *(Bind(source=path, target=path) for path in folders),
+            *(Bind(source=path, target=path, writable=True) for path in scratch),
+            Bind(source=code.source, target=code.target),
+            Bind(source=folder, target=folder, writable=True),
+            *(Bind(source=part.source, target=part.target) for part in data),
+        )
+
+    def run(self, ready: Ready, timeout_s: float) -> Finished:
+        """Start it and wait for its end."""
+        argv = ready.environment.command(ready.planned)
+        return run(argv, timeout_s=timeout_s, env=ready.client, cwd=ready.planned.workdir)
+
+    def converse(self, ready: Ready, protocol: str) -> Conversation:
+        """Start it to be talked to."""
+        return Conversation(
+            ready.environment.command(ready.planned),
+            protocol=protocol,
+            env=ready.client,
+            cwd=ready.planned.workdir,
+            errors_path=ready.folder / "stderr",
+        )
+
+
+class Channel:
+    """Standard input and output, and nothing else; its verbs are those of `Binds`."""
+
+    name: ClassVar[str] = "channel"
+
+    def inside(self, folder: Path) -> Path:
+        """A folder that the first program makes."""
+        return Path("/tmp") / folder.name
+
+    def workdir(self, folder: Path) -> Path:
+        """One that is there before anything has been put."""
+        return Path("/")
+
+    def place(self, source: Path, inside: Path, name: str) -> Path:
+        """Below the launch's own folder."""
+        return inside / name
+
+    def check(self, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]) -> None:
+        """See that a launch needs nothing that can't be brought.
+
+        Raises:
+            UnavailableError: it is to see a folder of this machine.
+        """
+        wanted = [*map(str, folders), *map(str, scratch), *wrapper[:1]]
+        if wanted:
+            raise UnavailableError(f"a launch that shares no files can't be shown {wanted[0]}")
+
+    def words(self, python: str, program: tuple[str, ...]) -> tuple[str, ...]:
+        """An interpreter that listens."""
+        return (python, "-s", "-c", BOOT)
+
+    def binds(
+        self, folder: Path, cargo: Sequence[Cargo], folders: Sequence[Path], scratch: Sequence[Path]
+    ) -> tuple[Bind, ...]:
+        """Nothing."""
+        return ()
+
+    def run(self, ready: Ready, timeout_s: float) -> Finished:
+        """Start it, bring its files, wait for its end, fetch what it wrote."""
+        return Carrier(ready, None).end(timeout_s=timeout_s)
+
+    def converse(self, ready: Ready, protocol: str) -> Conversation:
+        """Start it, bring its files, and hand on the streams."""
+        return Carrier(ready, protocol)
+
+
+class Carrier(Conversation):
+    """A launch over a channel: it is brought its files at the start, and asked for what it wrote at the end.
+
+    In between it is a conversation like any other, where the worker talks (`protocol`).
+    """
+
+    def __init__(self, ready: Ready, protocol: str | None) -> None:
+        self.ready = ready
+        self._failure: ConversationError | None = None
+        self._offsets: list[tuple[int, int]] = []
+        ready.carried.name = Channel.name
+        archive, sha256 = pack(ready)
+        super().__init__(
+            ready.environment.command(ready.planned),
+            protocol=CHANNEL_PROTOCOL,
+            env=ready.client,
+            cwd=ready.folder,
+            errors_path=ready.folder / "stderr",
+        )
+        try:
+            self._open(archive, sha256, talks=protocol is not None)
+        except ConversationError as error:  # told to whoever first talks to it
+            ready.carried.problem = f"its channel: {error.reason}"
+        self.protocol = protocol or CHANNEL_PROTOCOL
+
+    def send(self, data: bytes | memoryview, *, timeout_s: float) -> None:
+        """As any conversation; a channel that broke before says so."""
+        if self._failure is not None:
+            raise self._failure
+        super().send(data, timeout_s=timeout_s)
+
+    def hear(self, expected: str, *, timeout_s: float) -> dict[str, Any]:
+        """As any conversation; a channel that broke before says so."""
+        if self._failure is not None:
+            raise self._failure
+        return super().hear(expected, timeout_s=timeout_s)
+
+    def end(self, *, timeout_s: float) -> Finished:
+        """Wait for the worker's end, fetch what it wrote, and let the other side go."""
+        if self._finished is None and timeout_s > 0 and self._failure is None:
+            self.protocol = CHANNEL_PROTOCOL
+            try:
+                self._fetch(timeout_s)
+            except ConversationError as error:
+                if not error.timed_out:
+                    self.ready.carried.problem = f"its channel: {error.reason}"
+        return super().end(timeout_s=ANSWER_S if timeout_s > 0 and self._failure is None else 0)
+
+    def _over(self, reason: str | None, *, timed_out: bool = False) -> ConversationError:
+        finished = super().end(timeout_s=5 if reason is None else 0)
+        self._failure = ConversationError(reason or finished.explain(), timed_out=timed_out)
+        return self._failure
+
+    def _open(self, archive: Path, sha256: str, *, talks: bool) -> None:
+        first = first_program()
+        self.send(f"{len(first):0{LENGTH_DIGITS}d}".encode() + first, timeout_s=OPEN_S)
+        here = self.hear("here", timeout_s=OPEN_S)
+        self.say("put", folder=str(self.ready.inside), bytes=archive.stat().st_size, sha256=sha256)
+        with archive.open("rb") as handle:
+            while chunk := handle.read(1 << 20):
+                self.send(chunk, timeout_s=PUT_S)
+        archive.unlink()
+        self.hear("placed", timeout_s=PUT_S)
+        self._other_clock = not same_clock(here)
+        self._compare_clocks()
+        self.say("go", argv=list(self.ready.program), talks=talks, fetch=[RECORD, *self.ready.kept])
+
+    def _fetch(self, timeout_s: float) -> None:
+        ended = self.hear("ended", timeout_s=timeout_s)
+        carried = self.ready.carried
+        try:
+            carried.put_s = float(ended["put_s"])
+            rows = [(str(row["name"]), int(row["bytes"]), str(row["sha256"])) for row in ended["files"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._over(f"what it says of its end lacks {error}") from None
+        for name, count, sha256 in rows:
+            if name not in (RECORD, *self.ready.kept) or not 0 <= count <= LARGEST_FILE_BYTES:
+                raise self._over(f"it wants to give back {name!r} of {count} bytes, which nobody asked for")
+            partial = self.ready.folder / f".{name}.part"
+            if self.receive(partial, count, timeout_s=FETCH_S) != sha256:
+                raise self._over(f"{name} of {count} bytes arrived damaged")
+            partial.rename(self.ready.folder / name)
+        self._compare_clocks()
+        carried.fetch_s = float(self.ask("bye", "bye", timeout_s=ANSWER_S).get("fetch_s", 0.0))
+
+    def _compare_clocks(self) -> None:
+        """Offset and error of the launch's clock, as far as all exchanges until now tell."""
+        if not self._other_clock:
+            self.ready.carried.clock = Clock()
+            return
+
+        def theirs() -> int:
+            return int(self.ask("clock", "clock", timeout_s=ANSWER_S)["at_ns"])
+
+        try:
+            self._offsets.append(offset_of(theirs, EXCHANGES))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._over(f"its clock: {error}") from None
+        low, high = min(low for low, _ in self._offsets), max(high for _, high in self._offsets)
+        self.ready.carried.clock = Clock(
+            shared=False,
+            offset_ns=(low + high) // 2,
+            error_ns=-(-(high - low) // 2),
+            exchanges=EXCHANGES * len(self._offsets),
+        )
+
+
+def offset_of(
+    theirs: Callable[[], int], exchanges: int, ours: Callable[[], int] = time.monotonic_ns
+) -> tuple[int, int]:
+    """Between which two numbers of ns what has to be added to their clock to have ours lies, as the shortest of
+    several round trips tells: their instant was between our question and our hearing of the answer.
+    """
+    best: tuple[int, int, int] | None = None
+    for _ in range(exchanges):
+        asked = ours()
+        at = theirs()
+        heard = ours()
+        if best is None or heard - asked < best[0]:
+            best = (heard - asked, asked - at, heard - at)
+    assert best is not None
+    return best[1], best[2]
+
+
+def same_clock(here: Mapping[str, Any]) -> bool:
+    """Whether the other side counts the same kernel's time, in the same time namespace."""
+    ours = Path("/proc/sys/kernel/random/boot_id")
+    mine = ours.read_text().strip() if ours.exists() else None
+    namespace = Path("/proc/self/ns/time")
+    own = str(namespace.readlink()) if namespace.is_symlink() else None
+    return mine is not None and (here.get("boot_id"), here.get("time_namespace")) == (mine, own)
+
+
+def first_program() -> bytes:
+    """The text of tare.worker.boot with what it imports, which starts itself."""
+    root = project_root()
+    modules = [(name.removesuffix(".py").replace("/", "."), (root / name).read_text()) for name in WORKER]
+    return (
+        "import sys, types\n"
+        f"for name, text in {modules!r}:\n"
+        "    module = sys.modules[name] = types.ModuleType(name)\n"
+        "    exec(compile(text, name, 'exec'), module.__dict__)\n"
+        "module.main()\n"
+    ).encode()
+
+
+def pack(ready: Ready) -> tuple[Path, str]:
+    """Code, specification and data as one tar in the launch's folder: (its path, SHA-256)."""
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member
+
+    with tempfile.NamedTemporaryFile(dir=ready.folder, prefix=".archive-", delete=False) as handle:
+        with tarfile.open(fileobj=handle, mode="w", format=tarfile.PAX_FORMAT, dereference=True) as archive:
+            for part in (*ready.cargo, Cargo(source=ready.folder / SPEC, target=ready.inside / SPEC)):
+                archive.add(part.source, str(part.target.relative_to(ready.inside)), filter=plain)
+        path = Path(handle.name)
+    return path, sha256_file(path)
+
+
+Transport = Binds | Channel
+TRANSPORTS: Mapping[str, Transport] = {Binds.name: Binds(), Channel.name: Channel()}
+
+
+def transport_of(environment: Environment) -> Transport:
+    """The transport that an environment declares."""
+    return TRANSPORTS[environment.transport]

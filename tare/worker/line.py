@@ -1,0 +1,51 @@
+"""Lines between a launch and whoever started it: `<protocol> <word> <JSON object>`, in lockstep, on two streams."""
+
+import json
+import os
+
+READ_BYTES = 1 << 16
+
+
+class Line:
+    """The two ends of the conversation, taken away from everything else in this process.
+
+    What else is printed goes to standard error, and nobody else reads our input.
+    """
+
+    def __init__(self, protocol):
+        self.protocol = protocol
+        self.input = os.dup(0)
+        self.output = os.dup(1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        os.dup2(2, 1)
+        self.rest = b""
+
+    def hear(self):
+        """The next word and its arguments; ("end", {}) when the other side has gone."""
+        while b"\n" not in self.rest:
+            if not self.read_more():
+                return "end", {}
+        line, self.rest = self.rest.split(b"\n", 1)
+        protocol, word, arguments = line.decode("utf-8").split(" ", 2)
+        if protocol != self.protocol:
+            raise ValueError("a line of protocol {!r}; this worker speaks {}".format(protocol, self.protocol))
+        return word, json.loads(arguments)
+
+    def read_more(self):
+        """Whether more has come."""
+        chunk = os.read(self.input, READ_BYTES)
+        self.rest += chunk
+        return bool(chunk)
+
+    def say(self, word, **values):
+        """One whole line."""
+        line = "{} {} {}\n".format(self.protocol, word, json.dumps(values, allow_nan=False))
+        self.send(line.encode("utf-8"))
+
+    def send(self, data):
+        """All of these bytes."""
+        data = memoryview(data)
+        while data:
+            data = data[os.write(self.output, data) :]

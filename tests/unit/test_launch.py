@@ -1,0 +1,318 @@
+"""One launch anywhere: over bind mounts or two streams alone, its record, its clock, and what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import fakes
+import pytest
+
+from tare.core.process import Finished
+from tare.launch import conditions, prepare, record, transport
+from tare.launch.channel import ConversationError
+from tare.launch.place import Site
+from tare.launch.run import launch
+from tare.model.environment import Environment, Probe
+from tare.model.launches import Clock, Inside, LaunchRecord
+from tare.model.schema import parse
+
+CONDITIONS = {**fakes.CONDITIONS, "cpus": 1}
+SPEC = {"mode": "device", "device": "cpu", "devices": None}
+
+
+class Bare(Environment):
+    """The host without any condition; its words can be replaced by a script."""
+
+    title = description = "Bare"
+    contained = False
+    unseen = ("affinity", "/dev/shm bytes", "network interfaces", "open files", "working directory")
+    script = None
+    points = ()
+
+    def probe(self):
+        return Probe(available=True)
+
+    def prepare(self, image, folder):
+        raise AssertionError("nothing is ever prepared")
+
+    def command(self, launch):
+        return list(launch.argv) if self.script is None else [sys.executable, "-S", "-c", self.script]
+
+    def mount_points(self, launch):
+        return tuple(point / launch.name / "inner" for point in self.points)
+
+
+class Streams(Bare):
+    """The same, over its streams alone."""
+
+    transport = "channel"
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TARE_CACHE", folder)
+        prepare.stage_code.cache_clear()
+        prepare.end_leftovers.cache_clear()
+        yield Path(folder)
+    prepare.stage_code.cache_clear()
+
+
+def site_of(environment, **more):
+    return Site(environment=environment, python=sys.executable, reference=None, data=None, **more)
+
+
+@pytest.mark.parametrize("kind", [Bare, Streams])
+def test_a_launch_gives_its_record_over_either_transport(kind, cache):
+    found = launch(site_of(kind()), SPEC, CONDITIONS)
+    assert found.status == "ok", found.reason
+    inside = found.seen_inside()
+    assert inside.mode == "device" and inside.marks[0].name == "entry"
+    assert found.transport == kind.transport and found.clock == Clock()
+    assert found.unseen == kind.unseen and found.deviations == ()
+    assert found.cpus_share_cores in (True, False, None)
+    again = parse(LaunchRecord, json.loads(json.dumps(found.to_json())), "a record")
+    assert again == found
+    folder = Path(inside.facts.cwd)
+    assert list((cache / "launches").iterdir()) == []
+    if kind is Streams:
+        assert folder.parent == Path("/tmp") and not folder.exists(), "its folder is gone on the other side as well"
+        assert 0 < found.put_s < (found.end_ns - found.spawn_ns) / 1e9
+        assert not any(str(cache) in word for word in found.argv), "nothing on the command line leads here"
+
+
+def test_data_and_kept_files_travel(cache, tmp_path):
+    data = tmp_path / "data"
+    (data / "deep").mkdir(parents=True)
+    (data / "deep/file").write_bytes(bytes(range(256)) * 5000)
+    kept = tmp_path / "kept.bin"
+    script = "import sys; data = open(sys.argv[1], 'rb').read(); open(sys.argv[2], 'wb').write(data[::-1])"
+    site = Site(environment=Streams(), python=sys.executable, reference=None, data=data)
+    with prepare.ready(site, SPEC, CONDITIONS, pad_bytes=0, keep={"it": kept}) as ready:
+        read, written = ready.cargo[1].target / "deep/file", ready.inside / "kept.bin"
+        program = (sys.executable, "-c", script, str(read), str(written))
+        ended = transport.Carrier(replace(ready, program=program), None).end(timeout_s=30)
+        assert ended.ok and ready.carried.problem is None
+        assert (ready.folder / "kept.bin").read_bytes() == (data / "deep/file").read_bytes()[::-1]
+
+
+def test_a_channel_shows_no_folder_of_this_machine():
+    with pytest.raises(Exception, match="shares no files can't be shown /opt/tool"):
+        launch(site_of(Streams(), folders=(Path("/opt/tool"),)), SPEC, CONDITIONS)
+
+
+ENDED = 'ANSWER ended {"put_s": 0.1, "files": [{"name": "%s", "bytes": %d, "sha256": "0"}]}'
+BREAKS = {
+    "says nothing that can be read": ("print('Welcome to the machine', flush=True); import time; time.sleep(60)",
+                                     "it said 'Welcome to the machine', which is no line of tare-channel/1"),
+    "ends at once": ("raise SystemExit('no such machine')", "ended with status 1: no such machine"),
+    "ends in the middle of the archive": (
+        "import os; os.write(1, b'tare-channel/1 here {}\\n'); os.read(0, 50000); raise SystemExit('cable pulled')",
+        "cable pulled"),
+    "gives back what nobody asked for": (ENDED % ("../evil", 3), "'../evil' of 3 bytes, which nobody asked for"),
+    "gives back damaged bytes": (ENDED % ("record.json", 3) + "\nabc", "record.json of 3 bytes arrived damaged"),
+    "is cut short in the middle of the record": (ENDED % ("record.json", 3000) + "\nabc", "ended with status 0"),
+    "forgets what it has to say": ("ANSWER ended {}", "lacks 'put_s'"),
+}  # fmt: skip
+ANSWERS = """
+import os, re, sys, time
+def line():
+    got = b""
+    while not got.endswith(b"\\n"):
+        got += os.read(0, 1)
+    return got.decode()
+def skip(count):
+    while count:
+        count -= len(os.read(0, min(count, 65536)))
+def say(text):
+    os.write(1, ("tare-channel/1 " + text).encode())
+skip(int(os.read(0, 8)))
+say("here " + %r + "\\n")
+skip(int(re.search('"bytes": ([0-9]+)', line())[1]))
+say("placed {}\\n")
+line()
+say(%r)
+"""
+
+
+def here():
+    """What a program on this machine says of its clock."""
+    return json.dumps({"boot_id": record.boot_id(), "time_namespace": str(Path("/proc/self/ns/time").readlink())})
+
+
+@pytest.mark.parametrize("fault", BREAKS)
+def test_a_channel_that_breaks_or_talks_nonsense_is_one_line_and_never_half_a_launch(fault):
+    script, reason = BREAKS[fault]
+    if script.startswith("ANSWER "):
+        text = script.removeprefix("ANSWER ")
+        script = ANSWERS % (here(), text if "\n" in text else text + "\n")
+    environment = Streams()
+    environment.script = script
+    found = launch(site_of(environment), SPEC, CONDITIONS)
+    assert found.status == "failed" and found.inside is None
+    assert found.reason.startswith("its channel: ") and reason in found.reason and "\n" not in found.reason
+
+
+def test_a_channel_that_hangs_is_a_timeout():
+    environment = Streams()
+    environment.script = ANSWERS.replace("say(%r)", "time.sleep(60)") % here()
+    found = launch(site_of(environment), SPEC, {**CONDITIONS, "launch_timeout_s": 1.0})
+    assert found.status == "timeout" and "was killed" in found.reason
+
+
+def test_a_conversation_over_a_broken_channel_gives_its_reason_at_the_first_word():
+    environment = Streams()
+    environment.script = "raise SystemExit('no such machine')"
+    with prepare.ready(site_of(environment), SPEC, CONDITIONS, pad_bytes=0) as ready:
+        talk = ready.converse("test/1")
+        for _ in range(2):
+            with pytest.raises(ConversationError, match="no such machine"):
+                talk.ask("word", "answer", timeout_s=5)
+        assert not talk.end(timeout_s=5).ok
+
+
+def test_the_shortest_round_trip_decides_the_offset():
+    clock = iter([0, 1000, 10_000, 10_100, 20_000, 25_000])  # ours, before and after each question
+    answers = iter([500 - 7, 10_060 - 7, 20_100 - 7])  # theirs is 7 behind
+    low, high = transport.offset_of(lambda: next(answers), 3, lambda: next(clock))
+    assert (low, high) == (10_000 - 10_053, 10_100 - 10_053) and low <= 7 <= high
+
+
+def test_clocks_that_differ_are_compared_within_their_error():
+    inside = inside_at(1_000, 2_000)
+    finished = ended(started_ns=51_100, ended_ns=52_500)
+    off = Clock(shared=False, offset_ns=50_000, error_ns=200, exchanges=16)
+    assert record.clock_problems(finished, inside, off) == []
+    assert record.clock_problems(finished, inside, off.replace(error_ns=10)) != []
+    assert "between the launcher's call and the mark entry" in record.clock_problems(finished, inside, Clock())[0]
+
+
+def inside_at(entry, last):
+    instants = {"entry": entry, "last": last}
+    rows = [{"name": name, "at_ns": at, "user_s": 0.0, "system_s": 0.0} for name, at in instants.items()]
+    mount = {"point": "/", "type": None, "source": None}
+    facts = dict.fromkeys(("python", "executable", "libc", "kernel", "hostname", "cwd"), "")
+    facts |= {"uid": 0, "gid": 0, "affinity": [], "open_files": {"soft": 1, "hard": 1}, "shm_bytes": 1,
+              "environment_names": [], "environment_bytes": 0, "interfaces": [], "status": {}, "namespaces": {},
+              "cgroups": {}, "cpu_quota": None, "cpu_stat": None, "transparent_hugepage": None,
+              "root_mount": mount, "tree_mount": mount}  # fmt: skip
+    value = {"schema": 1, "mode": "train", "status": "ok", "reason": None, "facts": facts, "marks": rows,
+             "memory": {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}}  # fmt: skip
+    return parse(Inside, value, "here")
+
+
+def ended(**instants):
+    nothing = {"stdout": "", "stderr": "", "user_s": 0.0, "system_s": 0.0}
+    return Finished(argv=("x",), returncode=0, timed_out=False, **nothing, **instants)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"schema": 2, "mode": "train"}', "the record from inside has schema 2, this version reads 1"),
+        (
+            '{"schema": 1, "mode": "train", "status": "good"}',
+            "the record from inside: status: 'good' is not allowed",
+        ),
+        ("[]", "the record from inside has schema none"),
+        ('{"schema": 1, "mo', "record.json"),
+    ],
+)
+def test_a_record_from_inside_that_is_none_is_one_line(tmp_path, text, reason):
+    (tmp_path / "record.json").write_text(text)
+    found, why = record.read_inside(tmp_path / "record.json")
+    assert found is None and reason in why and "\n" not in why
+
+
+def test_the_last_mark_is_set_when_the_record_has_been_written(tmp_path, monkeypatch):
+    """What serialising costs is bookkeeping: it lies before the last mark, whatever the record's size."""
+    from tare.worker import main, marks
+
+    done = marks.Marks(marks.now_ns())
+    main.write_record(str(tmp_path / "r.json"), {"results": {"losses": [0.1] * 2_000_000}}, done)
+    after = marks.now_ns()
+    value = json.loads((tmp_path / "r.json").read_text())
+    assert [row["name"] for row in value["marks"]] == ["entry", "last"]
+    assert len(value["results"]["losses"]) == 2_000_000
+    written_s = (done.rows[1]["at_ns"] - done.rows[0]["at_ns"]) / 1e9
+    assert (after - done.rows[1]["at_ns"]) / 1e9 < written_s / 5
+
+
+def test_mount_points_are_made_before_the_launch_and_gone_after_it(tmp_path):
+    environment = Bare()
+    environment.points = (tmp_path,)
+    environment.script = (
+        f"import pathlib; found = list(pathlib.Path({str(tmp_path)!r}).glob('*/inner')); assert found"
+    )
+    found = launch(site_of(environment), SPEC, CONDITIONS)
+    assert "status 0" in found.reason, "the folders were there"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("siblings", "count", "chosen"),
+    [
+        ({0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}, 2, [0, 2]),
+        ({0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}, 3, [0, 1, 2]),
+        ({0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}, 2, [0, 1]),
+        ({}, 2, [0, 1]),
+    ],
+)
+def test_cpus_are_of_different_cores_as_far_as_there_are_any(tmp_path, siblings, count, chosen):
+    for cpu, text in siblings.items():
+        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text(text + "\n")
+    cpus = sorted(conditions.by_core(range(4), tmp_path)[:count])
+    assert cpus == chosen
+    assert conditions.share_cores(cpus, tmp_path) is ((count > 2) if siblings else None)
+
+
+HARNESS = """
+import sys
+sys.path[:0] = ["tests", "tests/unit"]
+import test_launch
+from tare.core import process
+from tare.launch.run import launch
+environment = getattr(test_launch, sys.argv[1])()
+up = sys.argv[2] + "/up"
+environment.script = f"import os, time; open({up!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+launch(test_launch.site_of(environment), test_launch.SPEC, {**test_launch.CONDITIONS, "launch_timeout_s": 600})
+"""
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["the-guard-lives", "the-guard-is-killed-first"])
+def test_no_launch_outlives_its_harness(cache, tmp_path, both):
+    """Where the guard was killed too, what is left ends when a launch is next made ready."""
+    harness = subprocess.Popen([sys.executable, "-c", HARNESS, "Bare", str(tmp_path)])
+    up = tmp_path / "up"
+    deadline = time.monotonic() + 30
+    while not (up.exists() and up.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    worker = int(up.read_text())
+    if both:
+        children = Path(f"/proc/{harness.pid}/task/{harness.pid}/children").read_text().split()
+        for pid in children:
+            if b"guard.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+    harness.kill()
+    harness.wait()
+    if both:
+        assert list((cache / "launches").iterdir()) != [] and alive(worker)
+        prepare.end_leftovers()
+    deadline = time.monotonic() + 5
+    while (alive(worker) or list((cache / "launches").iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(worker) and list((cache / "launches").iterdir()) == []
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
