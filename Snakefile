@@ -40,6 +40,10 @@ include: "rules/notebooks.smk"
 include: "rules/report.smk"
 
 
+onstart:
+    workflow_lock.note_holder(Path.cwd())
+
+
 rule all:
     default_target: True
     input:

@@ -9,6 +9,8 @@ from snakemake.exceptions import WorkflowError
 from tare.model import arms, closure
 from tare.model import study as study_module
 from tare.core.errors import TareError
+from tare.core.progress import say
+from tare.machine import workflow_lock
 from tare.machine.fitting import settled
 from tare.model.registry import describe_workload, environment, module_names
 from tare.model.stacks import load_stack, lock_files
@@ -29,6 +31,9 @@ try:
     config = settled(STUDIED).to_json()
 except TareError as error:
     raise WorkflowError(str(error))
+
+if workflow.is_main_process and (told := workflow_lock.release_stale(Path.cwd())):
+    say(told)
 
 STUDY = config["study"]
 STACK = config["stack"]

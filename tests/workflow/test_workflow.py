@@ -247,6 +247,47 @@ def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
     assert ROUNDS in text and "profiled launch in host" in text
 
 
+DESCRIBE = ("--cores", "1", "results/machine.json", "--forcerun", "describe_machine")
+
+
+def test_a_killed_workflow_is_carried_on_by_the_next(checkout):
+    """SIGKILL leaves Snakemake's lock files; nobody has to unlock."""
+    locks = checkout / ".snakemake/locks"
+    running = subprocess.Popen(
+        [str(Path(sys.executable).with_name("snakemake")), *DESCRIBE],
+        cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(locks.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.kill()
+    running.wait()
+    assert list(locks.glob("*")), "killed too late"
+    done = snakemake(checkout, *DESCRIBE)
+    assert "the last workflow here was killed" in done.stdout + done.stderr
+    assert not list(locks.glob("*"))
+
+
+def test_a_workflow_that_lives_is_named_and_its_lock_kept(checkout):
+    lock = checkout / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text("results/machine.json\n")
+    living = subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 120"], cwd=checkout)
+    try:
+        done = snakemake(checkout, *DESCRIBE, check=False)
+        assert done.returncode != 0 and lock.exists()
+        assert f"process {living.pid} runs the workflow" in done.stdout + done.stderr
+        (checkout / ".snakemake/tare-holder.json").write_text('{"host": "elsewhere", "pid": 1}')
+    finally:
+        living.kill()
+        living.wait()
+    done = snakemake(checkout, *DESCRIBE, check=False)
+    assert done.returncode != 0 and lock.exists()
+    assert "is of elsewhere" in done.stdout + done.stderr
+    lock.unlink()
+
+
 def test_an_unwritable_or_full_place_is_one_line(checkout, tmp_path):
     done = tare(checkout, "machine", "--out", "/proc/nowhere/machine.json")
     assert done.returncode == 2
