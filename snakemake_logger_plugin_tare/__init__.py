@@ -53,7 +53,10 @@ SAID_ELSEWHERE = (
 
 
 class LogHandler(LogHandlerBase):
-    """Prints one line per job on standard error (a dry run: on standard output)."""
+    """Prints one line per job on standard error (a dry run: on standard output).
+
+    A record of Snakemake has the attributes of its event, which no type tells: those methods take anything.
+    """
 
     def __post_init__(self) -> None:
         """Start the clock and the counts."""
@@ -124,13 +127,13 @@ class LogHandler(LogHandlerBase):
 
     # --- one method per kind of record
 
-    def _run_info(self, record: logging.LogRecord) -> None:
+    def _run_info(self, record: Any) -> None:
         self._total = dict(record.stats).get("total", 0)
 
-    def _progress(self, record: logging.LogRecord) -> None:
+    def _progress(self, record: Any) -> None:
         self._total = record.total
 
-    def _job_info(self, record: logging.LogRecord) -> None:
+    def _job_info(self, record: Any) -> None:
         again = record.jobid in self._jobs
         self._jobs.setdefault(record.jobid, {"number": len(self._jobs) + 1, "title": _title(record)})
         title = self._jobs[record.jobid]["title"]
@@ -139,14 +142,14 @@ class LogHandler(LogHandlerBase):
         elif record.shellcmd or record.rule_msg or not _is_target(record):
             self._print(f"{self._head(record.jobid)} {title}{' (again)' if again else ''}")
 
-    def _shellcmd(self, record: logging.LogRecord) -> None:
+    def _shellcmd(self, record: Any) -> None:
         if command := getattr(record, "shellcmd", None) or getattr(record, "cmd", None):
             self._print(f"{INDENT}$ {command.strip()}")
 
-    def _job_finished(self, record: logging.LogRecord) -> None:
+    def _job_finished(self, record: Any) -> None:
         self._finished.add(record.job_id)
 
-    def _job_error(self, record: logging.LogRecord) -> None:
+    def _job_error(self, record: Any) -> None:
         self._failures[record.jobid] = self._failures.get(record.jobid, 0) + 1
         title = self._jobs.get(record.jobid, {}).get("title", record.rule_name)
         logs = [Path(path.split(" (")[0]) for path in record.log]
@@ -161,7 +164,7 @@ class LogHandler(LogHandlerBase):
             for line in tail:
                 self._print(f"{INDENT}| {line[:LINE_CHARACTERS]}")
 
-    def _message(self, record: logging.LogRecord) -> None:
+    def _message(self, record: Any) -> None:
         text = record.getMessage() if record.msg is not None else ""
         if not text.strip() or text == "None" or any(words in text for words in SAID_ELSEWHERE):
             return
@@ -212,12 +215,12 @@ def _jobs(count: int) -> str:
     return f"{count} job" if count == 1 else f"{count} jobs"
 
 
-def _is_target(record: logging.LogRecord) -> bool:
+def _is_target(record: Any) -> bool:
     """A rule that does nothing but ask for files."""
     return not record.output
 
 
-def _title(record: logging.LogRecord) -> str:
+def _title(record: Any) -> str:
     """The rule's message, else its name and wildcards."""
     if record.rule_msg:
         return " ".join(str(record.rule_msg).split())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 
-def add(subparsers: argparse._SubParsersAction) -> None:
+def add(subparsers: Any) -> None:
     """Add this group's commands."""
     parser = subparsers.add_parser("fetch", help="fetch, verify and prepare a data set")
     parser.add_argument("--dataset", required=True, help="a group of data/registry.yaml: mnist, sentiment")

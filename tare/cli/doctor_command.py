@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 
-def add(subparsers: argparse._SubParsersAction) -> None:
+def add(subparsers: Any) -> None:
     """Add this group's commands."""
     parser = subparsers.add_parser("doctor", help="what this machine can measure, and what mends the rest")
     parser.add_argument("--json", action="store_true", help="everything, as one JSON object")

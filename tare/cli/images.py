@@ -106,7 +106,7 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
         source = read_json(image)
     else:
         source = build(arguments.stack, arguments.variant)
-    probe = read_json(arguments.probe) if arguments.probe else {"available": True}
+    probe: dict[str, Any] = read_json(arguments.probe) if arguments.probe else {"available": True}
     if probe["available"]:
         record = derive(source, arguments.env)
         record["isolates_network"] = probe.get("details", {}).get("isolates_network", True)
@@ -129,7 +129,7 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
 
     parse(arguments.arm, environment(arguments.env))  # a mistake is said before anything is built
     source = read_json(arguments.image) if arguments.image else build(arguments.stack, arguments.variant)
-    probe = read_json(arguments.probe) if arguments.probe else {"available": True}
+    probe: dict[str, Any] = read_json(arguments.probe) if arguments.probe else {"available": True}
     record = derive_arm(source, arguments.env, arguments.arm, probe)
     if record["status"] != "ok":
         say(f"{arguments.env} has no image of {arguments.stack} for {arguments.arm}: {record['reason']}")

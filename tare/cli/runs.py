@@ -91,7 +91,7 @@ def run_ceilings(arguments: argparse.Namespace) -> int:
 
 def run_single(arguments: argparse.Namespace) -> int:
     """`tare run`: exit status 3 where the environment is unavailable or the launch failed."""
-    from tare.analysis.metrics import whole_run_metrics
+    from tare.analysis.launch_rows import whole_run_metrics
     from tare.core.progress import say
     from tare.experiments import measure
 

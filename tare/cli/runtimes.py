@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 
-def add(subparsers: argparse._SubParsersAction) -> None:
+def add(subparsers: Any) -> None:
     """Add this group's commands."""
     parser = subparsers.add_parser("runtimes", help="install the missing container runtimes, or list them")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
