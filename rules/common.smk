@@ -13,7 +13,7 @@ from tare.core.progress import say
 from tare.machine import workflow_lock
 from tare.machine.fitting import settled
 from tare.model.registry import describe_workload, environment, module_names
-from tare.model.stacks import load_stack, lock_files
+from tare.model.stacks import framework_of, load_stack, lock_files
 from tare.model.words import nearest
 from tare.datasets import catalog
 from tare.images import interpreter
@@ -68,7 +68,9 @@ def code_of(kind):
         elif "env" in wildcards.keys():
             names = [wildcards.env]
         settings = [arm.factor] if arm and arm.is_setting else []
-        return closure.code_sha256(kind, wildcards.get("workload"), names, settings)
+        stacks = {STUDIED.stack, arm.other_stack if arm and arm.other_stack else STUDIED.stack}
+        frameworks = sorted(set(map(framework_of, stacks)))
+        return closure.code_sha256(kind, wildcards.get("workload"), names, settings, frameworks)
 
     return code
 

@@ -19,6 +19,7 @@ from tare.model.launches import LaunchRecord
 from tare.model.registry import BASELINE
 from tare.model.schema import parse
 from tare.model.units import given_up
+from tare.worker.frameworks import DEFAULT
 
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
 
@@ -81,6 +82,7 @@ def declare(
     """The plan of a campaign on this machine; `own` is what just its kind has."""
     study, arm, names = setup.study, setup.arm, tuple(own.pop("environments", setup.sites))
     levels = arms.levels_of(headline, arm)
+    frameworks = sorted({site.framework for site in setup.sites.values()}) or [DEFAULT]
     return Plan(
         kind=kind,
         study=study["study"],
@@ -96,7 +98,7 @@ def declare(
         arm=arms.describe(levels),
         headline_arm=arms.describe(headline),
         stack=study["stack"],
-        code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm)),
+        code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm), frameworks),
         provenance=dict(setup.provenance),
         optional=arm is not None and arm.is_optional,
         scenario="single",

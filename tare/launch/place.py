@@ -9,6 +9,8 @@ from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.model.environment import Environment, GpuAccess
+from tare.model.stacks import framework_of
+from tare.worker.frameworks import DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +19,8 @@ class Site:
 
     `isolates_network` is what its trial launch showed: some machines let nobody make an empty network. `options`
     are levels of factors that the adapter itself varies; `folders` are shown inside read-only, at their own paths.
-    `gpu` is the way to the NVIDIA devices that a trial launch has shown to work (tare.launch.gpu).
+    `gpu` is the way to the NVIDIA devices that a trial launch has shown to work (tare.launch.gpu). `framework` is
+    what its stack trains with.
     """
 
     environment: Environment
@@ -30,6 +33,7 @@ class Site:
     scratch: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     gpu: GpuAccess | None = None
+    framework: str = DEFAULT
 
 
 def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path | None) -> Site:
@@ -47,5 +51,6 @@ def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path
         data=data,
         isolates_network=image.get("isolates_network", True),
         options=image.get("options", {}),
+        framework=framework_of(image.get("stack")),
         folders=tuple(map(Path, image.get("binds", ()))),
     )

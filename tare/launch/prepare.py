@@ -82,7 +82,9 @@ def ready(
         UnavailableError: the environment's transport can't bring what the launch needs.
     """
     if spec.get("workload"):
-        check_framework(spec["workload"], spec.get("framework", DEFAULT))
+        check_framework(spec["workload"], site.framework)
+    if site.framework != DEFAULT:
+        spec = {**spec, "framework": site.framework}
     adapter, transport = site.environment, transport_of(site.environment)
     gpu = site.gpu if spec.get("device") == "cuda" else None
     folders = (*site.folders, *(gpu.folders if gpu else ()))

@@ -68,17 +68,28 @@ def adapters(environments: Iterable[str]) -> tuple[str, ...]:
 
 
 def measurement(
-    kind: str, workload: str | None, environments: Iterable[str], settings: Iterable[str] = ()
+    kind: str,
+    workload: str | None,
+    environments: Iterable[str],
+    settings: Iterable[str] = (),
+    frameworks: Iterable[str] = (DEFAULT,),
 ) -> tuple[str, ...]:
     """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`."""
-    settings = tuple(settings)
-    launched = {path for mode in KINDS[kind][0] for path in inside(mode, workload, settings=settings)}
+    used = {"settings": tuple(settings)}
+    pairs = [(mode, framework) for mode in KINDS[kind][0] for framework in frameworks]
+    launched = {path for mode, name in pairs for path in inside(mode, workload, framework=name, **used)}
     return tuple(sorted({*launched, *around(kind, environments)}))
 
 
-def code_sha256(kind: str, workload: str | None, environments: Iterable[str], settings: Iterable[str] = ()) -> str:
+def code_sha256(
+    kind: str,
+    workload: str | None,
+    environments: Iterable[str],
+    settings: Iterable[str] = (),
+    frameworks: Iterable[str] = (DEFAULT,),
+) -> str:
     """Hash of the programs that a measurement depends on; equal hashes measure the same thing."""
-    return programs_sha256(measurement(kind, workload, environments, settings))
+    return programs_sha256(measurement(kind, workload, environments, settings, frameworks))
 
 
 def programs_sha256(paths: Iterable[str]) -> str:

@@ -137,6 +137,12 @@ def known_stacks() -> list[str]:
     return [*stack_names(), BOUND]
 
 
+def framework_of(name: str | None) -> str:
+    """What launches of a stack train with; what is installed here already is taken for PyTorch."""
+    path = stacks_dir() / (name or BOUND) / "stack.yaml"
+    return _read(path).framework if path.exists() else DEFAULT
+
+
 def lock_files(name: str) -> list[Path]:
     """Paths of a stack's locks, relative to the checkout; variants may share one."""
     folder = stacks_dir() / name

@@ -16,45 +16,12 @@ import resource
 import sys
 
 from tare.worker import frameworks, memory, settings
+from tare.worker.line import Line
 from tare.worker.train import build_model, import_workload, load_batches
 
 PROTOCOL = "tare-turns/1"
-READ_BYTES = 65536
 PRIMING_SAMPLES = 2
 DROPPED, FAILED = 42, 1  # how a forked draw ends; a framework that calls exit(0) has done neither
-
-
-class Line:
-    """The two ends of the conversation, taken away from everything else in this process."""
-
-    def __init__(self):
-        self.input = os.dup(0)
-        self.output = os.dup(1)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-        os.dup2(2, 1)
-        self.rest = b""
-
-    def hear(self):
-        """The next word and its arguments; ("end", {}) when the other side has gone."""
-        while b"\n" not in self.rest:
-            chunk = os.read(self.input, READ_BYTES)
-            if not chunk:
-                return "end", {}
-            self.rest += chunk
-        line, self.rest = self.rest.split(b"\n", 1)
-        protocol, word, arguments = line.decode("utf-8").split(" ", 2)
-        if protocol != PROTOCOL:
-            raise ValueError("a line of protocol {!r}; this worker speaks {}".format(protocol, PROTOCOL))
-        return word, json.loads(arguments)
-
-    def say(self, word, **values):
-        """One whole line."""
-        line = "{} {} {}\n".format(PROTOCOL, word, json.dumps(values, allow_nan=False))
-        data = line.encode("utf-8")
-        while data:
-            data = data[os.write(self.output, data) :]
 
 
 def take_turn(framework, training, batches, position, discard, steps):
@@ -191,7 +158,7 @@ def spawn_draw(line, spec, order):
 
 def draw(spec, marks):
     """A draw as a fresh process: import, load, then live as a forked one does; returns what its record holds."""
-    line = Line()
+    line = Line(PROTOCOL)
     try:
         framework, workload = import_workload(spec, marks, spec["threads"])
         batches = load_batches(framework, workload, spec, marks)
@@ -267,7 +234,7 @@ def orders(line):
 
 def serve(spec, marks):
     """Run a draw whenever told to; returns what the record holds."""
-    line = Line()
+    line = Line(PROTOCOL)
     if frameworks.of(spec).can_fork:
         return serve_by_fork(line, spec, marks)
     return serve_apart(line, spec, marks)

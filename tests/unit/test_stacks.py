@@ -19,7 +19,16 @@ from tare.images import tree as trees
 from tare.images import wheels
 from tare.images.interpreter import find_interpreter
 from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
-from tare.model.stacks import Stack, load_stack, lock_files, read_lock, stack_names, stacks_dir
+from tare.model.stacks import (
+    Stack,
+    framework_of,
+    known_stacks,
+    load_stack,
+    lock_files,
+    read_lock,
+    stack_names,
+    stacks_dir,
+)
 
 STACK_YAML = """\
 name: tiny
@@ -181,6 +190,7 @@ def test_stack_names_its_framework_or_is_pytorchs(tmp_path):
     (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: numpy\n")
     assert load_stack("tiny", "cpu", tmp_path).framework == "numpy"
     (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: nunpy\n")
+    assert {framework_of(name) for name in (*known_stacks(), None)} == {"torch"}
     with pytest.raises(UserError, match=r"framework: no 'nunpy' in .*'numpy'"):
         load_stack("tiny", "cpu", tmp_path)
 

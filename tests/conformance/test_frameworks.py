@@ -1,0 +1,104 @@
+"""Another framework than PyTorch in real campaigns: NumPy alone, with an interpreter that has nothing else."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+
+import inside_code
+import pytest
+from project import code_blocks, copy_checkout
+
+from tare.model.sealed import read_sealed
+
+# Runs in a copy of the checkout that has the page's workload; says where it put the campaigns.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from envs.host import Host
+from tare.experiments import rounds, turns
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Setup
+from tare.launch.run import Site, launch
+wanted = json.loads(sys.argv[1])
+site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path(wanted["data"]),
+            isolates_network=False, variables=wanted["variables"], framework="numpy")
+setup = Setup(study=wanted["study"], workload="softmax_numpy", sites={"host": site, "host.control": site})
+out = Path(wanted["out"])
+run_campaign(out / "rounds", rounds.rounds(setup))
+run_campaign(out / "turns", turns.turns(setup))
+spec = dict(rounds.whole_run_spec("softmax_numpy", 64, wanted["study"]), mode="profile", warmup_steps=1, steps=2,
+            sample_interval_s=0.1)
+record = launch(site, spec, dict(wanted["study"]["conditions"], allocator="steady"))
+record = record if isinstance(record, dict) else record.to_json()
+(out / "profile.json").write_text(json.dumps(record))
+"""
+SAMPLING = {"units": 2, "stack_units": 2, "pilot": 6, "half_width": 0.01, "budget_s": 5.0, "arm_budget_s": 5.0}
+STUDY = {
+    "study": "numpy",
+    "seed": 1,
+    "stack": "none",
+    "device": "cpu",
+    "confidence": 0.95,
+    "margins": {"run": 0.05, "step": 0.02},
+    "conditions": {"threads": 1, "cpus": 1, "open_files": 1024, "page_cache": "as_found", "launch_timeout_s": 60.0},
+    "rounds": {"allocator": "default", "discarded": 0, **SAMPLING},
+    "turns": {"allocator": "steady", "prior": {"block": 0.001, "draw": 0.001}, "setting_units": 2, **SAMPLING},
+    "workloads": {"softmax_numpy": {"batch": 64}},
+}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The folder of two campaigns and a profile."""
+    root = tmp_path_factory.mktemp("numpy")
+    checkout = copy_checkout(root / "checkout")
+    (checkout / "workloads/softmax_numpy.py").write_text(code_blocks("add-a-framework.md", "python")[1])
+    raw = root / "data/MNIST/raw"
+    raw.mkdir(parents=True)
+    labels = bytes(index * 7 % 10 for index in range(512))
+    pixels = b"".join(bytes(255 * (place == label) for place in range(784)) for label in labels)
+    (raw / "train-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, 512, 28, 28) + pixels)
+    (raw / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, 512) + labels)
+    python, variables = inside_code.without_torch(root / "packages")
+    out = root / "out"
+    out.mkdir()
+    wanted = {"python": python, "variables": {"PYTHONPATH": variables["PYTHONPATH"]}, "study": STUDY}
+    wanted |= {"data": str(root / "data"), "out": str(out)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(wanted)],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out
+
+
+def inside_of(unit):
+    return [row.inside for row in unit.launches.values()]
+
+
+@pytest.mark.parametrize("kind", ["rounds", "turns"])
+def test_campaigns_of_a_framework_that_is_not_pytorch(measured, kind):
+    sealed = read_sealed(measured / kind / "sealed.json")
+    counted = [unit for unit in sealed.units if unit.counts]
+    assert len(counted) == 2
+    for unit in counted:
+        for inside in inside_of(unit):
+            assert inside.status == "ok" and inside.facts.framework.name == "numpy"
+            assert inside.facts.framework.threads == 1
+    if kind == "turns":
+        draws = [draw for unit in counted for row in unit.launches.values() for draw in row.draws]
+        assert draws and all(min(burst) > 0 for draw in draws for burst in draw.turns.step_s)
+
+
+def test_a_profile_says_what_the_framework_can_not_tell(measured):
+    record = json.loads((measured / "profile.json").read_text())
+    assert record["status"] == "ok", record["reason"]
+    results = record["inside"]["results"]
+    assert len(results["plain_step_s"]) == 2 and "none for numpy" in results["profiler_reason"]
+    assert not any("torch" in row["path"] for row in results["mapped"])
