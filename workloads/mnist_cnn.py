@@ -37,7 +37,7 @@ class Training:
 
         transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((NORM_MEAN,), (NORM_STD,))])
         train = datasets.MNIST(folder, train=True, download=False, transform=transform)
-        return Subset(train, range(DESCRIPTION["samples"]))
+        return Subset(train, range(DESCRIPTION["samples"]))  # type: ignore[call-overload]
 
     def loss(self, batch):
         """Loss of one batch, as a tensor that can be differentiated."""

@@ -118,7 +118,7 @@ def encode_with_tokenizers(texts):
 def build_model(torch):
     """The network: 6,561 parameters; input token ids [100, batch], output logits [batch, 1]."""
 
-    class Classifier(torch.nn.Module):
+    class Classifier(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self):
             super(Classifier, self).__init__()
             self.embedding = torch.nn.Embedding(VOCABULARY_WORDS + 2, EMBEDDING)

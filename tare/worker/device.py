@@ -78,7 +78,7 @@ def uuid_of(library, device):
 
 def device_files(folder):
     """Names of NVIDIA's device files in a folder, and of those in a folder of theirs."""
-    found = []
+    found: list = []
     for name in sorted(entries(folder)):
         if not name.startswith("nvidia") and name != "dxg":
             continue

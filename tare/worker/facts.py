@@ -33,7 +33,7 @@ def process_status():
 
 def namespaces():
     """Inode of each namespace of this process: equal numbers mean a shared namespace."""
-    found = {}
+    found: dict = {}
     for name in NAMESPACES:
         try:
             found[name] = os.readlink("/proc/self/ns/" + name)
@@ -84,7 +84,7 @@ def network_interfaces():
 
 def mount_of(path):
     """File system type and source of the mount that holds `path`."""
-    best = ("", None, None)
+    best: tuple = ("", None, None)
     for line in (read_text("/proc/self/mountinfo") or "").splitlines():
         left, _, right = line.partition(" - ")
         point = left.split()[4].replace("\\040", " ")

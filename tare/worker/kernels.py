@@ -70,7 +70,7 @@ def _onednn(line):
 
 def summed(parsed):
     """Calls and seconds by library, kernel and shape, in order."""
-    table = {}
+    table: dict = {}
     for library, kernel, shape, seconds in parsed:
         row = table.setdefault((library, kernel, shape), [0, 0.0])
         row[0] += 1

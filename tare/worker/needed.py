@@ -44,7 +44,7 @@ def library_pages():
     From /proc/self/maps and the bit "present" of /proc/self/pagemap (Linux, admin-guide/mm/pagemap). The kernel
     maps up to sixteen pages around a fault that it has in its cache anyway: they are counted.
     """
-    pages = {}
+    pages: dict = {}
     with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in maps:
             fields = line.rstrip("\n").split(None, 5)
@@ -61,7 +61,7 @@ def library_pages():
 
 def runs(numbers):
     """Numbers as [first, count] of each unbroken run, in order."""
-    found = []
+    found: list = []
     for number in sorted(numbers):
         if found and number == found[-1][0] + found[-1][1]:
             found[-1][1] += 1
@@ -143,7 +143,7 @@ def first_pass(files):
 
 def passes(files, repetitions):
     """The same again and again, now that this launch has it all: lists of seconds, and how much it is."""
-    found = {"stat_s": [], "read_s": [], "map_s": []}
+    found: dict = {"stat_s": [], "read_s": [], "map_s": []}
     for _ in range(repetitions):
         found["stat_s"].append(timed(look_up, files["modules"]))
         found["read_s"].append(timed(read, files["modules"]))

@@ -77,7 +77,8 @@ def run_epoch(framework, training, loader, marks=None):
 
     On a CUDA device a step's end is the end of its submission; the epoch's own end is synchronised.
     """
-    ends, losses, samples = [], [], 0
+    ends: list = []
+    losses, samples = [], 0
     for batch in loader:
         losses.append(training.step(batch))
         samples += len(batch[-1])
@@ -104,7 +105,8 @@ def first_batches(framework, dataset, batch):
     Raises:
         ValueError: the data is smaller than one batch.
     """
-    kept, held = [], 0
+    kept: list = []
+    held = 0
     for one in framework.batches(dataset, batch):
         held += framework.batch_bytes(one)
         if held > MOST_BATCH_BYTES and len(kept) >= LEAST_BATCHES:

@@ -69,7 +69,7 @@ class Framework(object):
         rank, size: of this process among those that train together; 0 of 1 alone.
     """
 
-    name = None
+    name = ""
     facts_key = "framework"
     can_fork = True
 

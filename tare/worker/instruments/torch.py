@@ -74,7 +74,7 @@ INSTRUMENTS = TorchInstruments
 
 def rows_of(averages):
     """The profiler's sums as rows: operators by their own time on the CPU, kernels by theirs on the device."""
-    table = {}
+    table: dict = {}
     for average in averages:
         if average.key.startswith("ProfilerStep"):
             continue

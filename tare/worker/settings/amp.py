@@ -1,6 +1,7 @@
 """`amp=bf16, fp16`: automatic mixed precision; with fp16 the loss is scaled, as PyTorch's own recipe has it."""
 
-from tare.worker.settings import Unable, loss_of
+from tare.worker.frameworks import Unable
+from tare.worker.settings import loss_of
 
 
 def apply(torch, training, level, device):

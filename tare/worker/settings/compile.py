@@ -2,7 +2,7 @@
 
 import os
 
-from tare.worker.settings import Unable
+from tare.worker.frameworks import Unable
 
 
 def prepare(torch, level):

@@ -1,6 +1,6 @@
 """`graph=capture`: the whole training step as one CUDA graph, replayed."""
 
-from tare.worker.settings import Unable
+from tare.worker.frameworks import Unable
 
 GRAPH_WARMUP_STEPS = 3  # what a capture must not see: choice of algorithms, first allocations
 

@@ -1,6 +1,7 @@
 """`layout=channels-last`: filters and images with their channels innermost."""
 
-from tare.worker.settings import Unable, loss_of
+from tare.worker.frameworks import Unable
+from tare.worker.settings import loss_of
 
 
 def apply(torch, training, level, device):
