@@ -8,55 +8,25 @@ folders inside the unpacked image, at the paths of its binds, before it is start
 from __future__ import annotations
 
 import os
-import shutil
-import tarfile
 import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from envs._conditions import GPU_PLAIN, confirm_gpu, image_of, prefix, user_name
 from tare.core.errors import UnavailableError
 from tare.core.manifest import allocated_bytes
 from tare.core.process import run
+from tare.images.layers import layers_of, unpack
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 
-UNPACK_S = 300.0
 REMEDY = "apt-get install charliecloud"
 # ch-run binds or expects these in every image.
 FOLDERS = ("dev", "etc", "proc", "sys", "tmp", "home", "mnt", "ch")
 FILES = ("etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf")
-
-
-def whiteouts(layer: Path) -> list[str]:
-    """Names of the members of a layer that remove something from the layers below it."""
-    with tarfile.open(layer) as archive:
-        return [name for name in archive.getnames() if PurePosixPath(name).name.startswith(".wh.")]
-
-
-def remove_whited_out(root: Path, names: list[str]) -> None:
-    """Remove what a layer's whiteouts name: one entry, or all that a folder held (.wh..wh..opq).
-
-    Raises:
-        UnavailableError: a name leads out of the image, over a link or `..`.
-    """
-    for name in names:
-        marker = PurePosixPath(name)
-        parent = root / marker.parent
-        if not parent.resolve().is_relative_to(root.resolve()):
-            raise UnavailableError(f"the layer's whiteout {name} leads out of the image")
-        if marker.name == ".wh..wh..opq":
-            doomed = list(parent.iterdir()) if parent.is_dir() else []
-        else:
-            doomed = [parent / marker.name.removeprefix(".wh.")]
-        for path in doomed:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
 
 
 @register("charliecloud")
@@ -79,7 +49,7 @@ class Charliecloud(Environment):
         return probe_by_trial(self, version, remedy=REMEDY, examine=lambda trial: {"image_format": "folder"})
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Unpack the layers, lowest first, into one folder.
+        """Unpack the layers into one folder; all files belong to whoever unpacks, as ch-convert leaves them.
 
         Raises:
             UnavailableError: tar fails.
@@ -90,8 +60,7 @@ class Charliecloud(Environment):
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
             root = Path(temporary) / "root"
             root.mkdir()
-            for layer in image.layers:
-                self._unpack(layer, root)
+            unpack(layers_of(image.archive), root)
             make_entries(root)
             if target.exists():
                 target.rename(Path(temporary) / "old")
@@ -103,12 +72,6 @@ class Charliecloud(Environment):
             seconds={"unpack": time.monotonic() - started},
             details={"image_format": "folder"},
         )
-
-    def _unpack(self, layer: Path, root: Path) -> None:
-        remove_whited_out(root, whiteouts(layer))
-        # --no-same-owner: all files belong to whoever unpacks, as ch-convert leaves them.
-        options = ["--no-same-owner", "--preserve-permissions", "--exclude=.wh.*", "--exclude=dev/*"]
-        run(["tar", "-x", *options, "-f", str(layer), "-C", str(root)], timeout_s=UNPACK_S, check=True)
 
     def command(self, launch: Launch) -> list[str]:
         """`ch-run` behind the common prefix."""

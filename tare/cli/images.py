@@ -6,7 +6,10 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.model.images import ImageRecord
 
 
 def add(subparsers: Any) -> None:
@@ -58,84 +61,92 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def run_build_tree(arguments: argparse.Namespace) -> int:
     """Build the tree and write its record."""
-    from tare.core.files import write_json
-    from tare.images.build import build_stack_tree
+    from tare.images.build import build_stack_tree, missing_tree
 
-    record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record)
-    write_json(arguments.out, record)
+    record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record, missing_tree)
+    record.write(arguments.out)
     return 0
 
 
-def _or_missing(arguments: argparse.Namespace, make: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
+def _or_missing(arguments: argparse.Namespace, make: Callable[..., Any], missing: Callable[..., Any]) -> Any:
     """What `make` gives; where the stack is optional and can't be had, a record that says what would provide it."""
     from tare.core.errors import UnavailableError
-    from tare.images.build import missing_stack
 
     try:
         return make(arguments.stack, arguments.variant)
     except UnavailableError as error:
         if not arguments.optional:
             raise
-        return missing_stack(arguments.stack, arguments.variant, str(error))
+        return missing(arguments.stack, arguments.variant, str(error))
 
 
 def run_build_image(arguments: argparse.Namespace) -> int:
     """Build the image, link its archive beside the record and write the record."""
-    from tare.core.files import write_json
     from tare.core.progress import say
-    from tare.images.build import build, link_into
+    from tare.images.build import build, link_into, missing_image
 
-    record = _or_missing(arguments, build)
-    if record["status"] != "ok":
-        say(f"no image of {arguments.stack}: {record['reason']}")
+    record = _or_missing(arguments, build, missing_image)
+    if record.status != "ok":
+        say(f"no image of {arguments.stack}: {record.reason}")
     link_into(arguments.out.parent, record)
-    write_json(arguments.out, record)
+    record.write(arguments.out)
     return 0
 
 
 def run_derive_image(arguments: argparse.Namespace) -> int:
     """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
-    from tare.core.files import read_json, write_json
-    from tare.core.progress import say
-    from tare.images.build import build, derive, link_into, without
+    from tare.images.build import build, derive, without
+    from tare.model.images import OciRecord
     from tare.model.registry import environment
+    from tare.model.schema import read
 
     environment(arguments.env)  # a name that does not exist is said before anything is built
     image = arguments.image or arguments.out.with_name("oci.json")
     if arguments.image or image.exists():
-        source = read_json(image)
+        source = read(OciRecord, image)
     else:
         source = build(arguments.stack, arguments.variant)
-    probe: dict[str, Any] = read_json(arguments.probe) if arguments.probe else {"available": True}
+    probe = _probe(arguments)
     if probe["available"]:
-        record = derive(source, arguments.env)
-        record["isolates_network"] = probe.get("details", {}).get("isolates_network", True)
+        isolates = probe.get("details", {}).get("isolates_network", True)
+        record = derive(source, arguments.env).replace(isolates_network=isolates)
     else:
         record = without(source, arguments.env, probe["reason"])
-    if record["status"] != "ok":
-        say(f"{arguments.env} has no image of {arguments.stack}: {record['reason']}")
-    link_into(arguments.out.parent, record)
-    write_json(arguments.out, record)
+    _tell(arguments, record, arguments.stack)
     return 0
 
 
 def run_derive_arm(arguments: argparse.Namespace) -> int:
     """Derive an arm's form for one environment and write its record; one that can't be had is no failure."""
-    from tare.core.files import read_json, write_json
-    from tare.core.progress import say
-    from tare.images.build import build, link_into
+    from tare.images.build import build
     from tare.launch.arm_images import derive_arm, parse
+    from tare.model.images import OciRecord
     from tare.model.registry import environment
+    from tare.model.schema import read
 
     parse(arguments.arm, environment(arguments.env))  # a mistake is said before anything is built
-    source = read_json(arguments.image) if arguments.image else build(arguments.stack, arguments.variant)
-    probe: dict[str, Any] = read_json(arguments.probe) if arguments.probe else {"available": True}
-    record = derive_arm(source, arguments.env, arguments.arm, probe)
-    if record["status"] != "ok":
-        say(f"{arguments.env} has no image of {arguments.stack} for {arguments.arm}: {record['reason']}")
-    link_into(arguments.out.parent, record)
-    write_json(arguments.out, record)
+    given = arguments.image
+    source = read(OciRecord, given) if given else build(arguments.stack, arguments.variant)
+    record = derive_arm(source, arguments.env, arguments.arm, _probe(arguments))
+    _tell(arguments, record, f"{arguments.stack} for {arguments.arm}")
     return 0
+
+
+def _probe(arguments: argparse.Namespace) -> dict[str, Any]:
+    from tare.core.files import read_json
+
+    return read_json(arguments.probe) if arguments.probe else {"available": True}
+
+
+def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None:
+    """Write an environment's record, link its file beside it, and say where there is none."""
+    from tare.core.progress import say
+    from tare.images.build import link_into
+
+    if record.status != "ok":
+        say(f"{arguments.env} has no image of {what}: {record.reason}")
+    link_into(arguments.out.parent, record)
+    record.write(arguments.out)
 
 
 def run_bind_stack(arguments: argparse.Namespace) -> int:
@@ -154,5 +165,5 @@ def run_bind_stack(arguments: argparse.Namespace) -> int:
         adapter = environment(name)
         probes[name] = read_json(arguments.probes / f"{name}.json") if arguments.probes else asdict(adapter.probe())
     for name, record in installed.bind(arguments.python, arguments.out, probes).items():
-        say(f"{name}: {'ready' if record['status'] == 'ok' else record['reason']}")
+        say(f"{name}: {'ready' if record.status == 'ok' else record.reason}")
     return 0

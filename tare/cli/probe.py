@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 1
-
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
@@ -24,15 +22,15 @@ def run_probe(arguments: argparse.Namespace) -> int:
     """An environment that does not work is a record with its reason, not a failure."""
     from dataclasses import asdict
 
-    from tare.core.files import write_json
     from tare.core.progress import say
+    from tare.model.images import ProbeRecord
     from tare.model.registry import environment
     from tare.runtimes.programs import where
 
     adapter = environment(arguments.env)
     found = adapter.probe()
-    identity = {"schema": SCHEMA, "env": adapter.name, "title": adapter.title, "description": adapter.description}
-    write_json(arguments.out, {**identity, **asdict(found), "programs": where(adapter.programs)})
+    identity = {"env": adapter.name, "title": adapter.title, "description": adapter.description}
+    ProbeRecord(**identity, **asdict(found), programs=where(adapter.programs)).write(arguments.out)
     verdict = "available" if found.available else f"unavailable: {found.reason}"
     say(f"{adapter.name} {found.version or ''}: {verdict}")
     return 0

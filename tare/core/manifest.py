@@ -23,12 +23,14 @@ def read_manifest(root: Path) -> list[dict[str, Any]]:
             status = path.lstat()
             if stat.S_ISLNK(status.st_mode):
                 entries.append({"path": relative, "link": str(path.readlink())})
-            else:
+            elif stat.S_ISREG(status.st_mode):
                 mode = stat.S_IMODE(status.st_mode)
                 entries.append({"path": relative, "mode": mode, "size": status.st_size})
+            else:  # a device, a pipe or a socket has no content to hash
+                entries.append({"path": relative, "type": stat.S_IFMT(status.st_mode)})
     entries.sort(key=lambda entry: entry["path"])
     with ThreadPoolExecutor(2) as pool:  # hashing releases the interpreter's lock
-        plain = [entry for entry in entries if "link" not in entry]
+        plain = [entry for entry in entries if "size" in entry]
         digests = pool.map(sha256_file, [root / entry["path"] for entry in plain])
         for entry, digest in zip(plain, digests, strict=True):
             entry["sha256"] = digest

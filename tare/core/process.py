@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tare.core.errors import UnavailableError
 
@@ -79,7 +79,7 @@ def run(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    stdin: bytes | None = None,
+    stdin: bytes | IO[bytes] | None = None,
     check: bool = False,
     output_path: Path | None = None,
 ) -> Finished:
@@ -90,13 +90,14 @@ def run(
         timeout_s: seconds after which the whole process group is killed.
         env: the complete environment of the program; None inherits ours.
         cwd: working directory; None keeps ours.
-        stdin: bytes for its standard input; None gives it an empty one.
+        stdin: bytes for its standard input, or an unbuffered file, read from where it stands; None: an empty one.
         check: raise when it fails.
         output_path: append both streams to this file instead of keeping them.
 
     Raises:
         UnavailableError: the program is not installed, or `check` is set and it failed.
     """
+    given = stdin if isinstance(stdin, bytes) else None
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(output_path.open("ab")) if output_path else subprocess.PIPE
         started_ns = time.monotonic_ns()
@@ -104,12 +105,12 @@ def run(
             argv,
             env=env,
             cwd=cwd,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else stdin if given is None else subprocess.PIPE,
             stdout=sink,
             stderr=subprocess.STDOUT if output_path else subprocess.PIPE,
         )
         try:
-            out, err, timed_out = _drain(process, stdin, started_ns + int(timeout_s * 1e9))
+            out, err, timed_out = _drain(process, given, started_ns + int(timeout_s * 1e9))
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             kill_group(process.pid)

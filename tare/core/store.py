@@ -59,7 +59,15 @@ def key_of(*inputs: Any) -> str:
     return sha256_text(canonical_json(inputs))[:32]
 
 
-def keep(parent: Path, key: str, make: Make, *, what: str, in_place: bool = False) -> Kept:
+def keep(
+    parent: Path,
+    key: str,
+    make: Make,
+    *,
+    what: str,
+    in_place: bool = False,
+    fits: Callable[[Kept], bool] = lambda kept: True,
+) -> Kept:
     """What `key` names, from the store while it is whole, else made.
 
     Args:
@@ -68,11 +76,12 @@ def keep(parent: Path, key: str, make: Make, *, what: str, in_place: bool = Fals
         make: fills an empty folder, and returns what is worth knowing of it, as JSON holds it.
         what: is made, for the person who waits: `making the base`.
         in_place: it can't be moved when it is finished, as a virtual environment.
+        fits: whether one that is whole will do; else it is made again.
     """
     path = parent / key
     with locked(parent / f".{key}.lock", waiting_for=what):
         found, problem = _look(path)
-        if found is not None:
+        if found is not None and fits(found):
             return found
         if problem is not None:
             say(f"{path} is damaged ({problem}): made again")

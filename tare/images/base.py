@@ -10,25 +10,18 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from tare.core import store
 from tare.core.errors import TareError, UnavailableError
-from tare.core.files import (
-    atomic_path,
-    cache_dir,
-    canonical_json,
-    locked,
-    read_json,
-    sha256_file,
-    sha256_text,
-    write_json,
-)
+from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
-from tare.core.progress import step
+from tare.core.store import Kept
+from tare.images.oci import TarLayer, tar_entry
 from tare.images.pull import Repository, pull
 from tare.images.tree import EPOCH_S
 
@@ -47,7 +40,6 @@ class Base:
         name: `python:3.11-slim`, or the release: `Debian bookworm`.
         digest: of the registry's manifest; of the one layer where we made it.
         layers: uncompressed layer tars, lowest first.
-        digests: `sha256:…` of each layer.
         glibc: version of its C library, as (2, 36).
         reason: why it is not the registry's, or None.
         seconds: what making or pulling it took.
@@ -56,8 +48,7 @@ class Base:
     kind: str
     name: str
     digest: str
-    layers: tuple[Path, ...]
-    digests: tuple[str, ...]
+    layers: tuple[TarLayer, ...]
     glibc: tuple[int, ...]
     reason: str | None
     seconds: float
@@ -69,10 +60,10 @@ def get_base(recipe: dict[str, Any]) -> Base:
     Raises:
         UnavailableError: neither can be had; both reasons are given.
     """
-    for folder in (_registry_folder(recipe["registry"]), _debian_folder(recipe["debian"])):
-        found = _read_cached(folder)
+    for key in (_registry_key(recipe["registry"]), _debian_key(recipe["debian"])):
+        found = store.find(_bases(), key)
         if found is not None:
-            return found
+            return _base(found)
     try:
         return registry_base(recipe["registry"])
     except TareError as error:
@@ -90,7 +81,6 @@ def registry_base(recipe: dict[str, Any]) -> Base:
         UnavailableError: the registry does not answer in time.
         IntegrityError: it served something else.
     """
-    folder = _registry_folder(recipe)
     repository = Repository(
         host=recipe["host"],
         name=recipe["repository"],
@@ -98,19 +88,14 @@ def registry_base(recipe: dict[str, Any]) -> Base:
         scheme=recipe.get("scheme", "https"),
     )
 
-    def make() -> Base:
+    def make(folder: Path) -> dict[str, Any]:
         started = time.monotonic()
-        with step(f"asking {repository.host} for {repository.name}:{recipe['tag']}"):
-            pulled = pull(repository, recipe["digest"], folder)
-        return _describe(
-            "registry",
-            f"{repository.name.rpartition('/')[2]}:{recipe['tag']}",
-            pulled.digest,
-            pulled.layers,
-            time.monotonic() - started,
-        )
+        pulled = pull(repository, recipe["digest"], folder)
+        name = f"{repository.name.rpartition('/')[2]}:{recipe['tag']}"
+        return _describe("registry", name, pulled.digest, pulled.layers, started)
 
-    return _cached(folder, make)
+    what = f"asking {repository.host} for {repository.name}:{recipe['tag']}"
+    return _base(store.keep(_bases(), _registry_key(recipe), make, what=what))
 
 
 def debian_base(recipe: dict[str, Any], reason: str) -> Base:
@@ -129,24 +114,21 @@ def debian_base(recipe: dict[str, Any], reason: str) -> Base:
         raise UnavailableError(
             f"{release.get('PRETTY_NAME', 'this system')} has no Debian archive to build a base from"
         )
-    folder = _debian_folder(recipe)
 
-    def make() -> Base:
+    def make(folder: Path) -> dict[str, Any]:
         if shutil.which("mmdebstrap") is None:
             raise UnavailableError("mmdebstrap is not installed", "apt-get install mmdebstrap")
         started = time.monotonic()
         layer = folder / "layer.tar"
-        what = f"making a base of {len(recipe['packages'])} packages of {release['ID']} {codename}"
-        with step(what), tempfile.TemporaryDirectory(prefix=".mmdebstrap-", dir=folder) as name:
+        with tempfile.TemporaryDirectory(prefix="tare-mmdebstrap-") as name:
             raw = Path(name) / "raw.tar"
             _mmdebstrap(recipe["packages"], codename, raw)
-            with atomic_path(layer) as temporary:
-                normalise_layer(raw, temporary, recipe)
+            normalise_layer(raw, layer, recipe)
         name = f"{release['ID'].capitalize()} {codename}"
-        base = _describe("debian", name, f"sha256:{sha256_file(layer)}", (layer,), time.monotonic() - started)
-        return replace(base, reason=reason)
+        return _describe("debian", name, f"sha256:{sha256_file(layer)}", (layer,), started) | {"reason": reason}
 
-    return _cached(folder, make)
+    what = f"making a base of {len(recipe['packages'])} packages of {release['ID']} {codename}"
+    return _base(store.keep(_bases(), _debian_key(recipe), make, what=what))
 
 
 def host_release() -> dict[str, str]:
@@ -157,54 +139,48 @@ def host_release() -> dict[str, str]:
         return {}
 
 
-def _registry_folder(recipe: dict[str, Any]) -> Path:
-    return cache_dir("bases", recipe["digest"].removeprefix("sha256:")[:32])
+def _bases() -> Path:
+    return cache_dir("base")
 
 
-def _debian_folder(recipe: dict[str, Any]) -> Path:
+def _registry_key(recipe: dict[str, Any]) -> str:
+    return str(recipe["digest"]).removeprefix("sha256:")[:32]
+
+
+def _debian_key(recipe: dict[str, Any]) -> str:
     release = host_release()
-    key = [FORMAT, release.get("ID"), release.get("VERSION_CODENAME"), recipe]
-    return cache_dir("bases", sha256_text(canonical_json(key))[:32])
+    return store.key_of(FORMAT, release.get("ID"), release.get("VERSION_CODENAME"), recipe)
 
 
-def _cached(folder: Path, make: Callable[[], Base]) -> Base:
-    """The base in `folder`, made if it is not there."""
-    with locked(folder / ".lock", waiting_for="the base image"):
-        found = _read_cached(folder)
-        if found is None:
-            found = make()
-            write_json(folder / "base.json", asdict(found) | {"layers": [path.name for path in found.layers]})
-        return found
-
-
-def _read_cached(folder: Path) -> Base | None:
-    """A base from its record if each layer still has its hash, else None."""
-    record = folder / "base.json"
-    if not record.exists():
-        return None
-    content = read_json(record)
-    layers = tuple(folder / name for name in content["layers"])
-    for path, digest in zip(layers, content["digests"], strict=True):
-        if not path.exists() or f"sha256:{sha256_file(path)}" != digest:
-            path.unlink(missing_ok=True)
-            return None
-    tuples = {"layers": layers, "digests": tuple(content["digests"]), "glibc": tuple(content["glibc"])}
-    return Base(**{**content, **tuples})
-
-
-def _describe(kind: str, name: str, digest: str, layers: tuple[Path, ...], seconds: float) -> Base:
+def _describe(kind: str, name: str, digest: str, layers: Sequence[Path], started: float) -> dict[str, Any]:
     glibc = glibc_version(layers)
     if not glibc:
         raise UnavailableError(f"the base {name} has no GNU C library")
+    return {
+        "kind": kind,
+        "name": name,
+        "digest_of_base": digest,
+        "layers": [path.name for path in layers],
+        "glibc": list(glibc),
+        "reason": None,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _base(kept: Kept) -> Base:
+    about, hashes = kept.about, {entry["path"]: entry["sha256"] for entry in kept.entries}
+    made_by = f"base {about['name']}"
     return Base(
-        kind=kind,
-        name=name,
-        digest=digest,
-        layers=layers,
-        digests=tuple(f"sha256:{sha256_file(path)}" for path in layers),
-        glibc=glibc,
-        reason=None,
-        seconds=round(seconds, 3),
+        kind=about["kind"],
+        name=about["name"],
+        digest=about["digest_of_base"],
+        layers=tuple(
+            TarLayer(path=kept.path / name, digest=f"sha256:{hashes[name]}", made_by=made_by)
+            for name in about["layers"]
+        ),
+        glibc=tuple(about["glibc"]),
+        reason=about["reason"],
+        seconds=about["seconds"],
     )
 
 
@@ -216,9 +192,14 @@ def glibc_version(layers: Iterable[Path]) -> tuple[int, ...]:
             for member in archive:
                 if member.isfile() and re.search(r"/libc(\.so\.6|-2\.\d+\.so)$", member.name):
                     handle = archive.extractfile(member)
-                    found = _GLIBC.search(handle.read()) if handle else None
-                    version = (int(found[1]), int(found[2])) if found else version
+                    version = (glibc_of(handle.read()) if handle else ()) or version
     return version
+
+
+def glibc_of(library: bytes) -> tuple[int, ...]:
+    """Version of a C library, as its file says; () where it does not."""
+    found = _GLIBC.search(library)
+    return (int(found[1]), int(found[2])) if found else ()
 
 
 def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
@@ -298,14 +279,10 @@ def normalise_layer(source: Path, target: Path, recipe: dict[str, Any]) -> None:
         for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
             _copy(raw, sink, member, name)
         for name in sorted(set(recipe["folders"]) - kept.keys()):
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, EPOCH_S
-            sink.addfile(entry)
+            sink.addfile(tar_entry(name, kind=tarfile.DIRTYPE, mode=0o755))
         for name, text in sorted(recipe["files"].items()):
             data = text.encode()
-            entry = tarfile.TarInfo(name)
-            entry.mode, entry.mtime, entry.size = 0o644, EPOCH_S, len(data)
-            sink.addfile(entry, io.BytesIO(data))
+            sink.addfile(tar_entry(name, mode=0o644, size=len(data)), io.BytesIO(data))
 
 
 def _is_dropped(name: str, recipe: dict[str, Any]) -> bool:
@@ -315,7 +292,6 @@ def _is_dropped(name: str, recipe: dict[str, Any]) -> bool:
 
 
 def _copy(raw: tarfile.TarFile, sink: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode, entry.mtime, entry.size = member.type, member.mode, EPOCH_S, member.size
+    entry = tar_entry(name, kind=member.type, mode=member.mode, size=member.size)
     entry.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
     sink.addfile(entry, raw.extractfile(member) if member.isfile() else None)

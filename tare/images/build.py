@@ -6,42 +6,37 @@ links to the archive and to the files of the forms.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import cache_dir, canonical_json, locked, project_root, read_json, sha256_text, write_json
+from tare.core.files import project_root
 from tare.core.manifest import allocated_bytes
-from tare.core.progress import step
 from tare.images import installed, native
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import find_interpreter
-from tare.images.oci import Layer, assemble, write_tree_layer
+from tare.images.oci import FolderLayer, assemble
 from tare.images.runtime_forms import (
-    ARCHIVE,
     NO_OPTIONS,
-    SCHEMA,
-    Record,
-    archive_problem,
+    base_fields,
     contained_form,
     form_record,
-    image_fields,
-    image_of,
+    is_there,
+    keep_image,
 )
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree
-from tare.images.wheels import fetch_wheels
-from tare.model.environment import Prepared
+from tare.images.wheels import fetch_wheels, packages_of
+from tare.model.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
 from tare.model.stacks import Stack, load_stack
 
-__all__ = ["image_of"]
-FORMAT = 1  # counts up when the same inputs would give another image
+FORMAT = 2  # counts up when the same inputs would give another image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +45,10 @@ class BuiltTree:
 
     stack: Stack
     tree: Tree
-    record: Record
+    record: TreeRecord
 
 
-def load_recipe(path: Path | None = None) -> Record:
+def load_recipe(path: Path | None = None) -> dict[str, Any]:
     """Read containers/recipe.yaml.
 
     Raises:
@@ -87,46 +82,58 @@ def build_stack_tree(name: str, variant: str = "auto") -> BuiltTree:
     fetched = fetch_wheels(stack)
     tree = build_tree(stack, fetched.wheels, interpreter)
     stages = {f"tree_{stage}": value for stage, value in tree.seconds.items()}
-    record = {
-        "schema": SCHEMA,
-        "stack": stack.name,
-        "variant": stack.variant,
-        "status": "ok",
-        "reason": None,
-        "key": tree.key,
-        "path": str(tree.path),
-        "inside": str(tree.inside),
-        "digest": tree.digest,
-        "bytes": tree.size_bytes,
-        "files": len(tree.entries),
-        "python": tree.python,
-        "interpreter": str(interpreter.executable),
-        "glibc": ".".join(map(str, tree.glibc)),
-        "wheel_bytes": sum(wheel.path.stat().st_size for wheel in fetched.wheels),
-        "packages": [{"name": w.name, "version": w.version, "sha256": w.sha256} for w in fetched.wheels],
-        "seconds": {"fetch": fetched.seconds, "tree": round(sum(tree.seconds.values()), 3), **stages},
-        "cached": tree.cached,
-    }
+    record = TreeRecord(
+        stack=stack.name,
+        variant=stack.variant,
+        status="ok",
+        reason=None,
+        packages=packages_of(fetched.wheels),
+        seconds={"fetch": fetched.seconds, "tree": round(sum(tree.seconds.values()), 3), **stages},
+        cached=tree.cached,
+        interpreter=str(interpreter.executable),
+        wheel_bytes=sum(wheel.path.stat().st_size for wheel in fetched.wheels),
+        **_facts(tree).to_json(),
+    )
     return BuiltTree(stack=stack, tree=tree, record=record)
 
 
-def missing_stack(name: str, variant: str, reason: str) -> Record:
-    """The record of tree and image of a stack that this machine can't have; `reason` says what would provide it."""
+def _facts(tree: Tree) -> TreeFacts:
+    return TreeFacts(
+        key=tree.key,
+        path=str(tree.path),
+        inside=str(tree.inside),
+        digest=tree.digest,
+        bytes=tree.size_bytes,
+        files=len(tree.entries),
+        python=tree.python,
+        glibc=".".join(map(str, tree.glibc)),
+    )
+
+
+def missing_tree(name: str, variant: str, reason: str) -> TreeRecord:
+    """The record of a tree that this machine can't have; `reason` says what would provide it."""
+    return TreeRecord(**_missing(name, variant, reason))
+
+
+def missing_image(name: str, variant: str, reason: str) -> OciRecord:
+    """The record of the image of a stack that this machine can't have."""
+    return OciRecord(**_missing(name, variant, reason), tree=TreeFacts(inside=None, digest=None))
+
+
+def _missing(name: str, variant: str, reason: str) -> dict[str, Any]:
     stack = load_stack(name, variant)
     return {
-        "schema": SCHEMA,
         "stack": stack.name,
         "variant": stack.variant,
         "status": "unavailable",
         "reason": f"the stack {name}: {reason}",
-        "packages": [],
+        "packages": (),
         "seconds": {},
-        "tree": dict.fromkeys(TREE_KEYS),
         "cached": False,
     }
 
 
-def build(name: str, variant: str = "auto") -> Record:
+def build(name: str, variant: str = "auto") -> OciRecord:
     """The image of a stack, from the cache or assembled, as a record; `image_of` makes the adapters' view of it.
 
     A machine where no base image can be had gets a record with status `unavailable`: its host is still measured.
@@ -136,30 +143,39 @@ def build(name: str, variant: str = "auto") -> Record:
         IntegrityError: something fetched is not what its hash says.
     """
     built = build_stack_tree(name, variant)
-    recipe = load_recipe()
-    shared = {key: built.record[key] for key in ("schema", "stack", "variant", "packages", "seconds")}
-    shared |= {"tree": {key: built.record[key] for key in TREE_KEYS}}
+    stack, tree, recipe = built.stack, built.tree, load_recipe()
+    shared = {name: getattr(built.record, name) for name in ("stack", "variant", "packages")} | {
+        "tree": _facts(tree)
+    }
     try:
-        base = _fitting_base(get_base(recipe["base"]), built.tree, recipe["base"])
+        base = _fitting_base(get_base(recipe["base"]), tree, recipe["base"])
     except UnavailableError as error:
-        return shared | {"status": "unavailable", "reason": str(error), "cached": False}
-    parts = [FORMAT, recipe["config"], base.digests, built.stack.variant, built.tree.digest, str(built.tree.inside)]
-    folder = cache_dir("images", sha256_text(canonical_json(parts))[:32])
-    record_path = folder / "image.json"
-    with locked(folder / ".lock", waiting_for=f"the image of {name}"):
-        cached = record_path.exists() and archive_problem(read_json(record_path)) is None
-        if not cached:
-            record = shared | _assemble(built, base, recipe, folder)
-            write_json(record_path, record)
-        record = read_json(record_path) | {"tree": shared["tree"], "cached": cached}
-    places = [Path(record["path"]), *map(Path, record["layers"])]
-    return record | {"storage": measure_storage(places, built.tree.path)}
+        return OciRecord(
+            **shared, seconds=built.record.seconds, status="unavailable", reason=str(error), cached=False
+        )
+
+    def make(folder: Path) -> dict[str, Any]:
+        started = time.monotonic()
+        files = FolderLayer(root=tree.path, entries=tree.entries, inside=tree.inside, made_by=f"tree {tree.digest}")
+        image = assemble(
+            [*base.layers, files],
+            config=recipe["config"],
+            labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.images.tree": tree.digest},
+            name=f"tare/{stack.name}",
+            folder=folder,
+        )
+        own = {"base": base.seconds, "assemble": round(time.monotonic() - started, 3)}
+        return {"image": image, "base": base_fields(base), "seconds": {**built.record.seconds, **own}}
+
+    digests = [layer.digest for layer in base.layers]
+    inputs = [FORMAT, recipe["config"], digests, stack.variant, tree.digest, str(tree.inside)]
+    kept, fields = keep_image(inputs, f"assembling the image of {stack.name} ({stack.variant})", make)
+    return OciRecord(
+        **shared, **fields, seconds=kept.about["seconds"], storage=measure_storage([kept.path], tree.path)
+    )
 
 
-TREE_KEYS = ("key", "path", "inside", "digest", "bytes", "files", "python", "glibc")
-
-
-def derive(record: Record, name: str, options: Mapping[str, str] = NO_OPTIONS) -> Record:
+def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """One environment's form of an image, from the cache or made by its adapter, as a record.
 
     Args:
@@ -174,18 +190,18 @@ def derive(record: Record, name: str, options: Mapping[str, str] = NO_OPTIONS) -
         UserError: no such environment.
         IntegrityError: the tree of an environment that is not contained is gone or damaged.
     """
-    if record.get("install") == installed.STACK:
+    if record.install == installed.STACK:
         return installed.derive(record, name)
     adapter = environment(name)
     return contained_form(record, adapter, options) if adapter.contained else _tree_form(record, name, options)
 
 
-def without(record: Record, name: str, reason: str, options: Mapping[str, str] = NO_OPTIONS) -> Record:
+def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """The record of an environment whose runtime does not work here: no form is made."""
     return form_record(record, name, options=options, status="unavailable", reason=reason)
 
 
-def ensure(record: Record) -> Record:
+def ensure(record: ImageRecord) -> ImageRecord:
     """Before a launch: the form of a record is there, or is derived again from the archive.
 
     Args:
@@ -195,52 +211,51 @@ def ensure(record: Record) -> Record:
         UnavailableError: it can't be had again; the reason is given.
         IntegrityError: what can be had again is another image.
     """
-    if record["status"] != "ok":
-        raise UnavailableError(record["reason"])
+    if record.status != "ok":
+        raise UnavailableError(record.reason or f"{record.env} has no image")
     if _is_there(record):
         return record
-    if record.get("install") == installed.STACK:
+    if record.install == installed.STACK:
         again = installed.again(record)
-    elif record.get("install") == "native":
-        again = native.derive(record["stack"], record["variant"], environment(record["env"]), load_recipe())
+    elif record.install == "native":
+        again = native.derive(record.stack, record.variant, environment(record.env), load_recipe())
     else:
-        image = build(record["stack"], record["variant"])
-        again = derive(image, record["env"], record.get("options", NO_OPTIONS))
-    if again["status"] != "ok":
-        raise UnavailableError(again["reason"])
-    if again["digest"] != record["digest"]:
+        again = derive(build(record.stack, record.variant), record.env, record.options)
+    if again.status != "ok":
+        raise UnavailableError(again.reason or f"{record.env} has no image")
+    if again.digest != record.digest:
         raise IntegrityError(
-            f"the image of {record['stack']} for {record['env']} was {record['digest']}, is now {again['digest']}"
+            f"the image of {record.stack} for {record.env} was {record.digest}, is now {again.digest}"
         )
-    return again | {key: record[key] for key in ("isolates_network",) if key in record}
+    return again.replace(isolates_network=record.isolates_network)
 
 
-def _is_there(record: Record) -> bool:
-    adapter = environment(record["env"])
-    if record.get("install") == installed.STACK:
+def _is_there(record: ImageRecord) -> bool:
+    adapter = environment(record.env)
+    if record.install == installed.STACK:
         installed.check(record)
         if not adapter.contained:
             return True
     if adapter.contained:
-        return adapter.is_intact(Prepared(reference=record["reference"], bytes=record["bytes"]))
-    if record.get("install") == "native":
-        return native.is_intact(record)
-    return load_tree(load_stack(record["stack"], record["variant"]), Path(record["path"]).name) is not None
+        return is_there(record, adapter)
+    key = Path(record.path or "").name
+    if record.install == "native":
+        return native.find(key) is not None
+    return load_tree(load_stack(record.stack, record.variant), key) is not None
 
 
-def link_into(folder: Path, record: Record) -> None:
+def link_into(folder: Path, record: OciRecord | ImageRecord) -> None:
     """Show a record's file beside the record: a link into the cache, which costs no space."""
-    if record["status"] != "ok" or not record.get("path") or not Path(record["path"]).is_file():
+    if record.status != "ok" or record.path is None or not Path(record.path).is_file():
         return
-    source = Path(record["path"])
+    source = Path(record.path)
     link = folder / source.name
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        link.unlink()
+    link.unlink(missing_ok=True)
     link.symlink_to(source)
 
 
-def _fitting_base(base: Base, tree: Tree, recipe: Record) -> Base:
+def _fitting_base(base: Base, tree: Tree, recipe: dict[str, Any]) -> Base:
     """A base whose C library is too old for the host's interpreter gives way to the host's own release."""
     if base.glibc >= tree.glibc or base.kind == "debian":
         return base
@@ -249,51 +264,28 @@ def _fitting_base(base: Base, tree: Tree, recipe: Record) -> Base:
     return debian_base(recipe["debian"], reason)
 
 
-def _assemble(built: BuiltTree, base: Base, recipe: Record, folder: Path) -> Record:
-    """Write the layer and the archive; what they add to the record."""
-    stack, tree = built.stack, built.tree
-    with step(f"assembling the image of {stack.name} ({stack.variant})"):
-        started = time.monotonic()
-        layers = [
-            Layer(path=path, digest=digest, made_by=f"base {base.name}")
-            for path, digest in zip(base.layers, base.digests, strict=True)
-        ]
-        layers.append(write_tree_layer(tree, folder / "tree.tar"))
-        image = assemble(
-            layers,
-            config=recipe["config"],
-            labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.images.tree": tree.digest},
-            name=f"tare/{stack.name}",
-            tree=tree.inside,
-            archive=folder / ARCHIVE,
-        )
-        assemble_s = time.monotonic() - started
-    seconds = {**built.record["seconds"], "base": base.seconds, "assemble": round(assemble_s, 3)}
-    return {**image_fields(image, base, folder.name), "seconds": seconds}
-
-
-def _tree_form(record: Record, name: str, options: Mapping[str, str]) -> Record:
+def _tree_form(record: OciRecord, name: str, options: Mapping[str, str]) -> ImageRecord:
     """The record of an environment that is not contained: the tree itself, content checked."""
-    tree = record["tree"]
-    if tree["path"] is None:
-        return form_record(record, name, options=options, status="unavailable", reason=record["reason"])
-    path = Path(tree["path"])
-    if load_tree(load_stack(record["stack"], record["variant"]), tree["key"]) is None:
+    tree = record.tree
+    if tree.path is None or tree.key is None:
+        return form_record(record, name, options=options, status="unavailable", reason=record.reason)
+    path = Path(tree.path)
+    if load_tree(load_stack(record.stack, record.variant), tree.key) is None:
         raise IntegrityError(
             f"the tree {path} is gone or damaged; make it again with "
-            f"`python -m tare build-image --stack {record['stack']} --out FILE`"
+            f"`python -m tare build-image --stack {record.stack} --out FILE`"
         )
-    seconds = {key: value for key, value in record["seconds"].items() if key == "fetch" or key.startswith("tree")}
+    seconds = {key: value for key, value in record.seconds.items() if key == "fetch" or key.startswith("tree")}
     return form_record(
         record,
         name,
         options=options,
         reference=str(path),
         path=str(path),
-        digest=tree["digest"],
+        digest=tree.digest,
         python=str(path / "bin" / "python3"),
         bytes=allocated_bytes(path),
         seconds=seconds,
-        cached=record["cached"],
+        cached=record.cached,
         storage=measure_storage([path], path),
     )

@@ -7,16 +7,14 @@ launch that compiles sees them read-only and finds them over CPATH; a compiler i
 from __future__ import annotations
 
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import cache_dir, canonical_json, locked, read_json, sha256_text, write_json
-from tare.core.manifest import first_difference, manifest_digest, read_manifest
-from tare.core.progress import step
+from tare.core.files import cache_dir
 from tare.images.interpreter import find_interpreter
 from tare.images.wheels import Wheel, fetch_wheels
 from tare.model.stacks import BOUND, load_stack
@@ -59,21 +57,9 @@ def headers_of(stack_name: str, variant: str) -> Path:
     wheels = [wheel for wheel in fetch_wheels(stack).wheels if wheel.name in PACKAGES]
     interpreter = find_interpreter(stack.python)
     own = python_headers(interpreter.executable, stack.python)
-    key = sha256_text(canonical_json([FORMAT, interpreter.version, sorted(wheel.sha256 for wheel in wheels)]))[:32]
-    store = cache_dir("headers")
-    folder, record = store / key, store / f"{key}.json"
-    with locked(store / f".{key}.lock", waiting_for=f"the headers of {stack_name}"):
-        if record.exists() and folder.exists():
-            entries = read_json(record)["entries"]
-            if first_difference(entries, folder) is None:
-                return folder
-        record.unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        with step(f"unpacking the headers of {stack_name} ({variant})"):
-            _make(folder, wheels, own)
-        entries = read_manifest(folder)
-        write_json(record, {"digest": manifest_digest(entries), "entries": entries})
-    return folder
+    key = store.key_of(FORMAT, interpreter.version, sorted(wheel.sha256 for wheel in wheels))
+    what = f"unpacking the headers of {stack_name} ({variant})"
+    return store.keep(cache_dir("headers"), key, lambda folder: _fill(folder, wheels, own), what=what).path
 
 
 def python_headers(executable: Path, version: str) -> Path:
@@ -90,20 +76,17 @@ def python_headers(executable: Path, version: str) -> Path:
     )
 
 
-def _make(folder: Path, wheels: Sequence[Wheel], own: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
-        fresh = Path(temporary) / "headers"
-        fresh.mkdir()
-        shutil.copytree(own, fresh / "python")
-        for wheel in wheels:
-            with zipfile.ZipFile(wheel.path) as archive:
-                for name in archive.namelist():
-                    if name.endswith("/") or not any(fnmatchcase(name, pattern) for pattern in MEMBERS):
-                        continue
-                    if name.startswith("/") or ".." in Path(name).parts:
-                        raise IntegrityError(f"{wheel.path.name} holds {name!r}, which leads out of its folder")
-                    archive.extract(name, fresh)
-        fresh.rename(folder)
+def _fill(folder: Path, wheels: Sequence[Wheel], own: Path) -> dict[str, str]:
+    shutil.copytree(own, folder / "python")
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel.path) as archive:
+            for name in archive.namelist():
+                if name.endswith("/") or not any(fnmatchcase(name, pattern) for pattern in MEMBERS):
+                    continue
+                if name.startswith("/") or ".." in Path(name).parts:
+                    raise IntegrityError(f"{wheel.path.name} holds {name!r}, which leads out of its folder")
+                archive.extract(name, folder)
+    return {}
 
 
 def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,27 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import (
-    cache_dir,
-    canonical_json,
-    locked,
-    project_root,
-    read_json,
-    sha256_file,
-    sha256_text,
-    write_json,
-)
+from tare.core.files import canonical_json, project_root, sha256_file, sha256_text
 from tare.core.process import run
-from tare.core.progress import step
-from tare.images.base import Base, glibc_version, host_release
-from tare.images.oci import assemble, write_layer
-from tare.images.runtime_forms import ARCHIVE, SCHEMA, archive_problem, contained_form, form_record, image_fields
-from tare.images.sysroot import Sysroot, gather, within, write
+from tare.images.base import glibc_of, host_release
+from tare.images.oci import assemble
+from tare.images.runtime_forms import contained_form, form_record, keep_image
+from tare.images.sysroot import gather, within
 from tare.machine.cuda_runtime import cuda_of_packages
+from tare.model.images import ImageRecord, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.registry import environment
 from tare.model.stacks import BOUND as STACK
 
-FORMAT = 1  # counts up when the same inputs would give another root filesystem
+FORMAT = 2  # counts up when the same inputs would give another root filesystem
 ASK_S = 60.0
 # Prefixes that hold a whole system: of these only the standard library is bound, and the program is copied.
 SYSTEM_PREFIXES = (Path("/"), Path("/usr"), Path("/usr/local"))
@@ -55,8 +45,6 @@ print(json.dumps({
     "stdlib": sysconfig.get_path("stdlib"), "packages": packages,
 }))
 """
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +132,7 @@ def folders_of(told: Mapping[str, Any]) -> list[Path]:
     return [path for path in wanted if not within(path, [other for other in wanted if other != path])]
 
 
-def build(python: Path) -> Record:
+def build(python: Path) -> OciRecord:
     """The image of what a bound installation needs of this machine, as a record like that of any other stack.
 
     Raises:
@@ -152,82 +140,54 @@ def build(python: Path) -> Record:
     """
     found = examine(python)
     shared = {
-        "schema": SCHEMA,
         "stack": STACK,
         "variant": found.variant,
         "install": STACK,
         "python": str(found.python),
         "python_version": found.version,
-        "binds": [str(folder) for folder in found.folders],
-        "packages": [{"name": name, "version": version, "sha256": None} for name, version, _ in found.packages],
-        "tree": {"inside": str(found.folders[0]), "digest": found.digest, "path": None},
+        "binds": tuple(map(str, found.folders)),
+        "packages": tuple(Package(name=name, version=version, sha256=None) for name, version, _ in found.packages),
+        "tree": TreeFacts(inside=str(found.folders[0]), digest=found.digest, path=None),
         "stamp_of_folders": stamp(found.folders),
-        "seconds": {},
     }
     try:
-        return shared | _image(found)
+        return OciRecord(**shared, **_image(found))
     except (UnavailableError, OSError) as error:
-        return shared | {"status": "unavailable", "reason": str(error), "cached": False}
+        return OciRecord(**shared, seconds={}, status="unavailable", reason=str(error), cached=False)
 
 
-def _image(found: Installation) -> Record:
+def _image(found: Installation) -> dict[str, Any]:
     """What the image adds to the record; from the cache where its files are the same."""
     from tare.images.build import load_recipe
 
-    started = time.monotonic()
-    sysroot = gather(found.python, found.folders)
+    root, missing = gather(found.python, found.folders)
     config = load_recipe()["config"]
-    folder = cache_dir("images", image_key(sysroot, config, found))
-    kept = folder / "image.json"
-    with locked(folder / ".lock", waiting_for="the root filesystem of this machine's own files"):
-        cached = kept.exists() and archive_problem(read_json(kept)) is None
-        if not cached:
-            with step("making a root filesystem of this machine's own files"):
-                write_json(kept, _assemble(sysroot, config, found, folder, started))
-        return read_json(kept) | {"cached": cached}
+
+    def make(folder: Path) -> dict[str, Any]:
+        started = time.monotonic()
+        layer = root.layer(f"{len(root.files)} files of this machine")
+        labels = {"tare.stack": STACK, "tare.python": found.version}
+        image = assemble([layer], config=config, labels=labels, name=f"tare/{STACK}", folder=folder)
+        release = host_release().get("PRETTY_NAME", "this system")
+        glibc = next(glibc_of(at.read_bytes()) for path, at in root.files.items() if path.endswith("/libc.so.6"))
+        base = {
+            "kind": "machine",
+            "name": f"files of this machine ({release})",
+            "digest": image["layers"][0],
+            "glibc": ".".join(map(str, glibc)),
+            "bytes": sum(path.stat().st_size for path in root.files.values()),
+            "reason": None,
+        }
+        seconds = {"base": 0.0, "assemble": round(time.monotonic() - started, 3)}
+        return {"image": image, "base": base, "seconds": seconds}
+
+    inputs = [STACK, FORMAT, dict(config), root.inputs(), str(found.folders)]
+    kept, fields = keep_image(inputs, "making a root filesystem of this machine's own files", make)
+    details = {"files": len(root.files), "missing_libraries": missing}
+    return {**fields, "seconds": kept.about["seconds"], "details": details}
 
 
-def image_key(sysroot: Sysroot, config: Mapping[str, Any], found: Installation) -> str:
-    """Names the image by all that is in it."""
-    hashes = {path: sha256_file(source) for path, source in sysroot.files.items()}
-    parts = [STACK, FORMAT, dict(config), hashes, sysroot.texts, sysroot.links, sysroot.folders, str(found.folders)]
-    return sha256_text(canonical_json(parts))[:32]
-
-
-def _assemble(
-    sysroot: Sysroot, config: Mapping[str, Any], found: Installation, folder: Path, started: float
-) -> Record:
-    with tempfile.TemporaryDirectory(prefix=".root-", dir=folder) as name:
-        root = Path(name)
-        entries = write(sysroot, root)
-        made_by = f"{len(sysroot.files)} files of this machine"
-        layer = write_layer(root, entries, folder / "machine.tar", empty=sysroot.folders, made_by=made_by)
-    release = host_release().get("PRETTY_NAME", "this system")
-    seconds = round(time.monotonic() - started, 3)
-    base = Base(
-        kind="machine",
-        name=f"files of this machine ({release})",
-        digest=layer.digest,
-        layers=(layer.path,),
-        digests=(layer.digest,),
-        glibc=glibc_version([layer.path]),
-        reason=None,
-        seconds=seconds,
-    )
-    image = assemble(
-        [layer],
-        config=config,
-        labels={"tare.stack": STACK, "tare.python": found.version},
-        name=f"tare/{STACK}",
-        tree=found.folders[0],
-        archive=folder / ARCHIVE,
-    )
-    details = {"files": len(sysroot.files), "missing_libraries": list(sysroot.missing)}
-    assembled = {"base": seconds, "assemble": round(time.monotonic() - started - seconds, 3)}
-    return {**image_fields(image, base, folder.name), "seconds": assembled, "details": details}
-
-
-def derive(record: Record, name: str) -> Record:
+def derive(record: OciRecord, name: str) -> ImageRecord:
     """One environment's record of the bound stack.
 
     Args:
@@ -241,32 +201,31 @@ def derive(record: Record, name: str) -> Record:
     if adapter.contained:
         found = contained_form(record, adapter)
     else:
-        digest = record["tree"]["digest"]
-        found = form_record(record, name, reference=record["python"], digest=digest, python=record["python"])
-    return found | {key: record[key] for key in ("binds", "stamp_of_folders", "python_version")}
+        found = form_record(record, name, reference=record.python, digest=record.tree.digest, python=record.python)
+    return found.replace(stamp_of_folders=record.stamp_of_folders, python_version=record.python_version)
 
 
-def again(record: Record) -> Record:
+def again(record: ImageRecord) -> ImageRecord:
     """The form of a record whose image or form the cache has lost.
 
     Raises:
         IntegrityError: the installation is not the one of the record any more.
     """
     check(record)
-    return derive(build(Path(record["python"])), record["env"])
+    return derive(build(Path(str(record.python))), record.env)
 
 
-def check(record: Record) -> None:
+def check(record: ImageRecord) -> None:
     """See that a bound installation is as it was when its record was made.
 
     Raises:
         IntegrityError: a file of it was added, removed or changed.
     """
-    folders = [Path(folder) for folder in record["binds"]]
-    if not Path(record["python"]).exists() or stamp(folders) != record["stamp_of_folders"]:
+    folders = [Path(folder) for folder in record.binds]
+    if not Path(str(record.python)).exists() or stamp(folders) != record.stamp_of_folders:
         raise IntegrityError(
-            f"the installation of {record['python']} has changed since its record was made; make it again with "
-            f"`python -m tare bind-stack --python {record['python']}`"
+            f"the installation of {record.python} has changed since its record was made; make it again with "
+            f"`python -m tare bind-stack --python {record.python}`"
         )
 
 
@@ -282,7 +241,7 @@ def stamp(folders: Sequence[Path]) -> str:
     return sha256_text("\n".join(lines))
 
 
-def bind(python: Path, folder: Path, probes: Mapping[str, Mapping[str, Any]]) -> dict[str, Record]:
+def bind(python: Path, folder: Path, probes: Mapping[str, Mapping[str, Any]]) -> dict[str, ImageRecord]:
     """Write the records of the image and of every environment; returns the environments' by name.
 
     Args:
@@ -291,17 +250,26 @@ def bind(python: Path, folder: Path, probes: Mapping[str, Mapping[str, Any]]) ->
         probes: `available`, `reason` and `details` of each environment's trial launch, by name.
     """
     image = build(python)
-    keys = ("schema", "stack", "variant", "packages", "seconds", "status", "reason", "python_version")
-    own = {"digest": image["tree"]["digest"], "path": image["tree"]["inside"], "wheel_bytes": None}
-    write_json(folder / "tree.json", {**{key: image[key] for key in keys}, **own, "status": "ok", "reason": None})
-    write_json(folder / "oci.json", image)
+    TreeRecord(
+        stack=image.stack,
+        variant=image.variant,
+        packages=image.packages,
+        seconds=image.seconds,
+        status="ok",
+        reason=None,
+        python_version=image.python_version,
+        digest=image.tree.digest,
+        path=image.tree.inside,
+        wheel_bytes=None,
+    ).write(folder / "tree.json")
+    image.write(folder / "oci.json")
     found = {}
     for name, probe in probes.items():
         if probe["available"]:
-            record = derive(image, name)
-            record["isolates_network"] = probe.get("details", {}).get("isolates_network", True)
+            isolates = probe.get("details", {}).get("isolates_network", True)
+            record = derive(image, name).replace(isolates_network=isolates)
         else:
             record = form_record(image, name, status="unavailable", reason=probe["reason"])
-        write_json(folder / f"{name}.json", record)
+        record.write(folder / f"{name}.json")
         found[name] = record
     return found

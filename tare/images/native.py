@@ -17,55 +17,40 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from installer import install
+from installer.destinations import SchemeDictionaryDestination
+from installer.exceptions import InstallerError
+from installer.sources import WheelFile
 from packaging.utils import canonicalize_name
 
+from tare.core import store
 from tare.core.elf import read_dynamic
 from tare.core.errors import UnavailableError
-from tare.core.files import (
-    cache_dir,
-    canonical_json,
-    locked,
-    read_json,
-    sha256_file,
-    sha256_text,
-    write_json,
-    write_text,
-)
-from tare.core.manifest import allocated_bytes, first_difference, manifest_digest, read_manifest, stat_digest
+from tare.core.files import cache_dir, sha256_file
+from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.core.process import run
-from tare.core.progress import step
+from tare.core.store import Kept
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import Interpreter, find_interpreter
-from tare.images.oci import Layer, assemble, write_layer
-from tare.images.rootfs import (
-    PREFIXES,
-    Guest,
-    compile_sources,
-    differences,
-    find_guest,
-    run_guest,
-    snapshot,
-    unpack,
-    whiteouts,
-)
-from tare.images.runtime_forms import ARCHIVE, SCHEMA, archive_problem, contained_form, form_record, image_fields
-from tare.images.tree import EPOCH_S, foreign_libraries, unpack_wheel
-from tare.images.wheels import Fetched, Wheel, fetch_wheels
+from tare.images.layers import Blob, unpack, whiteouts
+from tare.images.oci import FolderLayer, assemble
+from tare.images.rootfs import PREFIXES, Guest, compile_sources, differences, find_guest, run_guest, snapshot
+from tare.images.runtime_forms import base_fields, contained_form, form_record, keep_image
+from tare.images.tree import EPOCH_S, foreign_libraries
+from tare.images.wheels import Fetched, Wheel, fetch_wheels, packages_of
 from tare.model.environment import Environment
+from tare.model.images import ImageRecord, OciRecord, TreeFacts
 from tare.model.stacks import Stack, load_stack
 
-FORMAT = 1  # counts up when the same inputs would give another installation
+FORMAT = 2  # counts up when the same inputs would give another installation
 INSTALL_S = 1800.0
 CHECK_S = 300.0
 
-Record = dict[str, Any]
 
-
-def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, Any]) -> Record:
+def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, Any]) -> ImageRecord:
     """The native installation of a stack in one environment, from the cache or made, as a record.
 
     Returns:
@@ -82,77 +67,79 @@ def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, A
     try:
         return _host_form(stack, fetched, adapter.name)
     except UnavailableError as error:
-        return form_record(_shared(stack, fetched), adapter.name, status="unavailable", reason=str(error))
+        return form_record(
+            _missing(stack, fetched, str(error)), adapter.name, status="unavailable", reason=str(error)
+        )
 
 
-def _shared(stack: Stack, fetched: Fetched) -> Record:
+def _missing(stack: Stack, fetched: Fetched, reason: str) -> OciRecord:
+    nothing = TreeFacts(inside=None, digest=None)
+    return OciRecord(**_shared(stack, fetched), tree=nothing, status="unavailable", reason=reason, cached=False)
+
+
+def _shared(stack: Stack, fetched: Fetched) -> dict[str, Any]:
     """What the records of every installation of a stack have in common."""
     return {
-        "schema": SCHEMA,
         "stack": stack.name,
         "variant": stack.variant,
         "install": "native",
-        "packages": [{"name": w.name, "version": w.version, "sha256": w.sha256} for w in fetched.wheels],
+        "packages": packages_of(fetched.wheels),
         "seconds": {"fetch": fetched.seconds},
-        "tree": {"inside": None, "digest": None},
     }
 
 
 # --- the host's virtual environment
 
 
-def _host_form(stack: Stack, fetched: Fetched, name: str) -> Record:
+def _host_form(stack: Stack, fetched: Fetched, name: str) -> ImageRecord:
     interpreter = find_interpreter(stack.python)
-    made, cached = _virtual_environment(stack, fetched.wheels, interpreter)
-    path = Path(made["path"])
-    packages = next(path.glob("lib*/python*/site-packages"))
+    kept = _virtual_environment(stack, fetched.wheels, interpreter)
+    packages = next(kept.path.glob("lib*/python*/site-packages"))
+    digest = manifest_digest([entry for entry in kept.entries if not entry["path"].endswith(".pyc")])
+    record = _missing(stack, fetched, "").replace(tree=TreeFacts(inside=str(packages), digest=digest))
     return form_record(
-        _shared(stack, fetched) | {"tree": {"inside": str(packages), "digest": made["digest"]}},
+        record,
         name,
-        reference=str(path),
-        path=str(path),
-        digest=made["digest"],
-        python=str(path / "bin" / "python"),
-        bytes=allocated_bytes(path),
-        key=path.name,
-        seconds={"fetch": fetched.seconds, **made["seconds"]},
-        cached=cached,
-        details=made["details"],
+        reference=str(kept.path),
+        path=str(kept.path),
+        digest=digest,
+        python=str(kept.path / "bin" / "python"),
+        bytes=allocated_bytes(kept.path),
+        key=kept.key,
+        seconds={"fetch": fetched.seconds, **kept.about["seconds"]},
+        cached=kept.cached,
+        details=dict(kept.about["details"]),
     )
 
 
-def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> tuple[Record, bool]:
-    """The record of the virtual environment, and whether it was there; a damaged one is made again.
+def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> Kept:
+    """The virtual environment; a damaged one is made again.
 
     Raises:
         UnavailableError: it can't be made, or does not import what the stack must import.
     """
-    program = [interpreter.version, str(interpreter.executable), sha256_file(interpreter.executable)]
-    key = sha256_text(canonical_json([FORMAT, program, sorted(wheel.sha256 for wheel in wheels)]))[:32]
-    store = cache_dir("native")
-    path, record_path = store / key, store / f"{key}.json"
-    with locked(store / f".{key}.lock", waiting_for=f"the native installation of {stack.name}"):
-        if record_path.exists() and _problem(path) is None:
-            return read_json(record_path), True
-        record_path.unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
-        with step(f"installing {stack.name} ({stack.variant}) for CPython {interpreter.version} of this machine"):
-            seconds = _install(path, stack, wheels, interpreter)
-            entries = read_manifest(path)
-        record = {
-            "path": str(path),
-            "digest": manifest_digest([entry for entry in entries if not entry["path"].endswith(".pyc")]),
-            "seconds": seconds,
-            "details": {
-                "python_version": interpreter.version,
-                "interpreter": str(interpreter.executable),
-                "installer": _pip_version(),
-            },
-            "entries": entries,
+
+    def make(folder: Path) -> dict[str, Any]:
+        details = {
+            "python_version": interpreter.version,
+            "interpreter": str(interpreter.executable),
+            "installer": _pip_version(),
         }
-        write_json(record_path, record)
-        _problem(path)
-        return record, False
+        return {"seconds": _install(folder, stack, wheels, interpreter), "details": details}
+
+    program = [interpreter.version, str(interpreter.executable), sha256_file(interpreter.executable)]
+    key = store.key_of(FORMAT, program, sorted(wheel.sha256 for wheel in wheels))
+    what = f"installing {stack.name} ({stack.variant}) for CPython {interpreter.version} of this machine"
+    return store.keep(_environments(), key, make, what=what, in_place=True)
+
+
+def _environments() -> Path:
+    return cache_dir("native")
+
+
+def find(key: str) -> Kept | None:
+    """A virtual environment that is there, its content unchanged, else None."""
+    return store.find(_environments(), key)
 
 
 def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
@@ -195,49 +182,28 @@ def _import_code(stack: Stack) -> str:
     return f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
 
 
-def is_intact(record: Record) -> bool:
-    """Whether the virtual environment that a record of the host names is there, its content unchanged."""
-    return _problem(Path(record["path"])) is None
-
-
-def _problem(path: Path) -> str | None:
-    """None when the files are what was installed; hashed again only if one's size, times or inode changed."""
-    record_path = path.with_name(f"{path.name}.json")
-    if not path.is_dir() or not record_path.exists():
-        return f"{path} is gone"
-    record = read_json(record_path)
-    stamp_path = path.with_name(f"{path.name}.stamp")
-    stamp = f"{record['digest']} {stat_digest(path)}"
-    if stamp_path.exists() and stamp_path.read_text(encoding="utf-8") == stamp:
-        return None
-    problem = first_difference(record["entries"], path)
-    if problem is None:
-        write_text(stamp_path, stamp)
-    return problem
-
-
 # --- the image
 
 
-def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> Record:
+def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> OciRecord:
     """The image of a native installation, from the cache or assembled, as a record like that of images.build."""
-    shared = _shared(stack, fetched)
     try:
         base = native_base(recipe, stack.python)
+        digests = [layer.digest for layer in base.layers]
         hashes = sorted(wheel.sha256 for wheel in fetched.wheels)
-        parts = ["native", FORMAT, recipe["config"], base.digests, stack.python, stack.variant, hashes]
-        folder = cache_dir("images", sha256_text(canonical_json(parts))[:32])
-        record_path = folder / "image.json"
-        with locked(folder / ".lock", waiting_for=f"the native image of {stack.name}"):
-            cached = record_path.exists() and archive_problem(read_json(record_path)) is None
-            if not cached:
-                with step(f"assembling the native image of {stack.name} ({stack.variant})"):
-                    record = _assemble(stack, fetched.wheels, base, recipe, folder)
-                seconds = {**shared["seconds"], "base": base.seconds, **record["seconds"]}
-                write_json(record_path, {**shared, **record, "seconds": seconds})
-            return read_json(record_path) | {"cached": cached}
+        inputs = ["native", FORMAT, recipe["config"], digests, stack.python, stack.variant, hashes]
+        what = f"assembling the native image of {stack.name} ({stack.variant})"
+        kept, fields = keep_image(
+            inputs, what, lambda folder: _assemble(stack, fetched.wheels, base, recipe, folder)
+        )
     except UnavailableError as error:
-        return shared | {"status": "unavailable", "reason": str(error), "cached": False}
+        return _missing(stack, fetched, str(error))
+    return OciRecord(
+        **{**_shared(stack, fetched), **fields},
+        tree=TreeFacts(inside=kept.about["packages"], digest=kept.about["image"]["layers"][-1]),
+        python=kept.about["python"],
+        details=kept.about["details"],
+    ).replace(seconds={"fetch": fetched.seconds, "base": base.seconds, **kept.about["seconds"]})
 
 
 def native_base(recipe: Mapping[str, Any], python: str) -> Base:
@@ -247,29 +213,31 @@ def native_base(recipe: Mapping[str, Any], python: str) -> Base:
         UnavailableError: neither can be had.
     """
     base = get_base(recipe["base"])
-    if has_python(base.layers, python):
+    if has_python(base, python):
         return base
     packages = [name.format(python=python) for name in recipe["native"]["packages"]]
     debian = recipe["base"]["debian"]
     wider = {**debian, "packages": [*debian["packages"], *packages]}
     found = debian_base(wider, base.reason or f"{base.name} has no Python {python}")
-    if not has_python(found.layers, python):
+    if not has_python(found, python):
         raise UnavailableError(f"{found.name} with {', '.join(packages)} has no Python {python}")
     return found
 
 
-def has_python(layers: Sequence[Path], version: str) -> bool:
-    """Whether layer tars hold the program of a CPython of `version` where one is looked for."""
+def has_python(base: Base, version: str) -> bool:
+    """Whether a base holds the program of a CPython of `version` where one is looked for."""
     wanted = {f"{prefix}/bin/python{version}" for prefix in PREFIXES}
-    for layer in layers:
-        with tarfile.open(layer) as archive:
+    for layer in base.layers:
+        with tarfile.open(layer.path) as archive:
             if any(member.isfile() and member.name.removeprefix("./") in wanted for member in archive):
                 return True
     return False
 
 
-def _assemble(stack: Stack, wheels: Sequence[Wheel], base: Base, recipe: Mapping[str, Any], folder: Path) -> Record:
-    """Install into the unpacked base, and write what that changed as a layer, and the archive."""
+def _assemble(
+    stack: Stack, wheels: Sequence[Wheel], base: Base, recipe: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Install into the unpacked base, and write what that changed as a layer of the archive."""
     seconds, started = {}, time.monotonic()
 
     def timed(name: str) -> None:
@@ -277,58 +245,75 @@ def _assemble(stack: Stack, wheels: Sequence[Wheel], base: Base, recipe: Mapping
         seconds[name] = round(time.monotonic() - started, 3)
         started = time.monotonic()
 
-    with tempfile.TemporaryDirectory(prefix=".root-", dir=folder) as name:
+    with tempfile.TemporaryDirectory(prefix=".root-", dir=folder.parent) as name:
         root = Path(name).resolve() / "root"
         root.mkdir()
-        unpack(base.layers, root)
+        unpack([Blob(path=layer.path) for layer in base.layers], root)
         guest = find_guest(root, stack.python)
         if guest is None:
             raise UnavailableError(f"{base.name} has no Python {stack.python} that can be run")
         before = snapshot(root)
         timed("native_unpack")
-        _install_wheels(stack, wheels, guest, before)
+        _install_wheels(wheels, guest, before)
         timed("native_install")
         _, uncompiled = compile_sources(guest)
         timed("native_compile")
         _try_imports(stack, guest, base)
         changed, gone = differences(before, snapshot(root))
         timed("native_check")
-        entries = [_entry(root, path) for path in changed]
-        made_by = f"{len(wheels)} packages for {guest.python}"
-        layer = write_layer(root, entries, folder / "native.tar", removed=whiteouts(gone), made_by=made_by)
-    below = [
-        Layer(path=path, digest=digest, made_by=f"base {base.name}")
-        for path, digest in zip(base.layers, base.digests, strict=True)
-    ]
-    image = assemble(
-        [*below, layer],
-        config=recipe["config"],
-        labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.install": "native"},
-        name=f"tare/{stack.name}-native",
-        tree=guest.packages,
-        archive=folder / ARCHIVE,
-    )
+        layer = FolderLayer(
+            root=root,
+            entries=[_entry(root, path) for path in changed],
+            removed=whiteouts(gone),
+            made_by=f"{len(wheels)} packages for {guest.python}",
+        )
+        image = assemble(
+            [*base.layers, layer],
+            config=recipe["config"],
+            labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.install": "native"},
+            name=f"tare/{stack.name}-native",
+            folder=folder,
+        )
     timed("assemble")
     return {
-        **image_fields(image, base, folder.name),
+        "image": image,
+        "base": base_fields(base),
         "python": str(guest.python),
-        "tree": {"inside": str(guest.packages), "digest": layer.digest},
+        "packages": str(guest.packages),
         "seconds": seconds,
         "details": {"python_version": guest.version, "sources_without_bytecode": uncompiled},
     }
 
 
-def _install_wheels(stack: Stack, wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
-    """Unpack every wheel whole, in place of what the base has of the same name."""
+def _install_wheels(wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
+    """Install every wheel whole, in place of what the base has of the same name.
+
+    Raises:
+        UnavailableError: a wheel is not one.
+    """
     packages = guest.outside(guest.packages)
     packages.mkdir(parents=True, exist_ok=True)
     names = {canonicalize_name(wheel.name) for wheel in wheels}
     for info in sorted(packages.glob("*.dist-info")):
         if canonicalize_name(info.name.partition("-")[0]) in names:
             remove_distribution(info, guest.root)
-    whole = replace(stack, prune=(), keep=())
     for wheel in wheels:
-        unpack_wheel(wheel, packages, whole)
+        prefix = guest.python.parent.parent
+        scheme = {
+            "purelib": str(guest.packages),
+            "platlib": str(guest.packages),
+            "headers": str(prefix / "include" / f"python{guest.version.rpartition('.')[0]}" / wheel.name),
+            "scripts": str(guest.python.parent),
+            "data": str(prefix),
+        }
+        destination = SchemeDictionaryDestination(
+            scheme, str(guest.python), "posix", destdir=str(guest.root), overwrite_existing=True
+        )
+        try:
+            with WheelFile.open(wheel.path) as source:
+                install(source, destination, {"INSTALLER": b"installer\n"})
+        except (InstallerError, ValueError, KeyError) as error:
+            raise UnavailableError(f"{wheel.path.name} can't be installed: {error}") from error
     changed, _ = differences(dict(before), snapshot(guest.root))
     for name in changed:  # before compiling: bytecode names its source's time
         os.utime(guest.root / name, (EPOCH_S, EPOCH_S), follow_symlinks=False)

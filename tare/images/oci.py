@@ -1,109 +1,128 @@
 """Assembles one OCI image from layers, without a daemon, the same bytes each time.
 
 The archive is one uncompressed tar that is an OCI layout and a Docker archive at once, so that every runtime
-takes it: `docker load`, `podman load`, and Apptainer's oci-archive and docker-archive.
+takes it: `docker load`, `podman load`, and Apptainer's oci-archive and docker-archive. Layers are written straight
+into it, and nowhere else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
+import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tare.core.files import atomic_path, canonical_json
-from tare.images.tree import EPOCH_S, Tree
+from tare.core.files import canonical_json
+from tare.core.store import Kept
+from tare.images.tree import EPOCH_S
 from tare.model.environment import OciImage
 
+ARCHIVE = "image.oci.tar"
 CREATED = "2020-01-01T00:00:00Z"  # EPOCH_S
 COPY_BYTES = 4 << 20
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+NO_BLOB = "blobs/sha256/" + "0" * 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
-    """An uncompressed layer tar with its digest, `sha256:…`, and what made it, in words."""
+class TarLayer:
+    """A layer that is an uncompressed tar already; `digest` is its `sha256:…`."""
 
     path: Path
     digest: str
     made_by: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class FolderLayer:
+    """A layer of files and links, owned by root and of one time.
+
+    Attributes:
+        root: the folder that holds the files.
+        entries: as `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may lie
+            elsewhere (`source`) or be given as `text`.
+        inside: where the files lie in the image.
+        removed: names of further, empty entries: whiteouts.
+        empty: further folders, relative to `inside`; one called `tmp` may be written by everybody.
+        made_by: in words.
+    """
+
+    root: Path = Path("/")
+    entries: Sequence[Mapping[str, Any]]
+    inside: Path = Path("/")
+    removed: Sequence[str] = ()
+    empty: Sequence[str] = ()
+    made_by: str
+
+
+Layer = TarLayer | FolderLayer
+
+
 class HashingWriter:
-    """A file opened for writing that hashes what passes, so that nothing is read again."""
+    """A file opened for writing that counts and hashes what passes, so that nothing is read again."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle = handle
         self._hash = hashlib.sha256()
+        self._bytes = 0
 
     def write(self, data: bytes) -> int:
         """Write and hash."""
         self._hash.update(data)
+        self._bytes += len(data)
         return self._handle.write(data)
 
     def tell(self) -> int:
         """Bytes written so far."""
-        return self._handle.tell()
+        return self._bytes
 
     def digest(self) -> str:
         """`sha256:…` of all that was written."""
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def write_tree_layer(tree: Tree, target: Path) -> Layer:
-    """Write the layer that holds a tree where images have it; its content is that of the tree's manifest."""
-    return write_layer(tree.path, tree.entries, target, inside=tree.inside, made_by=f"tree {tree.digest}")
+def write_layer(layer: Layer, sink: BinaryIO) -> tuple[str, int]:
+    """Write a layer's tar; its digest and its bytes."""
+    writer = HashingWriter(sink)
+    if isinstance(layer, TarLayer):
+        with layer.path.open("rb") as source:
+            shutil.copyfileobj(source, writer, COPY_BYTES)
+    else:
+        _write_folder(layer, writer)
+    return writer.digest(), writer.tell()
 
 
-def write_layer(
-    root: Path,
-    entries: Sequence[Mapping[str, Any]],
-    target: Path,
-    *,
-    inside: Path = Path("/"),
-    removed: Sequence[str] = (),
-    empty: Sequence[str] = (),
-    made_by: str,
-) -> Layer:
-    """Write a layer of files and links, owned by root and of one time.
-
-    Args:
-        root: the folder that holds the files.
-        entries: as `tare.core.manifest.read_manifest` gives them; paths are relative to `root`.
-        target: the tar to write.
-        inside: where the files lie in the image.
-        removed: names of further, empty entries: whiteouts.
-        empty: further folders, relative to `inside`; one called `tmp` may be written by everybody.
-        made_by: in words.
-    """
-    where = Path(str(inside).strip("/"))
-    names = [*(entry["path"] for entry in entries), *removed]
-    folders = {str(parent) for name in (*names, *empty) for parent in (where / name).parents} - {"."}
-    folders |= {str(where / name) for name in empty}
-    with atomic_path(target) as temporary, temporary.open("wb") as handle:
-        sink = HashingWriter(handle)
-        with _open_tar(sink) as archive:
-            for folder in sorted(folders):
-                mode = 0o1777 if folder.endswith("tmp") and folder in empty else 0o755
-                archive.addfile(tar_entry(folder, kind=tarfile.DIRTYPE, mode=mode))
-            for name in removed:
-                archive.addfile(tar_entry(str(where / name), mode=0o644))
-            for entry in entries:
-                name = str(where / entry["path"])
-                if "link" in entry:
-                    link = tar_entry(name, kind=tarfile.SYMTYPE, mode=0o777)
-                    link.linkname = entry["link"]
-                    archive.addfile(link)
-                    continue
-                with (root / entry["path"]).open("rb") as source:
-                    archive.addfile(tar_entry(name, mode=entry["mode"], size=entry["size"]), source)
-    return Layer(path=target, digest=sink.digest(), made_by=made_by)
+def _write_folder(layer: FolderLayer, sink: HashingWriter) -> None:
+    where = Path(str(layer.inside).strip("/"))
+    names = [*(entry["path"] for entry in layer.entries), *layer.removed]
+    folders = {str(parent) for name in (*names, *layer.empty) for parent in (where / name).parents} - {"."}
+    folders |= {str(where / name) for name in layer.empty}
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT, copybufsize=COPY_BYTES) as archive:  # type: ignore[call-overload]
+        for folder in sorted(folders):
+            mode = 0o1777 if folder.endswith("tmp") and folder in layer.empty else 0o755
+            archive.addfile(tar_entry(folder, kind=tarfile.DIRTYPE, mode=mode))
+        for name in layer.removed:
+            archive.addfile(tar_entry(str(where / name), mode=0o644))
+        for entry in layer.entries:
+            _write_entry(archive, str(where / entry["path"]), entry, layer.root)
 
 
-def _open_tar(sink: BinaryIO | HashingWriter) -> tarfile.TarFile:
-    return tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT, copybufsize=COPY_BYTES)
+def _write_entry(archive: tarfile.TarFile, name: str, entry: Mapping[str, Any], root: Path) -> None:
+    if "link" in entry:
+        link = tar_entry(name, kind=tarfile.SYMTYPE, mode=0o777)
+        link.linkname = entry["link"]
+        archive.addfile(link)
+    elif "text" in entry:
+        data = entry["text"].encode()
+        archive.addfile(tar_entry(name, mode=entry["mode"], size=len(data)), io.BytesIO(data))
+    else:
+        with Path(entry.get("source") or root / entry["path"]).open("rb") as source:
+            archive.addfile(tar_entry(name, mode=entry["mode"], size=entry["size"]), source)
 
 
 def tar_entry(name: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
@@ -113,11 +132,92 @@ def tar_entry(name: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGT
     return entry
 
 
-def image_config(layers: Sequence[Layer], config: dict[str, Any], labels: dict[str, str]) -> bytes:
+def assemble(
+    layers: Sequence[Layer], *, config: Mapping[str, Any], labels: Mapping[str, str], name: str, folder: Path
+) -> dict[str, Any]:
+    """Write the archive of an image into a folder; what `image_at` wants to know of it.
+
+    Args:
+        layers: lowest first.
+        config: `env`, `workdir` and `labels` of the recipe.
+        labels: further labels.
+        name: of the image without its tag, `tare/torch-2.13`.
+        folder: where ARCHIVE is written.
+    """
+    with (folder / ARCHIVE).open("wb") as sink:
+        for parent in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks
+            sink.write(_header(parent, kind=tarfile.DIRTYPE, mode=0o755))
+        written = [_add_layer(sink, layer) for layer in layers]
+        described = _image_config(layers, [digest for digest, _ in written], config, labels)
+        manifest = _image_manifest(described, written)
+        digest, image_id = digest_of(manifest), digest_of(described)
+        tag = f"{name}:{digest.removeprefix('sha256:')[:12]}"
+        small = {
+            blob_path(digest): manifest,
+            blob_path(image_id): described,
+            "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}).encode(),
+            "index.json": _image_index(digest, len(manifest), tag),
+            "manifest.json": canonical_json(
+                [
+                    {
+                        "Config": blob_path(image_id),
+                        "RepoTags": [tag],
+                        "Layers": [blob_path(digest) for digest, _ in written],
+                    }
+                ]
+            ).encode(),
+        }
+        for path, data in small.items():
+            sink.write(_header(path, mode=0o644, size=len(data)))
+            sink.write(data)
+            _pad(sink, tarfile.BLOCKSIZE)
+        sink.write(bytes(2 * tarfile.BLOCKSIZE))
+        _pad(sink, tarfile.RECORDSIZE)
+    return {"digest": digest, "image_id": image_id, "tag": tag, "layers": [digest for digest, _ in written]}
+
+
+def image_at(kept: Kept, tree: Path) -> OciImage:
+    """What adapters take, of an image in the store; `tree` is where the packages lie inside."""
+    image = kept.about["image"]
+    return OciImage(
+        archive=kept.path / ARCHIVE,
+        digest=image["digest"],
+        image_id=image["image_id"],
+        tag=image["tag"],
+        tree=tree,
+    )
+
+
+def _add_layer(sink: BinaryIO, layer: Layer) -> tuple[str, int]:
+    """Write a layer behind a header that is put right once its digest is known."""
+    header_at = sink.tell()
+    sink.write(_header(NO_BLOB, mode=0o644))
+    digest, size = write_layer(layer, sink)
+    _pad(sink, tarfile.BLOCKSIZE)
+    end = sink.tell()
+    sink.seek(header_at)
+    sink.write(_header(blob_path(digest), mode=0o644, size=size))
+    sink.seek(end)
+    return digest, size
+
+
+def _header(name: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """One block whatever the size is."""
+    return tar_entry(name, mode=mode, size=size, kind=kind).tobuf(tarfile.GNU_FORMAT)
+
+
+def _pad(sink: BinaryIO, block: int) -> None:
+    sink.write(bytes(-sink.tell() % block))
+
+
+def _image_config(
+    layers: Sequence[Layer], digests: Sequence[str], config: Mapping[str, Any], labels: Mapping[str, str]
+) -> bytes:
     """The image's configuration; its hash is what Docker and Podman call the image ID."""
+    machine = os.uname().machine
     return canonical_json(
         {
-            "architecture": "amd64",
+            "architecture": ARCHITECTURES.get(machine, machine),
             "os": "linux",
             "created": CREATED,
             "config": {
@@ -126,30 +226,42 @@ def image_config(layers: Sequence[Layer], config: dict[str, Any], labels: dict[s
                 "Labels": {**config["labels"], **labels},
                 "Cmd": ["/bin/sh"],
             },
-            "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers]},
+            "rootfs": {"type": "layers", "diff_ids": list(digests)},
             "history": [{"created": CREATED, "created_by": layer.made_by} for layer in layers],
         }
     ).encode()
 
 
-def image_manifest(layers: Sequence[Layer], config: bytes) -> bytes:
+def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
     """The OCI manifest; its hash is the image's digest."""
+
+    def blob(kind: str, digest: str, size: int) -> dict[str, Any]:
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": size}
+
     return canonical_json(
         {
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": {
-                "mediaType": "application/vnd.oci.image.config.v1+json",
-                "digest": digest_of(config),
-                "size": len(config),
-            },
-            "layers": [
+            "config": blob("config.v1+json", digest_of(config), len(config)),
+            "layers": [blob("layer.v1.tar", digest, size) for digest, size in layers],
+        }
+    ).encode()
+
+
+def _image_index(digest: str, size: int, tag: str) -> bytes:
+    machine = os.uname().machine
+    return canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [
                 {
-                    "mediaType": "application/vnd.oci.image.layer.v1.tar",
-                    "digest": layer.digest,
-                    "size": layer.path.stat().st_size,
+                    "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                    "digest": digest,
+                    "size": size,
+                    "platform": {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"},
+                    "annotations": {"org.opencontainers.image.ref.name": tag.partition(":")[2]},
                 }
-                for layer in layers
             ],
         }
     ).encode()
@@ -160,93 +272,6 @@ def digest_of(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def assemble(
-    layers: Sequence[Layer],
-    *,
-    config: dict[str, Any],
-    labels: dict[str, str],
-    name: str,
-    tree: Path,
-    archive: Path,
-) -> OciImage:
-    """Write the archive and describe the image.
-
-    Args:
-        layers: lowest first.
-        config: `env`, `workdir` and `labels` of the recipe.
-        labels: further labels.
-        name: of the image without its tag, `tare/torch-2.13`.
-        tree: where the tree lies inside.
-        archive: the file to write.
-    """
-    config_blob = image_config(layers, config, labels)
-    manifest = image_manifest(layers, config_blob)
-    digest, image_id = digest_of(manifest), digest_of(config_blob)
-    tag = f"{name}:{digest.removeprefix('sha256:')[:12]}"
-    index = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [
-            {
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "digest": digest,
-                "size": len(manifest),
-                "platform": {"architecture": "amd64", "os": "linux"},
-                "annotations": {"org.opencontainers.image.ref.name": tag.partition(":")[2]},
-            }
-        ],
-    }
-    docker = [
-        {"Config": blob_path(image_id), "RepoTags": [tag], "Layers": [blob_path(layer.digest) for layer in layers]}
-    ]
-    small = {
-        "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}).encode(),
-        "index.json": canonical_json(index).encode(),
-        "manifest.json": canonical_json(docker).encode(),
-        blob_path(digest): manifest,
-        blob_path(image_id): config_blob,
-    }
-    with atomic_path(archive) as temporary, temporary.open("wb") as sink:
-        _write_archive(sink, small, {blob_path(layer.digest): layer.path for layer in layers})
-    return OciImage(
-        archive=archive,
-        digest=digest,
-        image_id=image_id,
-        tag=tag,
-        layers=tuple(layer.path for layer in layers),
-        tree=tree,
-    )
-
-
 def blob_path(digest: str) -> str:
     """Where an OCI layout keeps what `digest` names."""
     return f"blobs/{digest.replace(':', '/')}"
-
-
-def _write_archive(sink: BinaryIO, small: dict[str, bytes], large: dict[str, Path]) -> None:
-    with _open_tar(sink) as archive:
-        for name in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks
-            archive.addfile(tar_entry(name, kind=tarfile.DIRTYPE, mode=0o755))
-        for name, data in small.items():
-            archive.addfile(tar_entry(name, mode=0o644, size=len(data)), io.BytesIO(data))
-        for name, path in large.items():
-            with path.open("rb") as source:
-                archive.addfile(tar_entry(name, mode=0o644, size=path.stat().st_size), source)
-
-
-def check_archive(archive: Path, digest: str) -> str | None:
-    """Hash every blob of an archive; None when all are what their names say and `digest` is among them."""
-    names = set()
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if not member.name.startswith("blobs/sha256/"):
-                    continue
-                source = tar.extractfile(member)
-                found = hashlib.file_digest(source, "sha256").hexdigest() if source else ""
-                if blob_path(f"sha256:{found}") != member.name:
-                    return f"{archive} holds sha256:{found} under the name {member.name}"
-                names.add(member.name)
-    except (OSError, tarfile.TarError) as error:
-        return f"{archive} cannot be read: {error}"
-    return None if blob_path(digest) in names else f"{archive} does not hold the image {digest}"

@@ -73,7 +73,7 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
     layers = []
     for descriptor, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
         target = folder / f"{diff_id.removeprefix('sha256:')}.tar"
-        if not target.exists():
+        if not target.exists():  # two layers may be the same
             _layer(repository, descriptor["digest"], diff_id, target, token)
         layers.append(target)
     return Pulled(digest=digest, layers=tuple(layers))

@@ -11,12 +11,11 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.process import Finished, run
 
-UNPACK_S = 300.0
 COMPILE_S = 900.0
 SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
 LOADERS = ("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2")
@@ -51,17 +50,6 @@ class Guest:
     def outside(self, path: Path) -> Path:
         """Where a path inside lies here."""
         return self.root / str(path).lstrip("/")
-
-
-def unpack(layers: Sequence[Path], root: Path) -> None:
-    """Unpack layer tars, lowest first, without device nodes.
-
-    Raises:
-        UnavailableError: tar fails.
-    """
-    options = ["--no-same-owner", "--exclude=.wh.*", "--exclude=dev/*"]
-    for layer in layers:
-        run(["tar", "-x", *options, "-f", str(layer), "-C", str(root)], timeout_s=UNPACK_S, check=True)
 
 
 def find_guest(root: Path, version: str) -> Guest | None:
@@ -154,8 +142,3 @@ def differences(before: dict[str, int], after: dict[str, int]) -> tuple[list[str
     """(paths new or changed, paths gone) between two snapshots, sorted."""
     changed = sorted(path for path, at_ns in after.items() if before.get(path) != at_ns)
     return changed, sorted(before.keys() - after.keys())
-
-
-def whiteouts(gone: Sequence[str]) -> list[str]:
-    """Names of the entries of a layer that remove paths of the layers below it."""
-    return [str(PurePosixPath(path).parent / f".wh.{PurePosixPath(path).name}") for path in gone]

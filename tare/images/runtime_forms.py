@@ -1,93 +1,85 @@
-"""An environment's own form of an image: made by its adapter, kept while it is intact, told in a record.
+"""An environment's own form of an image: made by its adapter, kept while it is whole, told in a record.
 
 What is launched is always the adapter's form. A form belongs to one image, by its key, and to one way of making it.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tare.core import store
 from tare.core.errors import IntegrityError, TareError, UnavailableError
-from tare.core.files import cache_dir, locked, project_root, read_json, sha256_file, write_json
-from tare.core.progress import step
+from tare.core.files import cache_dir, project_root, sha256_file
+from tare.core.store import Kept, Make
 from tare.images.base import Base
-from tare.images.oci import check_archive
+from tare.images.oci import ARCHIVE, image_at
 from tare.images.storage import storage_of
 from tare.model.environment import Environment, OciImage, Prepared
+from tare.model.images import BaseImage, ImageRecord, OciRecord
 
-SCHEMA = 1
-ARCHIVE = "image.oci.tar"
 NO_OPTIONS: Mapping[str, str] = {}
 
-Record = dict[str, Any]
 
+def keep_image(inputs: list[Any], what: str, make: Make) -> tuple[Kept, dict[str, Any]]:
+    """An image from the store, assembled where it is missing, and what its record says of it.
 
-def image_fields(image: OciImage, base: Base, key: str) -> Record:
-    """What the record of an assembled image says of it; `image_of` reads it again."""
-    return {
+    Args:
+        inputs: all that it is made from, as JSON holds it.
+        what: is made, for the person who waits.
+        make: writes the archive into a folder; gives `image` (of `oci.assemble`), `base` and `seconds`.
+    """
+    kept = store.keep(cache_dir("images"), store.key_of(*inputs), make, what=what)
+    image = kept.about["image"]
+    return kept, {
         "status": "ok",
         "reason": None,
-        "key": key,
-        "path": str(image.archive),
-        "stamp": _stamp(image.archive),
-        "bytes": image.archive.stat().st_size,
-        "digest": image.digest,
-        "image_id": image.image_id,
-        "tag": image.tag,
-        "layers": [str(path) for path in image.layers],
-        "base": {
-            "kind": base.kind,
-            "name": base.name,
-            "digest": base.digest,
-            "glibc": ".".join(map(str, base.glibc)),
-            "bytes": sum(path.stat().st_size for path in base.layers),
-            "reason": base.reason,
-        },
+        "key": kept.key,
+        "path": str(kept.path / ARCHIVE),
+        "bytes": kept.size_bytes,
+        "digest": image["digest"],
+        "image_id": image["image_id"],
+        "tag": image["tag"],
+        "base": BaseImage(**kept.about["base"]),
+        "cached": kept.cached,
     }
 
 
-def image_of(record: Record) -> OciImage:
+def base_fields(base: Base) -> dict[str, Any]:
+    """What records say of the base of an image."""
+    return {
+        "kind": base.kind,
+        "name": base.name,
+        "digest": base.digest,
+        "glibc": ".".join(map(str, base.glibc)),
+        "bytes": sum(layer.path.stat().st_size for layer in base.layers),
+        "reason": base.reason,
+    }
+
+
+def image_of(record: OciRecord) -> OciImage:
     """What adapters take, from an image's record; the archive is checked.
 
     Raises:
         UnavailableError: there is no image on this machine; its reason is given.
         IntegrityError: the archive is gone, or is not what was assembled.
     """
-    if record["status"] != "ok":
-        raise UnavailableError(record["reason"])
-    problem = archive_problem(record)
-    if problem:
-        command = "derive-arm" if record.get("install") == "native" else "build-image"
-        raise IntegrityError(f"{problem}; make it again with `python -m tare {command} --stack {record['stack']}`")
-    return OciImage(
-        archive=Path(record["path"]),
-        digest=record["digest"],
-        image_id=record["image_id"],
-        tag=record["tag"],
-        layers=tuple(Path(path) for path in record["layers"]),
-        tree=Path(record["tree"]["inside"]),
-    )
+    if record.status != "ok" or record.key is None:
+        raise UnavailableError(record.reason or f"{record.stack} has no image")
+    kept = store.find(cache_dir("images"), record.key)
+    if kept is None or kept.about["image"]["digest"] != record.digest:
+        command = "derive-arm" if record.install == "native" else "build-image"
+        raise IntegrityError(
+            f"{record.path} is gone or damaged; make it again with "
+            f"`python -m tare {command} --stack {record.stack}`"
+        )
+    return image_at(kept, Path(record.tree.inside or "/"))
 
 
-def archive_problem(record: Record) -> str | None:
-    """None when the archive is what was written; it is hashed again only if its size, time or inode changed."""
-    archive = Path(record["path"])
-    if not archive.exists() or not all(Path(path).exists() for path in record["layers"]):
-        return f"{archive} is gone"
-    return None if _stamp(archive) == record["stamp"] else check_archive(archive, record["digest"])
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_ino, status.st_size, status.st_mtime_ns]
-
-
-def contained_form(record: Record, adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> Record:
+def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """The record of an environment that is contained, its form made or kept from last time.
 
     Args:
@@ -100,8 +92,7 @@ def contained_form(record: Record, adapter: Environment, options: Mapping[str, s
     """
     try:
         image = image_of(record)
-        with step(f"preparing {record['stack']} for {adapter.name}"):
-            prepared, cached = _prepare(adapter, image, record, options)
+        prepared, cached = _prepare(adapter, image, record, options)
     except (TareError, OSError) as error:
         return form_record(record, adapter.name, options=options, status="unavailable", reason=str(error))
     return form_record(
@@ -112,78 +103,89 @@ def contained_form(record: Record, adapter: Environment, options: Mapping[str, s
         path=prepared.reference if Path(prepared.reference).is_absolute() else None,
         digest=image.digest,
         image_id=image.image_id,
-        python=record.get("python") or str(image.tree / "bin" / "python3"),
+        python=record.python or str(image.tree / "bin" / "python3"),
         bytes=prepared.bytes,
-        seconds={**record["seconds"], **{key: round(value, 3) for key, value in prepared.seconds.items()}},
+        seconds={**record.seconds, **{key: round(value, 3) for key, value in prepared.seconds.items()}},
         cached=cached,
-        storage=storage_of(adapter, prepared, record["tree"].get("path")),
-        details={**prepared.details, **record.get("details", {})},
+        storage=storage_of(adapter, prepared, record.tree.path),
+        details={**prepared.details, **record.details},
     )
 
 
 def _prepare(
-    adapter: Environment, image: OciImage, record: Record, options: Mapping[str, str]
+    adapter: Environment, image: OciImage, record: OciRecord, options: Mapping[str, str]
 ) -> tuple[Prepared, bool]:
-    """The adapter's form: kept from last time if its file is unchanged and the adapter finds it intact."""
-    form = adapter.form(options)
-    name = adapter.name if form is None else f"{adapter.name}.{form}"
-    folder = cache_dir("images", record["key"], name)
-    kept_path = folder.with_name(f"{name}.json")
+    """The adapter's form: kept from last time while it is whole, and its adapter unchanged and content with it."""
     source = sha256_file(project_root() / "envs" / f"{adapter.name}.py")
-    earlier: Mapping[str, float] = {}
-    with locked(folder.with_name(f".{name}.lock"), waiting_for=f"{adapter.name}'s form of the image"):
-        if kept_path.exists():
-            kept = read_json(kept_path)
-            prepared = Prepared(**kept["prepared"])
-            unchanged = kept["source"] == source and kept["stamp"] == _form_stamp(prepared)
-            if unchanged and adapter.is_intact(prepared):
-                return prepared, True
-            earlier = prepared.seconds
-            kept_path.unlink()
-        shutil.rmtree(folder)
-        folder.mkdir()
+    earlier: dict[str, float] = {}
+
+    def fits(kept: Kept) -> bool:
+        prepared = Prepared(**kept.about["prepared"])
+        earlier.update(prepared.seconds)
+        return bool(kept.about["source"] == source and adapter.is_intact(prepared))
+
+    def make(folder: Path) -> dict[str, Any]:
         started = time.monotonic()
         prepared = adapter.prepare_at(options, image, folder)
         # A daemon that has the image already makes nothing: what it took then is still what it takes.
         seconds = prepared.seconds or earlier or {"prepare": time.monotonic() - started}
-        prepared = Prepared(**{**asdict(prepared), "seconds": seconds})
-        write_json(kept_path, {"source": source, "prepared": asdict(prepared), "stamp": _form_stamp(prepared)})
-        return prepared, seconds is earlier
+        made = {**asdict(prepared), "seconds": dict(seconds)}
+        return {"source": source, "prepared": made, "had_it": seconds is earlier}
 
-
-def _form_stamp(prepared: Prepared) -> list[int] | None:
-    """Inode, size and time of a form that is a file; None for those that a daemon keeps and for folders."""
-    path = Path(prepared.reference)
-    return _stamp(path) if path.is_absolute() and path.is_file() else None
-
-
-def form_record(record: Record, name: str, **fields: Any) -> Record:
-    """A record of one environment; what `fields` leave out is None, as for one that is unavailable.
-
-    `options` are the levels that its launches need; `install` says whether the stack is the `tree`, `native` or
-    `bound`; `binds` are folders that launches see besides, at their own paths.
-    """
-    empty: Mapping[str, Any] = dict.fromkeys(
-        ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "base"), None
+    # A form names its own place, and can't be moved; it is made here, and counts once its record is written.
+    kept = store.keep(
+        forms_folder(str(record.key)),
+        form_name(adapter, options),
+        make,
+        what=f"preparing {record.stack} for {adapter.name}",
+        in_place=True,
+        fits=fits,
     )
-    return {
+    return Prepared(**kept.about["prepared"]), kept.cached or kept.about["had_it"]
+
+
+def forms_folder(key: str) -> Path:
+    """Where the forms of one image lie."""
+    return cache_dir("forms", key)
+
+
+def form_name(adapter: Environment, options: Mapping[str, str]) -> str:
+    """Name of a form beside those of other environments, and of other levels."""
+    form = adapter.form(options)
+    return adapter.name if form is None else f"{adapter.name}.{form}"
+
+
+def is_there(record: ImageRecord, adapter: Environment) -> bool:
+    """Whether the form of a record of a contained environment is there and whole."""
+    if record.reference is None or not adapter.is_intact(Prepared(reference=record.reference, bytes=record.bytes)):
+        return False
+    if record.key is None or not Path(record.reference).is_relative_to(forms_folder(record.key)):
+        return True  # a daemon's, or one that was made before forms had a manifest
+    return store.find(forms_folder(record.key), form_name(adapter, record.options)) is not None
+
+
+def form_record(record: OciRecord, name: str, **fields: Any) -> ImageRecord:
+    """A record of one environment; what `fields` leave out is None, as for one that is unavailable."""
+    empty: Mapping[str, Any] = dict.fromkeys(
+        ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "storage"), None
+    )
+    given: dict[str, Any] = {
         **empty,
-        "schema": SCHEMA,
-        "stack": record["stack"],
-        "variant": record["variant"],
-        "install": record.get("install", "tree"),
+        "stack": record.stack,
+        "variant": record.variant,
+        "install": record.install,
         "options": {},
-        "binds": record.get("binds", []),
+        "binds": record.binds,
         "env": name,
         "status": "ok",
-        "tree": record["tree"]["inside"],
-        "tree_digest": record["tree"]["digest"],
-        "base": record.get("base"),
-        "packages": record["packages"],
-        "key": record.get("key"),
+        "tree": record.tree.inside,
+        "tree_digest": record.tree.digest,
+        "base": record.base,
+        "packages": record.packages,
+        "key": record.key,
         "seconds": {},
         "cached": False,
-        "storage": None,
         "details": {},
         **fields,
     }
+    return ImageRecord(**given)

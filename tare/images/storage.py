@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import TareError
 from tare.core.manifest import allocated_blocks
 from tare.model.environment import Environment, Prepared
+from tare.model.images import Storage
 
 
-def storage_of(adapter: Environment, prepared: Prepared, tree: str | None) -> dict[str, Any]:
+def storage_of(adapter: Environment, prepared: Prepared, tree: str | None) -> Storage:
     """`storage` of an image record: that of the places where the adapter keeps a form; see `measure_storage`."""
     try:
         return measure_storage(adapter.places(prepared), Path(tree) if tree else None)
@@ -19,7 +19,7 @@ def storage_of(adapter: Environment, prepared: Prepared, tree: str | None) -> di
         return without_storage(str(error))
 
 
-def measure_storage(places: Iterable[Path], tree: Path | None) -> dict[str, Any]:
+def measure_storage(places: Iterable[Path], tree: Path | None) -> Storage:
     """Allocated blocks of folders and files together, and those that the host's tree holds too, by inode.
 
     A file that two of them hold by one inode counts once. Blocks that a file system shares below that (reflinks)
@@ -33,15 +33,15 @@ def measure_storage(places: Iterable[Path], tree: Path | None) -> dict[str, Any]
         shared = blocks.keys() & allocated_blocks(tree).keys() if tree and tree.exists() else set()
     except OSError as error:
         return without_storage(f"{error.filename or 'a place'} can't be counted: {error.strerror}")
-    return {
-        "disk_bytes": sum(blocks.values()),
-        "shared_bytes": sum(blocks[key] for key in shared),
-        "files": len(blocks),
-        "places": [str(place) for place in places],
-        "reason": None,
-    }
+    return Storage(
+        disk_bytes=sum(blocks.values()),
+        shared_bytes=sum(blocks[key] for key in shared),
+        files=len(blocks),
+        places=tuple(map(str, places)),
+        reason=None,
+    )
 
 
-def without_storage(reason: str) -> dict[str, Any]:
+def without_storage(reason: str) -> Storage:
     """`storage` of a form that can't be counted."""
-    return {"disk_bytes": None, "shared_bytes": None, "files": None, "places": [], "reason": reason}
+    return Storage(disk_bytes=None, shared_bytes=None, files=None, places=(), reason=reason)

@@ -8,16 +8,13 @@ they are bound at the paths that they have here.
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
 from tare.images.interpreter import WHEELS_EXPECT, loader_cache
-from tare.launch.trial import FILES, FOLDERS, LINKS
+from tare.images.skeleton import FILES, FOLDERS, LINKS, Skeleton, programs
 
 PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep", "uname", "ls")
 PLACES = ("bin", "sbin", "lib", "lib64")  # links to folders below /usr
@@ -30,39 +27,23 @@ GLIBC = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sysroot:
-    """What a root filesystem will hold; paths inside have no leading slash.
-
-    Attributes:
-        files: path inside -> file of this machine.
-        texts: path inside -> content.
-        links: path inside -> target.
-        folders: empty ones.
-        missing: sonames that something in the bound folders asks for and this machine lacks: it can't load those
-            files here either.
-    """
-
-    files: dict[str, Path]
-    texts: dict[str, str]
-    links: dict[str, str]
-    folders: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-def gather(python: Path, bound: Sequence[Path]) -> Sysroot:
-    """The root filesystem for an interpreter whose own folders are bound.
+def gather(python: Path, bound: Sequence[Path]) -> tuple[Skeleton, list[str]]:
+    """The root filesystem for an interpreter whose own folders are bound, and what this machine lacks.
 
     Args:
         python: the interpreter as launches name it.
         bound: folders that launches see at their own paths.
+
+    Returns:
+        What it holds, and the sonames that something in the bound folders asks for and this machine lacks: it can't
+        load those files here either.
 
     Raises:
         UnavailableError: this machine lacks a program, the C library, or what the interpreter needs.
     """
     cache = loader_cache()
     home = _library_folder(cache)
-    files = {f"usr/bin/{name}": _program(name) for name in PROGRAMS}
+    files = programs(PROGRAMS)
     links = {**LINKS, "sbin": "usr/sbin"}
     links |= {name.strip("/"): target for name, target in links_on_the_way(python) if not within(Path(name), bound)}
     executable = python.resolve()
@@ -76,13 +57,13 @@ def gather(python: Path, bound: Sequence[Path]) -> Sysroot:
         raise UnavailableError(f"the loader of this machine finds no {', '.join(absent)}")
     files |= {f"{home}/{soname}": path for soname, path in needed.items()}
     files["usr/lib64/ld-linux-x86-64.so.2"] = needed["ld-linux-x86-64.so.2"]
-    return Sysroot(
+    root = Skeleton(
         files=dict(sorted(files.items())),
         texts=dict(FILES),
         links=dict(sorted(links.items())),
         folders=tuple(sorted({*FOLDERS, *FURTHER_FOLDERS, "usr/sbin", "usr/local/bin"})),
-        missing=tuple(missing),
     )
+    return root, missing
 
 
 def within(path: Path, folders: Iterable[Path]) -> bool:
@@ -165,27 +146,3 @@ def _library_folder(cache: dict[str, Path]) -> str:
         raise UnavailableError("the loader of this machine finds no libc.so.6")
     folder = str(cache["libc.so.6"].parent).strip("/")
     return folder if folder.startswith("usr/") else f"usr/{folder}"
-
-
-def _program(name: str) -> Path:
-    found = shutil.which(name, path="/usr/bin:/bin")
-    if found is None:
-        raise UnavailableError(f"this machine has no {name}, which a root filesystem needs")
-    return Path(found).resolve()
-
-
-def write(sysroot: Sysroot, root: Path) -> list[dict]:
-    """Copy the files into an empty folder; their entries, as `oci.write_layer` takes them, without hashes."""
-    entries: list[dict] = [{"path": path, "link": target} for path, target in sysroot.links.items()]
-    for path, source in sysroot.files.items():
-        target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        runs = source.stat().st_mode & stat.S_IXUSR or ".so" in source.name
-        entries.append({"path": path, "mode": 0o755 if runs else 0o644, "size": target.stat().st_size})
-    for path, text in sysroot.texts.items():
-        target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-        entries.append({"path": path, "mode": 0o644, "size": target.stat().st_size})
-    return sorted(entries, key=lambda entry: entry["path"])

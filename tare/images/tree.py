@@ -10,29 +10,20 @@ import os
 import shutil
 import stat
 import sysconfig
-import tempfile
 import time
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tare.core import store
 from tare.core.elf import glibc_needed, is_glibc, read_dynamic
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import (
-    cache_dir,
-    canonical_json,
-    locked,
-    read_json,
-    sha256_file,
-    sha256_text,
-    write_json,
-    write_text,
-)
-from tare.core.manifest import first_difference, manifest_digest, read_manifest, stat_digest
+from tare.core.files import cache_dir, canonical_json, sha256_file, sha256_text
 from tare.core.process import run
-from tare.core.progress import step
+from tare.core.store import Kept
 from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
 from tare.images.wheels import Wheel
 from tare.model.stacks import Stack
@@ -85,37 +76,14 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
     libraries, broken = shared_libraries(interpreter, extensions)
     names = [name for name in names if name not in set(broken)]
     key = tree_key(stack, wheels, interpreter, names, libraries)
-    store = cache_dir("trees")
-    path = store / key
-    record_path = store / f"{key}.json"
-    with locked(store / f".{key}.lock", waiting_for=f"the tree of {stack.name}"):
-        if record_path.exists() and path.exists():
-            tree = _from_record(read_json(record_path), path, stack)
-            problem = verify_tree(tree)
-            if problem is None:
-                return tree
-            print(f"{path} is damaged ({problem}): building it again", flush=True)
-        seconds = {}
-        with step(f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"):
-            shutil.rmtree(path, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix=f".{key}.", dir=store) as folder:
-                root = Path(folder) / "tree"
-                seconds = _fill(root, stack, wheels, interpreter, names, libraries)
-                started = time.monotonic()
-                entries = read_manifest(root)
-                seconds["hash"] = time.monotonic() - started
-                root.rename(path)
-        glibc = max((glibc_needed(file) for file in _interpreter_files(path)), default=())
-        record = {
-            "key": key,
-            "digest": manifest_digest(entries),
-            "python": interpreter.version,
-            "glibc": list(glibc),
-            "seconds": {name: round(value, 3) for name, value in seconds.items()},
-            "entries": entries,
-        }
-        write_json(record_path, record)
-        return _from_record(record, path, stack, cached=False)
+
+    def make(root: Path) -> dict[str, Any]:
+        seconds = _fill(root, stack, wheels, interpreter, names, libraries)
+        glibc = max((glibc_needed(file) for file in _interpreter_files(root)), default=())
+        return {"key": key, "python": interpreter.version, "glibc": list(glibc), "seconds": seconds}
+
+    what = f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"
+    return _tree(store.keep(cache_dir("trees"), key, make, what=what), stack)
 
 
 def tree_key(
@@ -127,59 +95,37 @@ def tree_key(
 ) -> str:
     """Names the inputs: packages, what is left out, and the content of every file taken from the host."""
     sources = {name: sha256_file(interpreter.stdlib / name) for name in names}
-    return sha256_text(
-        canonical_json(
-            {
-                "format": FORMAT,
-                "compiler": sha256_file(_compiler()),
-                "inside": str(stack.inside),
-                "wheels": sorted(wheel.sha256 for wheel in wheels),
-                "prune": [stack.prune, stack.keep],
-                "interpreter": [interpreter.version, interpreter.platlibdir, sha256_file(interpreter.executable)],
-                "stdlib": sources,
-                "libraries": {soname: sha256_file(path) for soname, path in libraries.items()},
-            }
-        )
-    )[:32]
+    inputs = {
+        "format": FORMAT,
+        "compiler": sha256_file(_compiler()),
+        "inside": str(stack.inside),
+        "wheels": sorted(wheel.sha256 for wheel in wheels),
+        "prune": [stack.prune, stack.keep],
+        "interpreter": [interpreter.version, interpreter.platlibdir, sha256_file(interpreter.executable)],
+        "stdlib": sources,
+        "libraries": {soname: sha256_file(path) for soname, path in libraries.items()},
+    }
+    return sha256_text(canonical_json(inputs))[:32]
 
 
 def load_tree(stack: Stack, key: str) -> Tree | None:
     """A tree built earlier, verified; None when it is gone or damaged."""
-    path = cache_dir("trees") / key
-    record = path.with_name(f"{key}.json")
-    if not record.exists() or not path.exists():
-        return None
-    tree = _from_record(read_json(record), path, stack)
-    return tree if verify_tree(tree) is None else None
+    kept = store.find(cache_dir("trees"), key)
+    return None if kept is None else _tree(kept, stack)
 
 
-def verify_tree(tree: Tree) -> str | None:
-    """Compare the files with the manifest; None when they agree, else the first difference.
-
-    Contents are not hashed again while no file's size, times or inode has changed since they last were.
-    """
-    stamp_path = tree.path.with_name(f"{tree.key}.stamp")
-    stamp = f"{tree.digest} {stat_digest(tree.path)}"
-    if stamp_path.exists() and stamp_path.read_text(encoding="utf-8") == stamp:
-        return None
-    problem = first_difference(tree.entries, tree.path)
-    if problem is None:
-        write_text(stamp_path, stamp)
-    return problem
-
-
-def _from_record(record: dict, path: Path, stack: Stack, cached: bool = True) -> Tree:
+def _tree(kept: Kept, stack: Stack) -> Tree:
     return Tree(
-        key=record["key"],
-        path=path,
+        key=kept.key,
+        path=kept.path,
         inside=stack.inside,
-        digest=record["digest"],
-        entries=tuple(record["entries"]),
-        size_bytes=sum(entry.get("size", 0) for entry in record["entries"]),
-        python=record["python"],
-        glibc=tuple(record["glibc"]),
-        seconds=dict(record["seconds"]),
-        cached=cached,
+        digest=kept.digest,
+        entries=kept.entries,
+        size_bytes=kept.size_bytes,
+        python=kept.about["python"],
+        glibc=tuple(kept.about["glibc"]),
+        seconds=dict(kept.about["seconds"]),
+        cached=kept.cached,
     )
 
 
@@ -195,7 +141,7 @@ def _fill(
     seconds = {}
 
     def timed(name: str, started: float) -> float:
-        seconds[name] = time.monotonic() - started
+        seconds[name] = round(time.monotonic() - started, 3)
         return time.monotonic()
 
     started = time.monotonic()

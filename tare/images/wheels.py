@@ -21,6 +21,7 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir, locked, read_json, sha256_file, write_json
 from tare.core.process import Finished, run
 from tare.core.progress import step
+from tare.model.images import Package
 from tare.model.stacks import Requirement, Stack
 
 DOWNLOAD_TIMEOUT_S = 1800
@@ -85,6 +86,11 @@ def verify_wheels(wheels: Sequence[Wheel]) -> None:
                 raise IntegrityError(
                     f"{wheel.path} has sha256 {digest}, but the lock says {wheel.sha256}; delete it and run again"
                 )
+
+
+def packages_of(wheels: Sequence[Wheel]) -> tuple[Package, ...]:
+    """What records say of a stack's packages."""
+    return tuple(Package(name=wheel.name, version=wheel.version, sha256=wheel.sha256) for wheel in wheels)
 
 
 def _complete(record: Path, store: Path) -> bool:

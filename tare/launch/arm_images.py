@@ -12,9 +12,9 @@ from typing import Any
 from tare.core.errors import UnavailableError, UserError
 from tare.images import native
 from tare.images.build import derive, load_recipe, without
-from tare.images.runtime_forms import Record
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Probe
+from tare.model.images import ImageRecord, OciRecord, TreeFacts
 from tare.model.registry import environment
 from tare.model.words import nearest
 
@@ -41,7 +41,7 @@ def parse(text: str, adapter: Environment) -> tuple[str, str]:
     return factor, level
 
 
-def derive_arm(image: Record, name: str, arm: str, probe: Mapping[str, Any]) -> Record:
+def derive_arm(image: OciRecord, name: str, arm: str, probe: Mapping[str, Any]) -> ImageRecord:
     """The record of one environment at one level.
 
     Args:
@@ -68,18 +68,17 @@ def derive_arm(image: Record, name: str, arm: str, probe: Mapping[str, Any]) -> 
     if not tried.available:
         return without(image, name, f"{factor}={level}: {tried.reason}", options)
     record = derive(image, name, options)
-    return record | {
-        "isolates_network": tried.details["isolates_network"],
-        "details": {**record["details"], "trial": tried.details},
-    }
+    details = {**record.details, "trial": tried.details}
+    return record.replace(isolates_network=tried.details["isolates_network"], details=details)
 
 
-def _native(image: Record, adapter: Environment, probe: Mapping[str, Any]) -> Record:
+def _native(image: OciRecord, adapter: Environment, probe: Mapping[str, Any]) -> ImageRecord:
     if not probe["available"]:
-        other = {**image, "install": "native", "tree": {"inside": None, "digest": None}, "base": None, "key": None}
+        nothing = TreeFacts(inside=None, digest=None)
+        other = image.replace(install="native", tree=nothing, base=None, key=None)
         return without(other, adapter.name, probe["reason"])
-    record = native.derive(image["stack"], image["variant"], adapter, load_recipe())
-    return record | {"isolates_network": probe.get("details", {}).get("isolates_network", True)}
+    record = native.derive(image.stack, image.variant, adapter, load_recipe())
+    return record.replace(isolates_network=probe.get("details", {}).get("isolates_network", True))
 
 
 def try_level(adapter: Environment, options: Mapping[str, str]) -> Probe:

@@ -21,6 +21,7 @@ from tare.launch.run import launch
 from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.nvidia_driver import Driver, check_runtime, driver_here, missing_devices, stage_libraries
 from tare.model.environment import Device, Environment, GpuAccess
+from tare.model.images import ImageRecord
 
 FACTOR = "gpu"
 HOST_MODE, TOOLKIT, PLAIN = "host", "toolkit", "plain"
@@ -134,7 +135,7 @@ def problem_of(found: Mapping[str, Any]) -> str | None:
 
 
 def with_gpu(
-    name: str, site: Site, image: Mapping[str, Any], conditions: Mapping[str, Any], driver: Driver | None = None
+    name: str, site: Site, image: ImageRecord, conditions: Mapping[str, Any], driver: Driver | None = None
 ) -> tuple[Site, dict[str, Any]]:
     """The site with the first way to the GPU that works, and what the plan keeps of it.
 
@@ -149,14 +150,14 @@ def with_gpu(
         UnavailableError: no driver, one that is too old for the stack, or no way works; each with its reason.
     """
     driver = driver or driver_here()
-    versions = {row["name"]: row["version"] for row in image.get("packages") or ()}
-    if image.get("variant") == "cpu" or versions.get("torch", "").endswith("+cpu"):
+    versions = {package.name: package.version for package in image.packages}
+    if image.variant == "cpu" or versions.get("torch", "").endswith("+cpu"):
         raise UnavailableError(
-            f"{name}: its image holds the stack {image.get('stack')} for the CPU",
+            f"{name}: its image holds the stack {image.stack} for the CPU",
             "snakemake --cores 1 --forcerun build_tree",
         )
     runtime = cuda_of_packages(versions)
-    check_runtime(driver.version, runtime, str(image.get("stack")))
+    check_runtime(driver.version, runtime, image.stack)
     reasons = []
     for mode in modes_of(site.environment, site.options):
         try:

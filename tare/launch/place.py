@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.model.environment import Environment, GpuAccess
+from tare.model.images import ImageRecord
 from tare.model.stacks import framework_of
 from tare.worker.frameworks import DEFAULT
 
@@ -36,21 +36,21 @@ class Site:
     framework: str = DEFAULT
 
 
-def site_of(env: str, adapter: Environment, image: Mapping[str, Any], data: Path | None) -> Site:
+def site_of(env: str, adapter: Environment, image: ImageRecord, data: Path | None) -> Site:
     """A launch site from an image record.
 
     Raises:
         UnavailableError: the record says that this environment has no image here, and why.
     """
-    if image["status"] != "ok":
-        raise UnavailableError(image["reason"] or f"{env} has no image")
+    if image.status != "ok" or image.python is None:
+        raise UnavailableError(image.reason or f"{env} has no image")
     return Site(
         environment=adapter,
-        python=image["python"],
-        reference=image["reference"],
+        python=image.python,
+        reference=image.reference,
         data=data,
-        isolates_network=image.get("isolates_network", True),
-        options=image.get("options", {}),
-        framework=framework_of(image.get("stack")),
-        folders=tuple(map(Path, image.get("binds", ()))),
+        isolates_network=image.isolates_network,
+        options=image.options,
+        framework=framework_of(image.stack),
+        folders=tuple(map(Path, image.binds)),
     )

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tare.core import store
 from tare.core.errors import UserError
-from tare.core.files import cache_dir, project_root, sha256_file, sha256_text, write_json
+from tare.core.files import cache_dir, project_root, sha256_file, write_json
 from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.place import Site
@@ -163,23 +163,16 @@ def stage_code(names: tuple[str, ...]) -> tuple[Path, str]:
     Launches see this copy, so that an edit in the checkout can't reach a campaign that is under way.
     """
     root = project_root()
-    key = _hash_of(root, names)
-    folder = cache_dir("code") / key[:16]
-    if not all((folder / name).exists() for name in names) or _hash_of(folder, names) != key:
-        with tempfile.TemporaryDirectory(dir=cache_dir("code")) as temporary:
-            fresh = Path(temporary) / "fresh"
-            for name in names:
-                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(root / name, fresh / name)
-            if folder.exists():
-                folder.rename(Path(temporary) / "broken")
-            fresh.rename(folder)
-    return folder, closure.programs_sha256(names)
 
+    def make(folder: Path) -> dict[str, Any]:
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, folder / name)
+        return {}
 
-def _hash_of(root: Path, names: Sequence[str]) -> str:
-    lines = [f"{name} {sha256_file(root / name)}\n" for name in names]
-    return sha256_text("".join(lines))
+    key = store.key_of([[name, sha256_file(root / name)] for name in names])[:16]
+    kept = store.keep(cache_dir("code"), key, make, what="copying the code that runs inside")
+    return kept.path, closure.programs_sha256(names)
 
 
 @contextlib.contextmanager

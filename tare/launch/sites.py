@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import cache_dir, read_json
+from tare.core.files import cache_dir
 from tare.core.progress import say
 from tare.datasets import catalog
 from tare.images import build, headers
@@ -20,7 +20,7 @@ from tare.launch import gpu as access
 from tare.launch.place import Site, site_of
 from tare.model import arms
 from tare.model.arms import Arm
-from tare.model.images import DataRecord
+from tare.model.images import DataRecord, ImageRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import read
 from tare.model.study import BASELINE, HOST
@@ -64,7 +64,8 @@ def sites(
                     site, way = access.with_gpu(name, site, image, study["conditions"])
                     provenance.setdefault("gpu", {})[name] = way
                 available[name] = site
-                provenance["images"][name] = {key: image.get(key) for key in ("digest", "tree_digest", "bytes")}
+                used = {"digest": image.digest, "tree_digest": image.tree_digest, "bytes": image.bytes}
+                provenance["images"][name] = used
             except UnavailableError as error:
                 if name == HOST and (arm is None or arm.other_stack is None):
                     raise
@@ -73,10 +74,10 @@ def sites(
         yield available, unavailable, provenance
 
 
-def _image(path: Path) -> dict[str, Any]:
+def _image(path: Path) -> ImageRecord:
     if not path.exists():
         raise UserError(f"no image record {path}: make it with `snakemake {path}`")
-    return build.ensure(read_json(path))
+    return build.ensure(read(ImageRecord, path))
 
 
 def _data(workload: str | None, record: Path | None) -> tuple[Path | None, dict[str, Any]]:

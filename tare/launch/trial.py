@@ -1,4 +1,4 @@
-"""A tiny image of a few megabytes, from the host's own programs, for real trial launches of a runtime.
+"""Real trial launches of a runtime, of a tiny image (tare.images.trial_image).
 
 It shows whether a runtime starts a process here under the flags of a measured launch, and what that process
 sees. It cannot show that a large image fits on the disk, nor how fast anything is.
@@ -6,38 +6,22 @@ sees. It cannot show that a large image fits on the disk, nor how fast anything 
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
 import os
 import re
 import resource
-import shutil
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError
-from tare.core.files import atomic_path, cache_dir, canonical_json, locked
+from tare.core.files import cache_dir, locked
 from tare.core.process import run
+from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
-from tare.model.environment import Bind, Environment, Launch, OciImage, Probe
+from tare.model.environment import Bind, Environment, Launch, Probe
 
-PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep")
-FOLDERS = (
-    "dev", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/lib", "usr/lib64", "var/tmp",
-)  # fmt: skip
-LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
-FILES = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
-    "etc/group": "root:x:0:\n",
-    "etc/hosts": "127.0.0.1 localhost\n",
-    "etc/resolv.conf": "",
-    "etc/nsswitch.conf": "passwd: files\n",
-    "etc/localtime": "",
-}
 TIMEOUT_S = 20.0
 NO_OPTIONS: Mapping[str, str] = {}
 # Interfaces that exist in every new network namespace, without an address or a way out.
@@ -73,139 +57,6 @@ echo "## writes"
 [ -n "$TRIAL_ROOT" ] && (echo wrong > "$TRIAL_ROOT") 2>/dev/null && echo root
 echo "## end"
 """
-
-
-def _libraries(program: Path) -> list[Path]:
-    """Shared objects that a program needs, as ldd finds them, the loader included."""
-    listed = run(["ldd", str(program)], timeout_s=10, check=True).stdout
-    return [Path(found) for found in re.findall(r"(?:=> |^\s*)(/\S+)", listed, re.MULTILINE)]
-
-
-def _contents() -> dict[str, bytes]:
-    """Path inside the image -> bytes of each regular file."""
-    contents = {path: text.encode() for path, text in FILES.items()}
-    for name in PROGRAMS:
-        found = shutil.which(name, path="/usr/bin:/bin")
-        if found is None:
-            raise UnavailableError(f"the host has no {name}, which the trial image needs")
-        contents[f"usr/bin/{name}"] = Path(found).resolve().read_bytes()
-        for library in _libraries(Path(found).resolve()):
-            inside = str(library).lstrip("/")
-            contents[inside if inside.startswith("usr/") else f"usr/{inside}"] = library.resolve().read_bytes()
-    return contents
-
-
-def _layer(contents: dict[str, bytes]) -> bytes:
-    """A plain tar whose bytes depend on nothing but the contents."""
-    folders = set(FOLDERS)
-    for path in contents:
-        folders.update(str(parent) for parent in Path(path).parents if str(parent) != ".")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in sorted(folders):
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("tmp") else 0o755
-            archive.addfile(entry)
-        for name, target in sorted(LINKS.items()):
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
-            archive.addfile(entry)
-        for name, data in sorted(contents.items()):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(data), 0o755 if "/bin/" in name or ".so" in name else 0o644
-            archive.addfile(entry, io.BytesIO(data))
-    return buffer.getvalue()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def trial_image() -> OciImage:
-    """The trial image in the cache, made where it is missing; equal programs give an equal digest.
-
-    Raises:
-        UnavailableError: the host lacks one of the programs.
-    """
-    layer = _layer(_contents())
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
-    config = canonical_json(
-        {
-            "architecture": architecture,
-            "os": "linux",
-            "created": "1970-01-01T00:00:00Z",
-            "config": {"Env": ["PATH=/usr/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(layer)}"]},
-        }
-    ).encode()
-    manifest = _oci_manifest(config, layer)
-    folder = cache_dir("trial", _digest(manifest)[:16])
-    archive = folder / "image.tar"
-    layer_path = folder / "layer.tar"
-    tag = f"tare/trial:{_digest(manifest)[:12]}"
-    if not layer_path.exists():
-        with atomic_path(layer_path) as temporary:
-            temporary.write_bytes(layer)
-    if not archive.exists():
-        _write_archive(archive, tag, config, layer, manifest)
-    return OciImage(
-        archive=archive,
-        digest=f"sha256:{_digest(manifest)}",
-        image_id=f"sha256:{_digest(config)}",
-        tag=tag,
-        layers=(layer_path,),
-        tree=Path("/usr"),
-    )
-
-
-def _oci_manifest(config: bytes, layer: bytes) -> bytes:
-    def blob(kind: str, data: bytes) -> dict[str, Any]:
-        return {
-            "mediaType": f"application/vnd.oci.image.{kind}",
-            "digest": f"sha256:{_digest(data)}",
-            "size": len(data),
-        }
-
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": blob("config.v1+json", config),
-            "layers": [blob("layer.v1.tar", layer)],
-        }
-    ).encode()
-
-
-def _write_archive(path: Path, tag: str, config: bytes, layer: bytes, manifest: bytes) -> None:
-    """An OCI layout that is a Docker archive at once."""
-    descriptor = {
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "digest": f"sha256:{_digest(manifest)}",
-        "size": len(manifest),
-    }
-    blobs = {f"blobs/sha256/{_digest(data)}": data for data in (config, layer, manifest)}
-    docker = [
-        {
-            "Config": f"blobs/sha256/{_digest(config)}",
-            "RepoTags": [tag],
-            "Layers": [f"blobs/sha256/{_digest(layer)}"],
-        }
-    ]
-    members = {
-        "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}).encode(),
-        "index.json": canonical_json({"schemaVersion": 2, "manifests": [descriptor]}).encode(),
-        "manifest.json": canonical_json(docker).encode(),
-        **blobs,
-    }
-    with atomic_path(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(entry)
-        for name, data in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(data), 0o644
-            archive.addfile(entry, io.BytesIO(data))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,20 +11,19 @@ import os
 import platform
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tare.core import store
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, canonical_json, read_json, sha256_file, sha256_text, write_json
+from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
 
 LDCONFIG = ("/sbin/ldconfig", "-p")
 LDCONFIG_S = 10.0
-MANIFEST = "driver.json"
 LIBCUDA = "libcuda.so.1"
 # What the driver API itself opens: the compiler of PTX and its back ends, the debugger's entry, management.
 # libnvidia-fatbinaryloader is of drivers before 450; libdxcore of Windows' Linux.
@@ -241,21 +240,15 @@ def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
             f"the driver's {LIBCUDA} is not on this machine: not in the loader's cache, /usr/local/nvidia/lib64 or "
             "/usr/lib/wsl/lib"
         )
-    parent = parent or cache_dir("driver")
     hashes = {library.name: library.sha256 for library in driver.libraries}
-    folder = parent / f"{driver.version or 'unknown'}-{sha256_text(canonical_json(hashes))[:12]}"
-    if not _is_staged(folder, hashes):
-        with tempfile.TemporaryDirectory(prefix=".staging-", dir=parent) as temporary:
-            fresh = Path(temporary) / "fresh"
-            fresh.mkdir()
-            for library in driver.libraries:
-                _place(library, fresh)
-            write_json(fresh / MANIFEST, {"version": driver.version, "sha256": hashes})
-            fresh.chmod(0o755)
-            if folder.exists():
-                folder.rename(Path(temporary) / "broken")
-            fresh.rename(folder)
-    return folder
+
+    def make(folder: Path) -> dict[str, Any]:
+        for library in driver.libraries:
+            _place(library, folder)
+        return {"version": driver.version}
+
+    key = f"{driver.version or 'unknown'}-{store.key_of(hashes)[:12]}"
+    return store.keep(parent or cache_dir("driver"), key, make, what="copying the driver's libraries").path
 
 
 def _place(library: Library, folder: Path) -> None:
@@ -265,13 +258,6 @@ def _place(library: Library, folder: Path) -> None:
         target.chmod(0o755)
     if library.name != target.name:
         (folder / library.name).symlink_to(target.name)
-
-
-def _is_staged(folder: Path, hashes: dict[str, str]) -> bool:
-    manifest = folder / MANIFEST
-    if not manifest.exists() or read_json(manifest)["sha256"] != hashes:
-        return False
-    return all((folder / name).exists() and sha256_file(folder / name) == digest for name, digest in hashes.items())
 
 
 def _numbers(version: str) -> tuple[int, ...]:

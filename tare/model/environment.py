@@ -58,7 +58,6 @@ class OciImage:
         digest: of the OCI manifest, `sha256:…`.
         image_id: of the image's configuration, `sha256:…`: what Docker and Podman call the image ID.
         tag: the name under which a daemon loads it, `tare/<stack>:<first digits of the digest>`.
-        layers: uncompressed layer tars, lowest first.
         tree: where the stack's tree lies inside the image.
     """
 
@@ -66,7 +65,6 @@ class OciImage:
     digest: str
     image_id: str
     tag: str
-    layers: tuple[Path, ...]
     tree: Path
 
 

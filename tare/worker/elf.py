@@ -1,16 +1,21 @@
-"""Which files a process has really mapped, and what they are: soname, build id, hash.
+"""Which files a process has really mapped, and what ELF files say of themselves: names, needs, build id.
 
 Source of the layout: System V ABI, chapters 4 and 5 (ELF header, program headers, dynamic section) and the GNU
 note of type NT_GNU_BUILD_ID. Only 64-bit little-endian files are read; others keep their hash alone.
 """
 
+import collections
 import hashlib
 import os
 import struct
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE = 1, 2, 4
-DT_STRTAB, DT_SONAME = 5, 14
+DT_NULL, DT_NEEDED, DT_STRTAB, DT_SONAME, DT_RPATH, DT_RUNPATH = 0, 1, 5, 14, 15, 29
 NT_GNU_BUILD_ID = 3
+
+Segment = collections.namedtuple("Segment", "kind at address length")
+# `dynamic`: whether the file has a dynamic section; `rpath` and `runpath` are unexpanded, in search order.
+Elf = collections.namedtuple("Elf", "dynamic soname needed rpath runpath build_id")
 
 
 def mapped_paths():
@@ -30,46 +35,80 @@ def fingerprint(path):
     with open(path, "rb") as handle:
         for chunk in iter(lambda: handle.read(1 << 20), b""):
             digest.update(chunk)
-    identity = read_identity(path)
+    found = read_elf(path)
     return {
         "path": path,
         "bytes": os.path.getsize(path),
         "sha256": digest.hexdigest(),
-        "soname": identity["soname"],
-        "build_id": identity["build_id"],
+        "soname": found.soname if found else None,
+        "build_id": found.build_id if found else None,
     }
 
 
-def read_identity(path):
-    """Soname and build id of an ELF file."""
-    nothing = {"soname": None, "build_id": None}
-    with open(path, "rb") as handle:
+def read_elf(path):
+    """What a 64-bit ELF file says of itself; None for any other file."""
+    with open(str(path), "rb") as handle:
         head = handle.read(64)
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
-            return nothing
+            return None
         (offset,) = struct.unpack_from("<Q", head, 32)
         size, count = struct.unpack_from("<HH", head, 54)
-        segments = []
-        for index in range(count):
-            handle.seek(offset + index * size)
-            kind, _, at, address, _, length = struct.unpack("<IIQQQQ", handle.read(40))
-            segments.append((kind, at, address, length))
-        return {"soname": _soname(handle, segments), "build_id": _build_id(handle, segments)}
-
-
-def _soname(handle, segments):
-    for kind, at, _, length in segments:
-        if kind != PT_DYNAMIC:
-            continue
-        handle.seek(at)
-        entries = dict(struct.iter_unpack("<qQ", handle.read(length // 16 * 16)))
-        if DT_SONAME not in entries or DT_STRTAB not in entries:
+        try:
+            segments = []
+            for index in range(count):
+                handle.seek(offset + index * size)
+                kind, _, at, address, _, length = struct.unpack("<IIQQQQ", handle.read(40))
+                segments.append(Segment(kind, at, address, length))
+            found, build_id = _dynamic(handle, segments), _build_id(handle, segments)
+        except struct.error:  # cut short
             return None
-        for load, load_at, load_address, load_length in segments:
-            if load == PT_LOAD and load_address <= entries[DT_STRTAB] < load_address + load_length:
-                handle.seek(load_at + entries[DT_STRTAB] - load_address + entries[DT_SONAME])
-                return handle.read(256).split(b"\0", 1)[0].decode("utf-8", "replace")
+    texts = found or {}
+    return Elf(
+        dynamic=found is not None,
+        soname=next(iter(texts.get(DT_SONAME, ())), None),
+        needed=tuple(texts.get(DT_NEEDED, ())),
+        rpath=_folders(texts.get(DT_RPATH, ())),
+        runpath=_folders(texts.get(DT_RUNPATH, ())),
+        build_id=build_id,
+    )
+
+
+def _dynamic(handle, segments):
+    """The texts of the dynamic section, by tag; None where there is no such section."""
+    section = next((segment for segment in segments if segment.kind == PT_DYNAMIC), None)
+    if section is None:
+        return None
+    handle.seek(section.at)
+    entries = []
+    for tag, value in struct.iter_unpack("<qQ", handle.read(section.length // 16 * 16)):
+        if tag == DT_NULL:
+            break
+        entries.append((tag, value))
+    address = next((value for tag, value in entries if tag == DT_STRTAB), None)
+    for load in segments:
+        if load.kind == PT_LOAD and address is not None and load.address <= address < load.address + load.length:
+            strings = load.at + address - load.address
+            found = {}
+            for tag, value in entries:
+                if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
+                    found.setdefault(tag, []).append(_text(handle, strings + value))
+            return found
     return None
+
+
+def _text(handle, at):
+    handle.seek(at)
+    found = b""
+    while b"\0" not in found:
+        chunk = handle.read(4096)
+        if not chunk:
+            break
+        found += chunk
+    return found.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def _folders(texts):
+    return tuple(part for text in texts for part in text.split(":") if part)
 
 
 def _build_id(handle, segments):

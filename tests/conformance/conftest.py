@@ -45,7 +45,7 @@ def forms(image, probes):
             assert name not in REQUIRED, f"{name} must work on a test machine: {probe.reason}"
             pytest.skip(f"{name} is unavailable here: {probe.reason}")
         record = build.derive(image, name)
-        assert record["status"] == "ok", record["reason"]
+        assert record.status == "ok", record.reason
         return record
 
     return form

@@ -49,10 +49,10 @@ def arm_forms(image, probes):
     def form(name, arm):
         probe = probes(name)
         record = derive_arm(image, name, arm, {**vars(probe)})
-        if record["status"] != "ok":
-            assert "\n" not in record["reason"] and record["reason"]
-            assert (name, arm) not in REQUIRED, f"{name} must have {arm} on a test machine: {record['reason']}"
-            pytest.skip(f"{name} has no {arm} here: {record['reason']}")
+        if record.status != "ok":
+            assert record.reason and "\n" not in record.reason
+            assert (name, arm) not in REQUIRED, f"{name} must have {arm} on a test machine: {record.reason}"
+            pytest.skip(f"{name} has no {arm} here: {record.reason}")
         return record
 
     return form
@@ -67,7 +67,7 @@ def arm_launches(study, arm_forms, folders):
         adapter = environment(name)
         record = build.ensure(arm_forms(name, arm))
         site = site_of(name, adapter, record, folders(describe_workload(WORKLOAD)["dataset"]))
-        assert dict(site.options) == record["options"]
+        assert dict(site.options) == record.options
         spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         with adapter.session():
@@ -85,7 +85,7 @@ def say(arm_forms):
         planned = Launch(
             name=f"tare-arms-{os.getpid()}",
             argv=("/usr/bin/env", "-i", *argv),
-            reference=record["reference"],
+            reference=record.reference,
             binds=(),
             workdir=Path("/"),
             cpus=tuple(sorted(os.sched_getaffinity(0))),
@@ -93,7 +93,7 @@ def say(arm_forms):
             nofile=1024,
             uid=os.getuid(),
             gid=os.getgid(),
-            options=record["options"],
+            options=record.options,
         )
         with adapter.session():
             finished = run(adapter.command(planned), timeout_s=300, env=launcher_environment(adapter))
@@ -115,16 +115,16 @@ def test_it_trains_as_asked_and_computes_what_the_host_computes(name, arm, arm_l
 @pytest.mark.parametrize(("name", "arm"), NATIVE)
 def test_native_is_the_environments_own_interpreter(name, arm, arm_forms, arm_launches):
     form, facts = arm_forms(name, arm), arm_launches(name, arm)["inside"]["facts"]
-    assert facts["executable"] == form["python"]
-    assert facts["python"] == form["details"]["python_version"]
-    assert form["install"] == "native" and "/opt/tare" not in form["python"]
-    versions = {package["name"]: package["version"] for package in form["packages"]}
+    assert facts["executable"] == form.python
+    assert facts["python"] == form.details["python_version"]
+    assert form.install == "native" and "/opt/tare" not in form.python
+    versions = {package["name"]: package["version"] for package in form.packages}
     assert facts["torch"]["version"] == versions["torch"]
 
 
 @pytest.mark.parametrize(("name", "arm"), NATIVE)
 def test_native_bytecode_is_valid_where_it_is_launched(name, arm, say, arm_forms):
-    answer = say(name, arm, arm_forms(name, arm)["python"], "-s", "-c", TELL_BYTECODE)
+    answer = say(name, arm, arm_forms(name, arm).python, "-s", "-c", TELL_BYTECODE)
     assert answer.splitlines() == ["True 0 True True"] * 2
 
 
@@ -143,17 +143,17 @@ def test_sif_is_mounted_as_asked(level, say, arm_forms):
         if line.split()[4].endswith("/session/rootfs")
     }
     assert {"kernel": kind == "squashfs", "fuse": kind in FUSE}.get(level, kind not in ("squashfs", *FUSE))
-    assert Path(arm_forms("apptainer", arm)["reference"]).is_dir() == (level == "unpacked")
+    assert Path(arm_forms("apptainer", arm).reference).is_dir() == (level == "unpacked")
 
 
 @pytest.mark.parametrize("arm", ["stack=native", "sif=unpacked"])
 def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
     record = arm_forms("apptainer", arm)
-    path = Path(record["reference"])
+    path = Path(record.reference)
     path.rename(path.with_name("lost"))
     try:
         again = build.ensure(record)
-        assert again["reference"] == record["reference"] and again["options"] == record["options"]
+        assert again.reference == record.reference and again.options == record.options
         assert path.exists() and not again["cached"]
     finally:
         lost = path.with_name("lost")
@@ -164,5 +164,5 @@ def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
 def test_native_installation_is_found_again_at_once(image, arm_forms):
     first = arm_forms("host", "stack=native")
     again = derive_arm(image, "host", "stack=native", {"available": True})
-    assert again["cached"] and again["digest"] == first["digest"]
+    assert again["cached"] and again["digest"] == first.digest
     assert build.ensure(first) is first

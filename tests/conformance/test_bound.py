@@ -12,6 +12,7 @@ import pytest
 from tare.core.process import run
 from tare.experiments import rounds
 from tare.images import build, installed
+from tare.images.layers import layers_of
 from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of
 from tare.launch.run import launch
@@ -26,7 +27,7 @@ WORKLOAD = "mnist_cnn"
 @pytest.fixture(scope="module")
 def bound_image():
     record = installed.build(Path(sys.executable))
-    assert record["status"] == "ok", record["reason"]
+    assert record.status == "ok", record.reason
     return record
 
 
@@ -39,7 +40,7 @@ def bound_forms(bound_image, probes):
             assert name not in REQUIRED, f"{name} must work on a test machine: {probe['reason']}"
             pytest.skip(f"{name} is unavailable here: {probe['reason']}")
         record = installed.derive(bound_image, name)
-        assert record["status"] == "ok", record["reason"]
+        assert record.status == "ok", record.reason
         return record
 
     return form
@@ -79,12 +80,12 @@ def test_its_folders_can_not_be_written(env_name, bound_forms):
     record, adapter = bound_forms(env_name), environment(env_name)
     if env_name in ("host", "charliecloud"):
         pytest.skip("the host's own files, and Charliecloud's binds, can be written by root")
-    path = Path(record["binds"][0], f"tare-written-{os.getpid()}")
+    path = Path(record.binds[0], f"tare-written-{os.getpid()}")
     planned = Launch(
         name=f"tare-bound-{os.getpid()}",
-        argv=("/usr/bin/env", "-i", record["python"], "-s", "-c", f"open({str(path)!r}, 'w')"),
-        reference=record["reference"],
-        binds=tuple(Bind(source=Path(folder), target=Path(folder)) for folder in record["binds"]),
+        argv=("/usr/bin/env", "-i", record.python, "-s", "-c", f"open({str(path)!r}, 'w')"),
+        reference=record.reference,
+        binds=tuple(Bind(source=Path(folder), target=Path(folder)) for folder in record.binds),
         workdir=Path("/"),
         cpus=tuple(sorted(os.sched_getaffinity(0))),
         shm_bytes=64 << 20,
@@ -99,8 +100,10 @@ def test_its_folders_can_not_be_written(env_name, bound_forms):
 
 
 def test_its_image_holds_this_machines_files_and_no_framework(bound_image):
-    with tarfile.open(bound_image["layers"][0]) as archive:
-        names = set(archive.getnames())
+    with Path(bound_image.path).open("rb") as handle:
+        handle.seek(layers_of(Path(bound_image.path))[0].offset)
+        with tarfile.open(fileobj=handle, mode="r:") as archive:
+            names = set(archive.getnames())
     assert {"usr/bin/env", "usr/bin/sh", "bin", "lib64", "etc/passwd"} <= names
     assert not [name for name in names if "torch" in name or "libcuda.so" in name or "libnvidia" in name]
-    assert bound_image["bytes"] < 120e6
+    assert bound_image.bytes < 120e6

@@ -81,7 +81,7 @@ def test_a_toolkit_that_is_not_there_leads_to_the_plain_way(name, study, forms, 
     if no_gpu() is None:
         pytest.skip("where there is a GPU its toolkit may be there: tests/gpu")
     # As a study does it; the stub does not look for the device files that Apptainer's /dev, the host's, lacks.
-    adapter, image = environment(name), {**forms(name), "variant": "cuda", "packages": []}
+    adapter, image = environment(name), forms(name).replace(variant="cuda", packages=())
     site = site_of(name, adapter, image, None)
     with adapter.session():
         found, record = gpu.with_gpu(name, site, image, study["conditions"], driver)

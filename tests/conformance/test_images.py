@@ -1,7 +1,9 @@
 """Every environment's own form of the current stack: the whole tree inside is the host's, byte for byte."""
 
+import hashlib
 import os
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tare.core.files import project_root
 from tare.core.process import run
 from tare.images import build
-from tare.images.oci import check_archive
+from tare.images.oci import blob_path
 from tare.launch.conditions import launcher_environment
 from tare.model.environment import Bind, Launch
 from tare.model.registry import environment
@@ -20,7 +22,7 @@ LIST = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tare.manifest import manifest_digest, read_manifest
+from tare.core.manifest import manifest_digest, read_manifest
 print(manifest_digest(read_manifest(Path(sys.argv[2]))))
 """
 IMPORT = """
@@ -39,16 +41,16 @@ GLIBC = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.s
 def inside(forms, tmp_path):
     """Run Python in an environment, with no environment variables; gives its standard output."""
     code = tmp_path / "code"
-    (code / "tare").mkdir(parents=True)
-    for name in ("__init__", "errors", "files", "manifest"):
-        shutil.copy(project_root() / "tare" / f"{name}.py", code / "tare")
+    (code / "tare" / "core").mkdir(parents=True)
+    for name in ("__init__", "core/__init__", "core/errors", "core/files", "core/manifest"):
+        shutil.copy(project_root() / "tare" / f"{name}.py", code / "tare" / f"{name}.py")
 
     def execute(name, *argv):
         record, adapter = forms(name), environment(name)
         planned = Launch(
             name=f"tare-conformance-{os.getpid()}",
-            argv=("/usr/bin/env", "-i", record["python"], "-s", "-c", *argv),
-            reference=record["reference"],
+            argv=("/usr/bin/env", "-i", record.python, "-s", "-c", *argv),
+            reference=record.reference,
             binds=(Bind(source=code, target=code),),
             workdir=Path("/"),
             cpus=tuple(sorted(os.sched_getaffinity(0))),
@@ -67,15 +69,15 @@ def inside(forms, tmp_path):
 
 def test_tree_inside_is_the_hosts_byte_for_byte(env_name, forms, inside):
     execute, code = inside
-    tree = Path(forms(env_name)["python"]).parent.parent
-    assert execute(env_name, LIST, str(code), str(tree)).strip() == forms("host")["tree_digest"]
+    tree = Path(forms(env_name).python).parent.parent
+    assert execute(env_name, LIST, str(code), str(tree)).strip() == forms("host").tree_digest
 
 
 def test_stack_imports_with_nothing_but_glibc_from_the_environment(env_name, forms, inside):
     execute, _ = inside
     classes, _, maps = execute(env_name, IMPORT).partition("\n")
     assert classes == "1000"
-    tree = str(Path(forms(env_name)["python"]).parent.parent)
+    tree = str(Path(forms(env_name).python).parent.parent)
     libraries = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
     # some runtimes show the path outside (overlay, unpacked folder); the tree's place inside is in it all the same
     outside = {path for path in libraries if tree not in path and "/opt/tare/" not in path}
@@ -84,14 +86,21 @@ def test_stack_imports_with_nothing_but_glibc_from_the_environment(env_name, for
 
 def test_sizes_stay_within_what_was_promised(env_name, forms, image):
     record = forms(env_name)
-    assert image["bytes"] < 1_000_000_000
-    assert record["bytes"] is None or record["bytes"] < 1_000_000_000
+    assert image.bytes < 1_000_000_000
+    assert record.bytes is None or record.bytes < 1_000_000_000
     if env_name == "apptainer":
-        assert record["bytes"] < 400_000_000
+        assert record.bytes < 400_000_000
 
 
 def test_archive_holds_what_its_record_names(image):
-    assert check_archive(Path(image["path"]), image["digest"]) is None
+    names = set()
+    with tarfile.open(image.path) as archive:
+        for member in archive:
+            if member.isfile() and member.name.startswith("blobs/"):
+                found = hashlib.file_digest(archive.extractfile(member), "sha256").hexdigest()
+                assert blob_path(f"sha256:{found}") == member.name
+                names.add(member.name)
+    assert {blob_path(image.digest), blob_path(image.image_id)} < names
 
 
 def test_daemon_that_lost_the_image_gets_it_back(forms):
@@ -99,8 +108,8 @@ def test_daemon_that_lost_the_image_gets_it_back(forms):
     adapter = environment("docker")
     with adapter.session():
         variables = launcher_environment(adapter)
-        run(["docker", "rmi", "--force", record["reference"]], timeout_s=60, env=variables, check=True)
+        run(["docker", "rmi", "--force", record.reference], timeout_s=60, env=variables, check=True)
         again = build.ensure(record)
-        assert again["reference"] == record["reference"] and not again["cached"]
-        shown = run(["docker", "image", "inspect", record["reference"]], timeout_s=60, env=variables)
+        assert again.reference == record.reference and not again.cached
+        shown = run(["docker", "image", "inspect", record.reference], timeout_s=60, env=variables)
         assert shown.ok

@@ -9,14 +9,16 @@ import pytest
 
 from tare.cli.main import main
 from tare.core.errors import UnavailableError
-from tare.core.files import project_root, read_json
+from tare.core.files import project_root
 from tare.experiments import rounds
 from tare.images import build
 from tare.images.interpreter import find_interpreter
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model import arms
+from tare.model.images import OciRecord
 from tare.model.registry import HOST, describe_workload, environment
+from tare.model.schema import read
 from tare.model.stacks import load_stack
 
 pytestmark = pytest.mark.runtime
@@ -41,13 +43,13 @@ def other(tmp_path_factory):
     """Image record of the paper's stack; where this machine lacks its CPython, the product's own reason."""
     out = tmp_path_factory.mktemp("other") / "oci.json"
     assert main(["build-image", "--stack", OTHER, "--variant", "cpu", "--optional", "--out", str(out)]) == 0
-    record = read_json(out)
-    if record["status"] != "ok":
+    record = read(OciRecord, out)
+    if record.status != "ok":
         version = load_stack(OTHER, "cpu").python
         with pytest.raises(UnavailableError):
             find_interpreter(version)
-        assert f"no CPython {version}" in record["reason"]
-        pytest.skip(record["reason"])
+        assert record.reason and f"no CPython {version}" in record.reason
+        pytest.skip(record.reason)
     return record
 
 
@@ -59,7 +61,7 @@ def other_forms(other, probes):
     def form(name):
         assert probes(name).available, probes(name).reason
         record = build.derive(other, name)
-        assert record["status"] == "ok", record["reason"]
+        assert record.status == "ok", record.reason
         return record
 
     return form
@@ -74,9 +76,9 @@ def run_python(tree, code, *arguments):
 
 
 def test_its_tree_imports_on_the_host(other):
-    version, prefix, *modules = json.loads(run_python(other["tree"]["path"], VERSIONS))
+    version, prefix, *modules = json.loads(run_python(other.tree.path, VERSIONS))
     assert version.startswith("3.7.") and other["tree"]["python"] == version
-    assert prefix == other["tree"]["path"]
+    assert prefix == other.tree.path
     locked = {package["name"]: package["version"] for package in other["packages"]}
     wanted = [locked[name] for name in ("torch", "torchvision", "torchtext")]
     assert [found.partition("+")[0] for found in modules] == wanted == ["1.11.0", "0.12.0", "0.12.0"]
@@ -84,7 +86,7 @@ def test_its_tree_imports_on_the_host(other):
 
 def test_both_stacks_make_the_same_token_ids_of_the_same_rows(other, image, folders):
     data, found = folders("sentiment"), {}
-    for name, tree in ((OTHER, other["tree"]["path"]), ("current", image["tree"]["path"])):
+    for name, tree in ((OTHER, other.tree.path), ("current", image.tree.path)):
         found[name] = json.loads(run_python(tree, IDS, project_root(), data).splitlines()[-1])
     (old_library, old_ids, old_labels), (new_library, new_ids, new_labels) = found[OTHER], found["current"]
     assert (old_library, new_library) == (["torchtext"], ["tokenizers"])  # two libraries, not one twice
@@ -120,7 +122,7 @@ def test_it_trains_with_torch_1_11_and_computes_what_its_host_computes(env, work
     facts, results = record["inside"]["facts"], record["inside"]["results"]
     assert facts["torch"]["version"].partition("+")[0] == "1.11.0"
     assert facts["python"].startswith("3.7.")
-    assert facts["executable"].startswith(str(Path(other_forms(env)["python"]).parent))
+    assert facts["executable"].startswith(str(Path(other_forms(env).python).parent))
     assert results["samples"] == describe_workload(workload)["samples"]
     assert results["losses"] == pytest.approx(
         other_launches(HOST, workload)["inside"]["results"]["losses"], rel=1e-5

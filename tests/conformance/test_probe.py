@@ -19,7 +19,8 @@ import pytest
 from envs._orphans import orphans
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run
-from tare.launch.trial import trial_image, trial_launch
+from tare.images.trial_image import trial_image
+from tare.launch.trial import trial_launch
 from tare.model.registry import environment, environments
 from tare.runtimes import daemon
 

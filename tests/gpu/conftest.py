@@ -56,7 +56,7 @@ def sites(study, image):
             assert name not in REQUIRED, f"{name} must work on a test machine: {probe.reason}"
             pytest.skip(f"{name} is unavailable here: {probe.reason}")
         form = build.derive(image, name)
-        assert form["status"] == "ok", form["reason"]
+        assert form.status == "ok", form.reason
         folder = catalog.ensure(catalog.prepare(describe_workload(workload)["dataset"])) if workload else None
         with adapter.session():
             return gpu.with_gpu(name, site_of(name, adapter, form, folder), form, study["conditions"])

@@ -8,7 +8,7 @@ import pytest
 
 from envs._conditions import csv_field
 from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
-from envs.charliecloud import Charliecloud, remove_whited_out
+from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
@@ -233,30 +233,6 @@ def test_mount_mode_from_the_runtimes_mounts(tail, mode):
     lines = f"22 1 0:5 / / rw - overlay overlay rw\n91 88 0:40 / /var/lib/mnt/session/rootfs ro shared:2 - {tail}\n"
     assert mount_mode(lines) == mode
     assert mount_mode("22 1 0:5 / / rw - overlay overlay rw") is None
-
-
-def test_whiteouts_remove_from_lower_layers_only_what_they_name(tmp_path):
-    (tmp_path / "keep").write_text("")
-    (tmp_path / "gone").mkdir()
-    (tmp_path / "gone/file").write_text("")
-    (tmp_path / "opaque").mkdir()
-    (tmp_path / "opaque/old").write_text("")
-    remove_whited_out(tmp_path, [".wh.gone", "opaque/.wh..wh..opq", "absent/.wh.thing"])
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["keep", "opaque"]
-
-
-def test_whiteouts_never_reach_outside_the_image(tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_text("")
-    image = tmp_path / "image"
-    image.mkdir()
-    (image / "link").symlink_to(outside)
-    with pytest.raises(UnavailableError, match="leads out"):
-        remove_whited_out(image, ["link/.wh.precious"])
-    with pytest.raises(UnavailableError, match="leads out"):
-        remove_whited_out(image, ["../outside/.wh.precious"])
-    assert (outside / "precious").exists()
 
 
 def test_a_vanished_form_is_not_intact(tmp_path):

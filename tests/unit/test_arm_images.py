@@ -9,6 +9,8 @@ from tare.core.files import read_json, write_json
 from tare.images import build
 from tare.launch import arm_images
 from tare.model.environment import Probe
+from tare.model.images import ImageRecord
+from tare.model.schema import read
 
 WORKS = {"available": True, "details": {"isolates_network": True}}
 
@@ -32,32 +34,32 @@ def site(world, monkeypatch):  # noqa: F811
 def test_level_of_the_adapter_is_tried_and_told(site):
     record = arm_images.derive_arm(site.image, "docker", "fit=loose", WORKS)
     assert site.tried == [{"fit": "loose"}]
-    assert (record["status"], record["options"], record["install"]) == ("ok", {"fit": "loose"}, "tree")
-    assert record["isolates_network"] is False  # as the trial of this level saw it, not as the headline's
-    assert record["details"] == {"form": "loose", "trial": site.answer.details}
+    assert (record.status, record.options, record.install) == ("ok", {"fit": "loose"}, "tree")
+    assert record.isolates_network is False  # as the trial of this level saw it, not as the headline's
+    assert record.details == {"form": "loose", "trial": site.answer.details}
     ordinary = build.derive(site.image, "docker")
-    assert record.keys() == ordinary.keys() | {"isolates_network"}
-    assert record["digest"] == ordinary["digest"]
+    assert record.to_json().keys() == ordinary.to_json().keys() | {"isolates_network"}
+    assert record.digest == ordinary.digest
 
 
 def test_level_that_does_not_hold_is_a_record_with_its_reason_and_no_form(site):
     site.answer = Probe(available=False, reason="fit=loose was asked for, but it was tight")
     record = arm_images.derive_arm(site.image, "docker", "fit=loose", WORKS)
-    assert record["status"] == "unavailable" and record["options"] == {"fit": "loose"}
-    assert record["reason"] == "fit=loose: fit=loose was asked for, but it was tight"
-    assert record["reference"] is None and site.runtime.calls == 0
+    assert record.status == "unavailable" and record.options == {"fit": "loose"}
+    assert record.reason == "fit=loose: fit=loose was asked for, but it was tight"
+    assert record.reference is None and site.runtime.calls == 0
     with pytest.raises(UnavailableError, match="it was tight"):
         build.ensure(record)
 
 
 def test_environment_that_does_not_work_is_not_tried(site):
     record = arm_images.derive_arm(site.image, "docker", "fit=loose", {"available": False, "reason": "no daemon"})
-    assert (record["status"], record["reason"], site.tried) == ("unavailable", "no daemon", [])
+    assert (record.status, record.reason, site.tried) == ("unavailable", "no daemon", [])
     native = arm_images.derive_arm(
         site.image, "docker", "stack=native", {"available": False, "reason": "no daemon"}
     )
-    assert (native["status"], native["reason"], native["install"]) == ("unavailable", "no daemon", "native")
-    assert native["tree_digest"] is None and native["base"] is None  # those of the tree are not this arm's
+    assert (native.status, native.reason, native.install) == ("unavailable", "no daemon", "native")
+    assert native.tree_digest is None and native.base is None  # those of the tree are not this arm's
 
 
 def test_session_that_cannot_be_had_gives_its_reason(site, monkeypatch):
@@ -66,7 +68,7 @@ def test_session_that_cannot_be_had_gives_its_reason(site, monkeypatch):
 
     monkeypatch.setattr(site.runtime, "session", session)
     record = arm_images.derive_arm(site.image, "docker", "fit-loose", WORKS)
-    assert record["reason"] == "fit=loose: no daemon answers"
+    assert record.reason == "fit=loose: no daemon answers"
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,13 @@ def test_arm_that_has_no_image_of_its_own_is_refused_with_the_known_ones(site, n
 def test_command_writes_the_record(site, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tare.model.registry.environment", arm_images.environment)
     image, probe, out = tmp_path / "oci.json", tmp_path / "probe.json", tmp_path / "arms/fit-loose/docker.json"
-    write_json(image, site.image)
+    site.image.write(image)
     write_json(probe, WORKS)
     argv = ["derive-arm", "--stack", STACK, "--env", "docker", "--out", str(out), "--probe", str(probe)]
     assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 0
-    record = read_json(out)
-    assert record["options"] == {"fit": "loose"}
-    assert (out.parent / record["reference"].rpartition("/")[2]).is_symlink()
+    record = read(ImageRecord, out)
+    assert record.options == {"fit": "loose"}
+    assert (out.parent / record.reference.rpartition("/")[2]).is_symlink()
     assert main([*argv, "--arm", "fit-none", "--image", str(image)]) == 2
     assert "known: fit=loose" in capsys.readouterr().err
     site.answer = Probe(available=False, reason="it was tight")

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import project_root, read_json
+from tare.core.files import project_root
 from tare.core.process import run
 from tare.images import build, installed, sysroot
+from tare.images.layers import layers_of
 from tare.launch.place import site_of
 from tare.model import arms, study
+from tare.model.images import ImageRecord, OciRecord
 from tare.model.registry import environment
+from tare.model.schema import read
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +107,17 @@ def test_a_python_without_a_framework_is_a_mistake(tmp_path):
 
 def test_the_image_is_this_machines_files_and_the_record_names_the_rest(python, cache):
     record = installed.build(python)
-    assert record["status"] == "ok", record["reason"]
-    assert record["python"] == str(python) and str(python.parent.parent) in record["binds"]
-    assert next(package for package in record["packages"] if package["name"] == "torch")["version"] == "9.9"
-    with tarfile.open(record["layers"][0]) as archive:
-        entries = {entry.name: entry for entry in archive}
+    assert record.status == "ok", record.reason
+    assert record.python == str(python) and str(python.parent.parent) in record.binds
+    assert next(package for package in record.packages if package.name == "torch").version == "9.9"
+    with Path(record.path).open("rb") as handle:
+        handle.seek(layers_of(Path(record.path))[0].offset)
+        with tarfile.open(fileobj=handle, mode="r:") as archive:
+            entries = {entry.name: entry for entry in archive}
     assert entries["usr/bin/env"].mode & 0o111 and entries["bin"].linkname == "usr/bin"
     assert entries["tmp"].isdir() and entries["tmp"].mode == 0o1777
     assert not [name for name in entries if name.startswith(str(python.parent.parent).lstrip("/"))]
-    assert installed.build(python)["cached"]
+    assert installed.build(python).cached
 
 
 @pytest.mark.parametrize("change", ["add", "edit", "remove"])
@@ -140,14 +145,14 @@ def test_every_environment_gets_a_record_and_its_launches_see_the_folders(python
     good = {"available": True, "reason": None, "details": {"isolates_network": False}}
     probes = {"host": good, "charliecloud": good, "docker": {"available": False, "reason": "no daemon"}}
     found = installed.bind(python, tmp_path / "bound", probes)
-    assert found["docker"]["status"] == "unavailable" and found["docker"]["reason"] == "no daemon"
+    assert found["docker"].status == "unavailable" and found["docker"].reason == "no daemon"
     for name in ("host", "charliecloud"):
-        record = read_json(tmp_path / "bound" / f"{name}.json")
+        record = read(ImageRecord, tmp_path / "bound" / f"{name}.json")
         site = site_of(name, environment(name), record, None)
         assert site.python == str(python) and not site.isolates_network
         assert python.parent.parent in site.folders
-    image = read_json(tmp_path / "bound/oci.json")
-    assert build.derive(image, "host")["python"] == str(python)
+    image = read(OciRecord, tmp_path / "bound/oci.json")
+    assert build.derive(image, "host").python == str(python)
 
 
 def test_it_is_a_level_of_stack_and_a_study_may_name_it():

@@ -4,26 +4,21 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from image_builders import image_record
 
 from envs.docker import Docker
 from tare.core.errors import UnavailableError
-from tare.core.files import write_json
 from tare.launch import gpu
 from tare.launch import sites as site_module
 
 CONDITIONS = {"threads": 1, "cpus": 1, "open_files": 64, "allocator": "default", "page_cache": "warm"}
-IMAGE = {
-    "stack": "torch-2.13",
-    "variant": "cuda",
-    "packages": [{"name": "nvidia-cuda-runtime", "version": "13.0.96"}],
-}
 
 
 @pytest.fixture
 def records(tmp_path, monkeypatch):
     """Image records of host and docker, and ways to the GPU that are what `ways` says."""
     for name in ("host", "docker"):
-        write_json(tmp_path / f"images/{name}.json", {**IMAGE, "status": "ok", "python": "p", "reference": "r"})
+        image_record(env=name, python="p", reference="r").write(tmp_path / f"images/{name}.json")
     monkeypatch.setattr(site_module.build, "ensure", lambda record: record)
     monkeypatch.setattr(Docker, "session", lambda self: contextlib.nullcontext())
 

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from tare.cli.main import main
+from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import read_json, sha256_file, write_json
-from tare.core.manifest import manifest_digest, read_manifest
 from tare.images import build
+from tare.images import tree as trees
 from tare.images.base import Base
-from tare.images.tree import Tree
+from tare.images.oci import TarLayer
+from tare.images.runtime_forms import image_of
 from tare.images.wheels import Fetched, Wheel
 from tare.model.environment import Environment, Prepared
+from tare.model.images import ImageRecord
+from tare.model.schema import parse
 
 STACK = "torch-2.13"
 
@@ -79,8 +83,7 @@ def world(tmp_path, monkeypatch):
             kind="debian",
             name="Debian test",
             digest="sha256:" + "b" * 64,
-            layers=(layer,),
-            digests=(f"sha256:{sha256_file(layer)}",),
+            layers=(TarLayer(path=layer, digest=f"sha256:{sha256_file(layer)}", made_by="base"),),
             glibc=(2, 36),
             reason="the registry does not answer",
             seconds=1.0,
@@ -88,31 +91,13 @@ def world(tmp_path, monkeypatch):
         folder = tmp_path
 
         def tree(self, stack, wheels, interpreter):
-            path = tmp_path / "cache" / "trees" / "key"
-            (path / "bin").mkdir(parents=True, exist_ok=True)
-            (path / "bin" / "python3").write_text("python")
-            entries = read_manifest(path)
-            digest = manifest_digest(entries)
-            record = {
-                "key": "key",
-                "digest": digest,
-                "python": "3.11.7",
-                "glibc": [2, 36],
-                "seconds": {"compile": 2.0},
-            }
-            write_json(path.with_name("key.json"), record | {"entries": entries})
-            return Tree(
-                key="key",
-                path=path,
-                inside=stack.inside,
-                digest=digest,
-                entries=tuple(entries),
-                size_bytes=6,
-                python="3.11.7",
-                glibc=(2, 36),
-                seconds={"compile": 2.0},
-                cached=False,
-            )
+            def make(folder):
+                (folder / "bin").mkdir()
+                (folder / "bin" / "python3").write_text("python")
+                return {"python": "3.11.7", "glibc": [2, 36], "seconds": {"compile": 2.0}}
+
+            kept = store.keep(tmp_path / "cache" / "trees", "key", make, what="making a tree")
+            return replace(trees._tree(kept, stack), cached=False)
 
         def get_base(self, _):
             if isinstance(self.base, Exception):
@@ -133,98 +118,101 @@ def world(tmp_path, monkeypatch):
 
 def test_image_is_assembled_once_and_again_when_the_recipe_changes(world):
     first = build.build(STACK, "cpu")
-    assert not first["cached"] and first["status"] == "ok"
-    assert build.image_of(first).tag.startswith("tare/torch-2.13:")
-    assert first["seconds"].keys() >= {"fetch", "tree", "base", "assemble"}
-    assert first["packages"] == [{"name": "torch", "version": "2.13.0", "sha256": "a" * 64}]
+    assert not first.cached and first.status == "ok"
+    assert image_of(first).tag.startswith("tare/torch-2.13:")
+    assert first.seconds.keys() >= {"fetch", "tree", "base", "assemble"}
+    assert first.to_json()["packages"] == [{"name": "torch", "version": "2.13.0", "sha256": "a" * 64}]
     again = build.build(STACK, "cpu")
-    assert again == first | {"cached": True}
+    assert again == first.replace(cached=True)
     world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
     changed = build.build(STACK, "cpu")
-    assert not changed["cached"] and changed["key"] != first["key"] and changed["digest"] != first["digest"]
+    assert not changed.cached and changed.key != first.key and changed.digest != first.digest
 
 
 def test_damaged_archive_is_made_again_and_refused_until_then(world):
     first = build.build(STACK, "cpu")
-    archive = Path(first["path"])
+    archive = Path(first.path)
     whole = archive.read_bytes()
     archive.write_bytes(whole.replace(b"python", b"nohtyp"))
     with pytest.raises(IntegrityError, match="build-image"):
-        build.image_of(first)
+        image_of(first)
     again = build.build(STACK, "cpu")
-    assert not again["cached"] and archive.read_bytes() == whole
+    assert not again.cached and archive.read_bytes() == whole
 
 
 def test_form_is_kept_until_its_file_changes(world):
     image = build.build(STACK, "cpu")
     record = build.derive(image, "docker")
-    assert (record["status"], record["cached"], world.runtime.calls) == ("ok", False, 1)
-    assert record["python"] == "/opt/tare/torch-2.13/bin/python3"
-    assert record["seconds"]["convert"] == 1.5 and record["seconds"]["fetch"] == 3.0
-    assert record["tree_digest"] == image["tree"]["digest"] and record["digest"] == image["digest"]
-    assert build.derive(image, "docker") == record | {"cached": True}
-    Path(record["reference"]).write_text("tampered with")
-    assert build.derive(image, "docker")["cached"] is False
+    assert (record.status, record.cached, world.runtime.calls) == ("ok", False, 1)
+    assert record.python == "/opt/tare/torch-2.13/bin/python3"
+    assert record.seconds["convert"] == 1.5 and record.seconds["fetch"] == 3.0
+    assert record.tree_digest == image.tree.digest and record.digest == image.digest
+    assert build.derive(image, "docker") == record.replace(cached=True)
+    Path(record.reference).write_text("tampered with")
+    assert build.derive(image, "docker").cached is False
     assert world.runtime.calls == 2
 
 
 def test_records_say_what_lies_on_the_disk(world):
     image = build.build(STACK, "cpu")
-    assert image["storage"]["disk_bytes"] > image["bytes"]  # the layers are kept beside the archive
-    form, tree = build.derive(image, "docker")["storage"], build.derive(image, "host")["storage"]
-    assert (form["files"], form["shared_bytes"]) == (1, 0)
-    assert tree["disk_bytes"] == tree["shared_bytes"] > 0
-    assert build.build_stack_tree(STACK, "cpu").record["wheel_bytes"] == len(b"a wheel")
+    assert image.storage.disk_bytes >= image.bytes and image.storage.files == 2  # a folder and the archive, no more
+    form, tree = build.derive(image, "docker").storage, build.derive(image, "host").storage
+    assert (form.files, form.shared_bytes) == (1, 0)
+    assert tree.disk_bytes == tree.shared_bytes > 0
+    assert build.build_stack_tree(STACK, "cpu").record.wheel_bytes == len(b"a wheel")
 
 
 def test_seconds_outlive_a_preparation_that_had_nothing_to_make(world, monkeypatch):
     image = build.build(STACK, "cpu")
     record = build.derive(image, "docker")
-    kept = Path(record["reference"]).parent.with_name("docker.json")
+    kept = Path(record.reference).parent.with_name("docker.json")
     write_json(kept, {**read_json(kept), "source": "an adapter before its last edit"})
     made = world.runtime.prepare
     monkeypatch.setattr(world.runtime, "prepare", lambda *given: replace(made(*given), seconds={}))
     again = build.derive(image, "docker")
     assert world.runtime.calls == 2
-    assert (again["seconds"], again["cached"]) == (record["seconds"], True)
+    assert (again.seconds, again.cached) == (record.seconds, True)
 
 
 def test_form_of_a_level_is_kept_beside_the_other(world):
     image = build.build(STACK, "cpu")
     plain = build.derive(image, "docker")
-    assert plain["options"] == {} and plain["install"] == "tree"
+    assert plain.options == {} and plain.install == "tree"
     tight = build.derive(image, "docker", {"fit": "tight"})
-    assert tight == plain | {"options": {"fit": "tight"}, "cached": True}
+    assert tight == plain.replace(options={"fit": "tight"}, cached=True)
     loose = build.derive(image, "docker", {"fit": "loose"})
-    assert loose["options"] == {"fit": "loose"} and loose["details"] == {"form": "loose"}
-    assert loose["reference"] != plain["reference"] and loose["digest"] == plain["digest"]
+    assert loose.options == {"fit": "loose"} and loose.details == {"form": "loose"}
+    assert loose.reference != plain.reference and loose.digest == plain.digest
     assert world.runtime.calls == 2
-    Path(loose["reference"]).unlink()
+    Path(loose.reference).unlink()
     again = build.ensure(loose)
-    assert again == loose and Path(again["reference"]).exists() and world.runtime.calls == 3
+    assert again == loose and Path(again.reference).exists() and world.runtime.calls == 3
 
 
 def test_record_of_an_earlier_version_is_derived_again(world):
     record = build.derive(build.build(STACK, "cpu"), "docker")
-    old = {key: value for key, value in record.items() if key not in ("options", "install")}
-    world.runtime.lost = True
-    assert build.ensure(old)["digest"] == record["digest"]
+    told = {key: value for key, value in record.to_json().items() if key not in ("options", "install")}
+    told["reference"] = told["path"] = str(world.folder / "where forms lay before they had a manifest")
+    old = parse(ImageRecord, told, "an earlier record")
+    assert build.ensure(old).digest == record.digest
+    Path(old.reference).touch()
+    assert build.ensure(old) is old
 
 
 def test_what_a_probe_said_of_the_network_outlives_a_lost_form(world):
-    record = build.derive(build.build(STACK, "cpu"), "docker") | {"isolates_network": False}
+    record = build.derive(build.build(STACK, "cpu"), "docker").replace(isolates_network=False)
     world.runtime.lost = True
-    assert build.ensure(record)["isolates_network"] is False
+    assert build.ensure(record).isolates_network is False
 
 
 def test_host_gets_the_tree_itself(world):
     record = build.derive(build.build(STACK, "cpu"), "host")
-    assert record["python"] == f"{record['reference']}/bin/python3"
-    assert record["tree_digest"] == record["digest"]
-    assert "assemble" not in record["seconds"]
+    assert record.python == f"{record.reference}/bin/python3"
+    assert record.tree_digest == record.digest
+    assert "assemble" not in record.seconds
     assert build.ensure(record) is record
-    Path(record["python"]).write_text("nohtyp")
-    assert build.ensure(record)["tree_digest"] == record["tree_digest"]  # built again
+    Path(record.python).write_text("nohtyp")
+    assert build.ensure(record).tree_digest == record.tree_digest  # built again
 
 
 @pytest.mark.parametrize("failure", [UnavailableError("no daemon"), OSError(28, "No space left on device")])
@@ -232,21 +220,21 @@ def test_environment_that_fails_is_a_record_with_its_reason(world, failure):
     world.runtime.failure = failure
     image = build.build(STACK, "cpu")
     record = build.derive(image, "docker")
-    assert record["status"] == "unavailable" and record["reference"] is None and record["bytes"] is None
-    assert str(failure) in record["reason"]
-    assert record["tree_digest"] == image["tree"]["digest"]
+    assert record.status == "unavailable" and record.reference is None and record.bytes is None
+    assert str(failure) in record.reason
+    assert record.tree_digest == image.tree.digest
     with pytest.raises(UnavailableError):
         build.ensure(record)
     world.runtime.failure = None
-    assert build.derive(image, "docker")["status"] == "ok"
+    assert build.derive(image, "docker").status == "ok"
 
 
 def test_host_is_measured_where_no_base_can_be_had(world):
     world.base = UnavailableError("no base image: nothing answers")
     image = build.build(STACK, "cpu")
-    assert image["status"] == "unavailable"
-    assert build.derive(image, "host")["status"] == "ok"
-    assert "nothing answers" in build.derive(image, "docker")["reason"]
+    assert image.status == "unavailable"
+    assert build.derive(image, "host").status == "ok"
+    assert "nothing answers" in build.derive(image, "docker").reason
 
 
 def test_lost_form_comes_back_before_a_launch(world):
@@ -254,14 +242,14 @@ def test_lost_form_comes_back_before_a_launch(world):
     assert build.ensure(record) is record
     world.runtime.lost = True
     again = build.ensure(record)
-    assert world.runtime.calls == 2 and again["digest"] == record["digest"]
+    assert world.runtime.calls == 2 and again.digest == record.digest
 
 
 def test_another_image_is_not_passed_off_as_the_lost_one(world):
     record = build.derive(build.build(STACK, "cpu"), "docker")
     world.runtime.lost = True
     world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
-    with pytest.raises(IntegrityError, match=record["digest"]):
+    with pytest.raises(IntegrityError, match=record.digest):
         build.ensure(record)
 
 

@@ -187,14 +187,25 @@ def test_build_ids_and_sonames_agree_with_readelf():
     for path in elf.mapped_paths():
         if ".so" not in Path(path).name:
             continue
-        found = elf.read_identity(path)
+        found = elf.read_elf(path)
         notes = subprocess.run(["readelf", "-nd", path], capture_output=True, text=True).stdout
         build_id = re.search(r"Build ID: ([0-9a-f]+)", notes)
         soname = re.search(r"Library soname: \[(.*?)\]", notes)
-        assert found["build_id"] == (build_id.group(1) if build_id else None), path
-        assert found["soname"] == (soname.group(1) if soname else None), path
+        assert found.build_id == (build_id.group(1) if build_id else None), path
+        assert found.soname == (soname.group(1) if soname else None), path
+        assert found.needed == tuple(re.findall(r"\(NEEDED\).*\[(.*?)\]", notes)), path
+        searched = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*?)\]", notes)
+        assert ":".join(found.rpath + found.runpath) == ":".join(searched), path
         checked += 1
     assert checked > 10
+
+
+def test_a_file_that_is_cut_short_is_no_elf(tmp_path):
+    whole = Path(sys.executable).resolve().read_bytes()
+    for length in (10, 64, 100, 600):
+        (tmp_path / "cut").write_bytes(whole[:length])
+        found = elf.read_elf(tmp_path / "cut")
+        assert found is None or not found.dynamic
 
 
 def test_a_file_that_is_no_elf_keeps_its_hash(tmp_path):

@@ -19,7 +19,9 @@ from tare.core.process import run
 from tare.images import build, native
 from tare.images.base import Base
 from tare.images.interpreter import find_interpreter, shared_libraries, stdlib_files
-from tare.images.rootfs import differences, find_guest, run_guest, snapshot, unpack, whiteouts
+from tare.images.layers import Blob, layers_of, unpack, whiteouts
+from tare.images.oci import TarLayer
+from tare.images.rootfs import differences, find_guest, run_guest, snapshot
 from tare.images.tree import EPOCH_S
 from tare.images.wheels import Fetched, Wheel
 from tare.model.stacks import load_stack
@@ -97,8 +99,7 @@ def world(tmp_path, monkeypatch, base_layer):
             kind="debian",
             name="a base",
             digest="sha256:" + "b" * 64,
-            layers=(base_layer,),
-            digests=(f"sha256:{sha256_file(base_layer)}",),
+            layers=(TarLayer(path=base_layer, digest=f"sha256:{sha256_file(base_layer)}", made_by="base"),),
             glibc=(2, 36),
             reason=None,
             seconds=1.0,
@@ -125,45 +126,45 @@ class Host(Runtime):
 
 def test_host_gets_a_virtual_environment_that_pip_filled(world):
     record = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert (record["status"], record["install"], record["options"]) == ("ok", "native", {})
+    assert (record.status, record.install, record.options) == ("ok", "native", {})
     program = "import demo, sys; print(demo.VALUE, sys.prefix, demo.__cached__)"
-    value, prefix, cached = run([record["python"], "-I", "-c", program], timeout_s=60, env={}).stdout.split()
-    assert (value, prefix) == ("42", record["reference"])
+    value, prefix, cached = run([record.python, "-I", "-c", program], timeout_s=60, env={}).stdout.split()
+    assert (value, prefix) == ("42", record.reference)
     assert Path(cached).exists(), "the installer did not compile"
-    packages = Path(record["tree"])
+    packages = Path(record.tree)
     assert (packages / "demo-1.0.dist-info/INSTALLER").read_text().strip() == "pip"
     assert (packages / "demo/tests/kept.py").exists() and (packages / "demo/big.bin").exists()  # nothing is pruned
-    assert record["details"]["installer"].startswith("pip ") and record["bytes"] > 0
-    assert not (Path(record["reference"]) / "bin/pip").exists()
-    assert native.derive("tiny", "cpu", Host(), world.recipe) == record | {"cached": True}
+    assert record.details["installer"].startswith("pip ") and record.bytes > 0
+    assert not (Path(record.reference) / "bin/pip").exists()
+    assert native.derive("tiny", "cpu", Host(), world.recipe) == record.replace(cached=True)
 
 
 def test_damaged_virtual_environment_is_made_again_with_an_equal_digest(world):
     record = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert native.is_intact(record)
-    (Path(record["tree"]) / "demo/__init__.py").write_text("VALUE = 41\n")
-    assert not native.is_intact(record)
+    assert native.find(Path(record.reference).name)
+    (Path(record.tree) / "demo/__init__.py").write_text("VALUE = 41\n")
+    assert not native.find(Path(record.reference).name)
     again = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert not again["cached"] and again["digest"] == record["digest"] and native.is_intact(record)
+    assert not again.cached and again.digest == record.digest and native.find(Path(record.reference).name)
 
 
 def test_wheel_that_is_not_the_locks_is_refused(world):
     world.fetched = Fetched(wheels=(replace(world.wheel, sha256="a" * 64),), seconds=1.0)
     record = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert record["status"] == "unavailable" and "hash" in record["reason"].lower()
+    assert record.status == "unavailable" and "hash" in record.reason.lower()
 
 
 def test_stack_that_does_not_import_is_refused(world):
     world.stack = replace(world.stack, imports=("demo", "absent_module"))
     record = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert record["status"] == "unavailable" and "absent_module" in record["reason"]
-    assert record["reference"] is None and record["python"] is None
+    assert record.status == "unavailable" and "absent_module" in record.reason
+    assert record.reference is None and record.python is None
 
 
 def test_host_without_that_python_says_what_would_bring_it(world):
     world.stack = replace(world.stack, python="3.2")
     record = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert record["status"] == "unavailable" and "apt-get install python3.2" in record["reason"]
+    assert record.status == "unavailable" and "apt-get install python3.2" in record.reason
 
 
 def test_installer_looks_nowhere_and_checks_hashes():
@@ -177,23 +178,34 @@ def test_installer_looks_nowhere_and_checks_hashes():
 
 
 def members(record):
-    with tarfile.open(record["layers"][-1]) as archive:
-        return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}, [
-            member for member in archive.getmembers() if member.mtime != EPOCH_S
-        ]
+    blob = layers_of(Path(record.path))[-1]
+    with blob.path.open("rb") as handle:
+        handle.seek(blob.offset)
+        with tarfile.open(fileobj=handle, mode="r:") as archive:
+            return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}, [
+                member for member in archive.getmembers() if member.mtime != EPOCH_S
+            ]
 
 
 def test_image_holds_the_packages_whole_where_its_own_python_finds_them(world, tmp_path):
     record = native.build(world.stack, world.fetched, world.recipe)
-    assert (record["status"], record["reason"]) == ("ok", None)
-    assert record["python"] == f"/usr/bin/python{VERSION}"
-    assert record["tree"]["inside"] == f"/{PACKAGES}"
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.python == f"/usr/bin/python{VERSION}"
+    assert record.tree.inside == f"/{PACKAGES}"
     files, other_times = members(record)
     assert files[f"{PACKAGES}/demo/__init__.py"] == b"VALUE = 42\n"
     assert f"{PACKAGES}/demo/big.bin" in files and other_times == []
+    # nothing is left out: scripts of both kinds start the base's own interpreter, and the list of files is true
+    assert files[f"{PACKAGES}/demo_extra.py"] == b"MORE = 1\n"
+    for name in ("demo", "demo-run"):
+        assert files[f"usr/bin/{name}"].startswith(f"#!/usr/bin/python{VERSION}\n".encode())
+    listed = [row.split(",")[0] for row in files[f"{PACKAGES}/demo-1.0.dist-info/RECORD"].decode().splitlines()]
+    assert {"../../../bin/demo", "../../../bin/demo-run", "demo/big.bin", "demo_extra.py"} <= set(listed)
+    for name in listed:
+        assert os.path.normpath(f"{PACKAGES}/{name}") in files
     root = tmp_path / "image"
     root.mkdir()
-    unpack([Path(path) for path in record["layers"]], root)
+    unpack(layers_of(Path(record.path)), root)
     guest = find_guest(root, VERSION)
     finished = run_guest(guest, ["-c", "import demo; print(demo.VALUE)"], timeout_s=60)
     assert finished.stdout == "42\n", finished.stderr
@@ -201,10 +213,10 @@ def test_image_holds_the_packages_whole_where_its_own_python_finds_them(world, t
 
 def test_bytecode_of_packages_and_library_fits_its_sources_in_the_image(world, tmp_path):
     record = native.build(world.stack, world.fetched, world.recipe)
-    assert record["details"]["sources_without_bytecode"] == 1  # demo/broken.py
+    assert record.details["sources_without_bytecode"] == 1  # demo/broken.py
     root = tmp_path / "image"
     root.mkdir()
-    unpack([Path(path) for path in record["layers"]], root)
+    unpack(layers_of(Path(record.path)), root)
     ask = ["-c", "import importlib.util as u; print(u.MAGIC_NUMBER.hex())"]
     its_own = bytes.fromhex(run_guest(find_guest(root, VERSION), ask, timeout_s=60).stdout)
     for name in (f"{PACKAGES}/demo/__init__", f"usr/lib/python{VERSION}/os"):
@@ -230,28 +242,28 @@ def test_package_of_the_base_gives_way(world):
 
 def test_equal_inputs_give_an_equal_image(world, tmp_path, monkeypatch):
     first = native.build(world.stack, world.fetched, world.recipe)
-    assert native.build(world.stack, world.fetched, world.recipe) == first | {"cached": True}
+    assert native.build(world.stack, world.fetched, world.recipe) == first.replace(cached=True)
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "another"))
     second = native.build(world.stack, world.fetched, world.recipe)
-    assert not second["cached"] and second["digest"] == first["digest"]
+    assert not second.cached and second.digest == first.digest
 
 
 def test_container_gets_a_form_and_gets_it_again(world, monkeypatch):
     runtime = Runtime()
     record = native.derive("tiny", "cpu", runtime, world.recipe)
-    assert (record["status"], record["install"], record["python"]) == ("ok", "native", f"/usr/bin/python{VERSION}")
-    assert record["details"]["python_version"].startswith(VERSION)
+    assert (record.status, record.install, record.python) == ("ok", "native", f"/usr/bin/python{VERSION}")
+    assert record.details["python_version"].startswith(VERSION)
     runtime.lost = True
     monkeypatch.setattr(build, "environment", {"docker": runtime}.__getitem__)
     again = build.ensure(record)
-    assert runtime.calls == 2 and again["digest"] == record["digest"] and again["install"] == "native"
+    assert runtime.calls == 2 and again.digest == record.digest and again.install == "native"
 
 
 def test_stack_that_does_not_import_in_the_base_is_unavailable(world):
     world.stack = replace(world.stack, imports=("absent_module",))
     record = native.derive("tiny", "cpu", Runtime(), world.recipe)
-    assert record["status"] == "unavailable" and "a base does not import" in record["reason"]
-    assert "absent_module" in record["reason"]
+    assert record.status == "unavailable" and "a base does not import" in record.reason
+    assert "absent_module" in record.reason
 
 
 def test_base_without_a_python_gives_way_to_the_distributions_own(world, monkeypatch, tmp_path):
@@ -266,8 +278,8 @@ def test_base_without_a_python_gives_way_to_the_distributions_own(world, monkeyp
 
     monkeypatch.setattr(native, "debian_base", debian_base)
     assert native.native_base(world.recipe, VERSION) is world.base and asked == []
-    with_python = world.base
-    world.base = replace(with_python, layers=(bare,), kind="registry", name="python:3.11-slim")
+    with_python, bare_layer = world.base, TarLayer(path=bare, digest="", made_by="base")
+    world.base = replace(with_python, layers=(bare_layer,), kind="registry", name="python:3.11-slim")
     monkeypatch.setattr(native, "debian_base", lambda recipe, reason: debian_base(recipe, reason) and with_python)
     assert native.native_base(world.recipe, VERSION) is with_python
     (packages, reason), *_ = asked
@@ -283,13 +295,13 @@ def test_base_that_cannot_be_had_is_a_record_with_its_reason(world, monkeypatch)
 
     monkeypatch.setattr(native, "get_base", nothing)
     record = native.derive("tiny", "cpu", Runtime(), world.recipe)
-    assert (record["status"], record["reason"]) == ("unavailable", "no base image: nothing answers")
+    assert (record.status, record.reason) == ("unavailable", "no base image: nothing answers")
 
 
 def test_library_that_the_base_lacks_and_a_file_needs_is_named(base_layer, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
-    unpack([base_layer], root)
+    unpack([Blob(path=base_layer)], root)
     inside = next((root / "usr/lib" / f"python{VERSION}" / "lib-dynload").glob("zlib.*"))
     library = next(Path(folder) for folder in ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64")
                    if Path(folder, "libz.so.1").exists()) / "libz.so.1"  # fmt: skip
@@ -305,7 +317,7 @@ def test_library_that_the_base_lacks_and_a_file_needs_is_named(base_layer, tmp_p
 def test_base_whose_python_does_not_run_is_refused(base_layer, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
-    unpack([base_layer], root)
+    unpack([Blob(path=base_layer)], root)
     shutil.rmtree(root / "usr/lib" / f"python{VERSION}" / "encodings")
     with pytest.raises(UnavailableError, match="does not run"):
         find_guest(root, VERSION)

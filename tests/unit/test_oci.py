@@ -15,7 +15,8 @@ import pytest
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.manifest import manifest_digest, read_manifest
 from tare.images.base import get_base, glibc_version, host_sources, normalise_layer
-from tare.images.oci import Layer, assemble, check_archive, write_tree_layer
+from tare.images.layers import Blob, layers_of, unpack
+from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_layer
 from tare.images.pull import Repository, pull
 from tare.images.tree import EPOCH_S, Tree
 
@@ -66,23 +67,28 @@ def tree(tmp_path):
     )
 
 
-def image_of(tree, folder):
+def layers(tree, folder):
     folder.mkdir(exist_ok=True)
     base = folder / "base.tar"
     base.write_bytes(tar_bytes([("etc/hosts", b"127.0.0.1 localhost\n")]))
-    layers = [
-        Layer(path=base, digest=digest(base.read_bytes()), made_by="base"),
-        write_tree_layer(tree, folder / "tree.tar"),
+    return [
+        TarLayer(path=base, digest=digest(base.read_bytes()), made_by="base"),
+        FolderLayer(root=tree.path, entries=tree.entries, inside=tree.inside, made_by="tree"),
     ]
-    return assemble(
-        layers, config=CONFIG, labels={}, name="tare/tiny", tree=tree.inside, archive=folder / "image.oci.tar"
-    )
+
+
+def image_of(tree, folder, of=None):
+    chosen = layers(tree, folder) if of is None else of
+    made = assemble(chosen, config=CONFIG, labels={}, name="tare/tiny", folder=folder)
+    return made, folder / ARCHIVE
 
 
 def test_tree_layer_unpacks_to_the_tree(tree, tmp_path):
-    layer = write_tree_layer(tree, tmp_path / "tree.tar")
-    assert layer.digest == digest(layer.path.read_bytes())
-    with tarfile.open(layer.path) as archive:
+    with (tmp_path / "tree.tar").open("wb") as sink:
+        written = write_layer(layers(tree, tmp_path)[1], sink)
+    data = (tmp_path / "tree.tar").read_bytes()
+    assert written == (digest(data), len(data))
+    with tarfile.open(tmp_path / "tree.tar") as archive:
         members = archive.getmembers()
         archive.extractall(tmp_path / "root", filter="tar")
     inside = tmp_path / "root/opt/tare/tiny"
@@ -92,22 +98,23 @@ def test_tree_layer_unpacks_to_the_tree(tree, tmp_path):
 
 
 def test_equal_inputs_give_an_equal_archive_and_other_inputs_another(tree, tmp_path):
-    first, second = image_of(tree, tmp_path / "one"), image_of(tree, tmp_path / "two")
-    assert first.archive.read_bytes() == second.archive.read_bytes()
-    assert (first.digest, first.image_id, first.tag) == (second.digest, second.image_id, second.tag)
-    layers = [Layer(path=first.layers[0], digest=digest(first.layers[0].read_bytes()), made_by="base")]
-    other = assemble(layers, config=CONFIG, labels={}, name="n", tree=tree.inside, archive=tmp_path / "other.tar")
-    assert other.digest != first.digest
+    (first, archive), (second, again) = image_of(tree, tmp_path / "one"), image_of(tree, tmp_path / "two")
+    assert archive.read_bytes() == again.read_bytes() and first == second
+    other, _ = image_of(tree, tmp_path, layers(tree, tmp_path)[:1])
+    assert other["digest"] != first["digest"]
 
 
 def test_archive_is_an_oci_layout_and_a_docker_archive_of_one_image(tree, tmp_path):
-    image = image_of(tree, tmp_path / "image")
-    with tarfile.open(image.archive) as archive:
+    image, path = image_of(tree, tmp_path / "image")
+    assert path.stat().st_size % tarfile.RECORDSIZE == 0
+    with tarfile.open(path) as archive:
         names = archive.getnames()
+        assert {member.mtime for member in archive} == {EPOCH_S}
         blobs = {name: archive.extractfile(name).read() for name in names if name.startswith("blobs/sha256/")}
         index, docker = (json.load(archive.extractfile(name)) for name in ("index.json", "manifest.json"))
         layout = json.load(archive.extractfile("oci-layout"))
     assert names[:2] == ["blobs", "blobs/sha256"]  # Apptainer needs the folders first
+    assert len(names) == len(set(names)) == 9
     assert layout == {"imageLayoutVersion": "1.0.0"}
     assert all(digest(data).removeprefix("sha256:") == name.rpartition("/")[2] for name, data in blobs.items())
 
@@ -115,31 +122,102 @@ def test_archive_is_an_oci_layout_and_a_docker_archive_of_one_image(tree, tmp_pa
         return blobs["blobs/" + name.replace(":", "/")]
 
     (descriptor,) = index["manifests"]
-    assert descriptor["digest"] == image.digest and descriptor["size"] == len(blob(image.digest))
-    manifest = json.loads(blob(image.digest))
-    assert manifest["config"]["digest"] == image.image_id
-    config = json.loads(blob(image.image_id))
+    assert descriptor["digest"] == image["digest"] and descriptor["size"] == len(blob(image["digest"]))
+    manifest = json.loads(blob(image["digest"]))
+    assert manifest["config"]["digest"] == image["image_id"]
+    config = json.loads(blob(image["image_id"]))
     digests = [layer["digest"] for layer in manifest["layers"]]
-    assert config["rootfs"]["diff_ids"] == digests == [digest(path.read_bytes()) for path in image.layers]
-    assert [layer["size"] for layer in manifest["layers"]] == [path.stat().st_size for path in image.layers]
+    assert config["rootfs"]["diff_ids"] == digests == image["layers"]
+    assert [layer["size"] for layer in manifest["layers"]] == [len(blob(name)) for name in digests]
     (entry,) = docker
-    assert entry["RepoTags"] == [image.tag]
-    assert digest(blobs[entry["Config"]]) == image.image_id
+    assert entry["RepoTags"] == [image["tag"]] == [f"tare/tiny:{image['digest'][7:19]}"]
+    assert digest(blobs[entry["Config"]]) == image["image_id"]
     assert [digest(blobs[name]) for name in entry["Layers"]] == digests
-    assert image.tag == f"tare/tiny:{image.digest[7:19]}"
-    assert check_archive(image.archive, image.digest) is None
 
 
-def test_damaged_archive_is_found_out(tree, tmp_path):
-    image = image_of(tree, tmp_path / "image")
-    data = bytearray(image.archive.read_bytes())
-    at = data.find(b"x = 1")
-    data[at] ^= 1
-    image.archive.write_bytes(data)
-    assert "under the name" in check_archive(image.archive, image.digest)
-    image.archive.write_bytes(data[: len(data) // 2])
-    assert check_archive(image.archive, image.digest) is not None
-    assert "does not hold" in check_archive(image_of(tree, tmp_path / "other").archive, digest(b"none"))
+def test_the_header_of_a_layer_beyond_8_gib_is_one_block_too(monkeypatch):
+    from tare.images import oci
+
+    large = oci._header(oci.NO_BLOB, mode=0o644, size=9 << 30)
+    assert len(large) == tarfile.BLOCKSIZE
+    assert tarfile.TarInfo.frombuf(large, "utf-8", "strict").size == 9 << 30
+
+
+def test_an_archive_unpacks_to_its_layers(tree, tmp_path):
+    _, archive = image_of(tree, tmp_path / "image")
+    (tmp_path / "root").mkdir()
+    unpack(layers_of(archive), tmp_path / "root")
+    assert manifest_digest(read_manifest(tmp_path / "root/opt/tare/tiny")) == tree.digest
+    assert (tmp_path / "root/etc/hosts").read_bytes() == b"127.0.0.1 localhost\n"
+
+
+# --- layers over one another
+
+
+LOWER = [
+    ("kept", b"kept"),
+    ("gone", b"gone"),
+    ("folder/a", b"a"),
+    ("folder/b", b"b"),
+    ("opaque/old", b"old"),
+    ("opaque/deep/old", b"old"),
+    ("was/a/folder", b"old"),
+    ("link", (tarfile.SYMTYPE, "folder")),
+    ("dev/null", b"no device"),
+]
+
+
+def unpacked(tmp_path, *members):
+    root, blobs = tmp_path / "root", []
+    root.mkdir()
+    for number, layer in enumerate(members):
+        path = tmp_path / f"{number}.tar"
+        path.write_bytes(tar_bytes(layer))
+        blobs.append(Blob(path=path))
+    unpack(blobs, root)
+    return {
+        entry["path"]: entry.get("link") or (root / entry["path"]).read_bytes() for entry in read_manifest(root)
+    }
+
+
+def test_whiteouts_remove_what_lower_layers_hold_and_nothing_of_their_own(tmp_path):
+    upper = [
+        ("new", b"new"),
+        ("gone", b"back"),
+        (".wh.gone", b""),
+        ("folder/.wh.a", b""),
+        ("opaque/new", b"new"),
+        ("opaque/.wh..wh..opq", b""),
+        (".wh.link", b""),
+        ("was", b"a file now"),
+        (".wh.never", b""),
+    ]
+    assert unpacked(tmp_path, LOWER, upper) == {
+        "kept": b"kept",
+        "gone": b"back",
+        "folder/b": b"b",
+        "opaque/new": b"new",
+        "new": b"new",
+        "was": b"a file now",
+    }
+
+
+def test_a_whole_folder_is_whited_out_and_a_link_is_not_followed(tmp_path):
+    found = unpacked(tmp_path, LOWER, [(".wh.folder", b""), (".wh.opaque", b""), (".wh.was", b"")])
+    assert found == {"kept": b"kept", "gone": b"gone", "link": "folder"}
+
+
+def test_a_layer_above_brings_back_what_one_below_it_removed(tmp_path):
+    found = unpacked(tmp_path, LOWER, [("folder/.wh..wh..opq", b"")], [("folder/a", b"again")])
+    assert found["folder/a"] == b"again" and "folder/b" not in found
+
+
+@pytest.mark.parametrize("name", ["../.wh.precious", "out/.wh.precious", "out/.wh..wh..opq"])
+def test_whiteouts_never_reach_outside_the_image(tmp_path, name):
+    (tmp_path / "precious").write_text("")
+    with pytest.raises(UnavailableError, match="leads out of the image"):
+        unpacked(tmp_path, [("out", (tarfile.SYMTYPE, ".."))], [(name, b"")])
+    assert (tmp_path / "precious").exists()
 
 
 RECIPE = {"drop": ["usr/share/man/*", "etc/hostname", "dev/*"], "keep": ["dev/"], "folders": ["opt"]}
@@ -197,26 +275,22 @@ def test_glibc_of_a_base_is_read_from_its_library(tmp_path):
     assert glibc_version([tmp_path / "upper.tar"]) == ()
 
 
+def recipe_of(registry):
+    about = {"host": registry.host, "repository": "library/tiny", "tag": "1", "digest": registry.index}
+    return {**about, "timeout_s": 5, "scheme": "http"}
+
+
 def test_base_from_a_registry_is_kept_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
     text = b"\0GNU C Library (Debian GLIBC 2.41-12) stable release version 2.41.\n"
     with Registry(("usr/lib/libc.so.6", text)) as registry:
-        recipe = {
-            "registry": {
-                "host": registry.host,
-                "repository": "library/tiny",
-                "tag": "1",
-                "digest": registry.index,
-                "timeout_s": 5,
-                "scheme": "http",
-            },
-            "debian": {},
-        }
+        recipe = {"registry": recipe_of(registry), "debian": {}}
         base = get_base(recipe)
     assert (base.kind, base.name, base.digest) == ("registry", "tiny:1", registry.manifest)
-    assert (base.glibc, base.digests, base.reason) == ((2, 41), (digest(registry.layer),), None)
+    assert (base.glibc, base.reason) == ((2, 41), None)
+    assert [layer.digest for layer in base.layers] == [digest(registry.layers[0])]
     assert get_base(recipe) == base  # the registry has gone
-    base.layers[0].write_bytes(b"damaged")
+    base.layers[0].path.write_bytes(b"damaged")
     monkeypatch.setattr("tare.images.base.host_release", lambda: {"ID": "plan9", "PRETTY_NAME": "Plan 9"})
     with pytest.raises(UnavailableError, match=r"refused.*Plan 9 has no Debian archive"):
         get_base(recipe)
@@ -251,12 +325,13 @@ def test_apt_sources_of_the_own_release_alone_are_used(tmp_path):
 class Registry:
     """A registry of images on this machine that wants an anonymous token, as Docker's does."""
 
-    def __init__(self, *members):
-        self.layer = tar_bytes([("etc/os-release", b"ID=tiny\n"), *members])
-        self.packed = gzip.compress(self.layer, mtime=0)
-        config = json.dumps({"rootfs": {"diff_ids": [digest(self.layer)]}}).encode()
+    def __init__(self, *members, upper=()):
+        """`members` are those of the lowest layer, each of `upper` those of one above it."""
+        self.layers = [tar_bytes([("etc/os-release", b"ID=tiny\n"), *members]), *map(tar_bytes, upper)]
+        self.packed = [gzip.compress(layer, mtime=0) for layer in self.layers]
+        config = json.dumps({"rootfs": {"diff_ids": [digest(layer) for layer in self.layers]}}).encode()
         manifest = json.dumps(
-            {"config": {"digest": digest(config)}, "layers": [{"digest": digest(self.packed)}]}
+            {"config": {"digest": digest(config)}, "layers": [{"digest": digest(data)} for data in self.packed]}
         ).encode()
         index = json.dumps(
             {
@@ -267,7 +342,7 @@ class Registry:
             }
         ).encode()
         self.index, self.manifest = digest(index), digest(manifest)
-        self.served = {digest(data): data for data in (config, manifest, index, self.packed)}
+        self.served = {digest(data): data for data in (config, manifest, index, *self.packed)}
         self.requests = []
 
     def __enter__(self):
@@ -316,17 +391,40 @@ def test_pull_follows_the_index_and_unpacks_the_layers(tmp_path):
     with Registry() as registry:
         pulled = pull(registry.repository(), registry.index, tmp_path)
         assert pulled.digest == registry.manifest
-        assert [path.read_bytes() for path in pulled.layers] == [registry.layer]
+        assert [path.read_bytes() for path in pulled.layers] == registry.layers
         assert registry.requests[1].startswith("/token?service=tiny&scope=repository%3Alibrary%2Ftiny%3Apull")
         count = len(registry.requests)
         assert pull(registry.repository(), registry.manifest, tmp_path) == pulled
-        assert not any(digest(registry.packed) in path for path in registry.requests[count:])  # kept
+        assert not any(digest(registry.packed[0]) in path for path in registry.requests[count:])  # kept
+
+
+def test_a_base_from_a_registry_is_pulled_layer_by_layer_and_unpacks_with_its_whiteouts(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    text = b"\0GNU C Library (Debian GLIBC 2.41-12) stable release version 2.41.\n"
+    lower = [("usr/lib/libc.so.6", text), ("usr/share/doc/a", b"a"), ("usr/bin/pip", b"pip"), ("etc/b", b"old")]
+    upper = [
+        [("usr/share/doc/.wh..wh..opq", b""), ("usr/share/doc/c", b"c")],
+        [("usr/bin/.wh.pip", b""), ("etc/b", b"new")],
+    ]
+    with Registry(*lower, upper=upper) as registry:
+        base = get_base({"registry": recipe_of(registry), "debian": {}})
+    assert [layer.digest for layer in base.layers] == [digest(layer) for layer in registry.layers]
+    (tmp_path / "root").mkdir()
+    unpack([Blob(path=layer.path) for layer in base.layers], tmp_path / "root")
+    found = {entry["path"]: entry["sha256"] for entry in read_manifest(tmp_path / "root")}
+    wanted = {"etc/os-release": b"ID=tiny\n", "usr/lib/libc.so.6": text, "usr/share/doc/c": b"c", "etc/b": b"new"}
+    assert found == {path: digest(data).removeprefix("sha256:") for path, data in wanted.items()}
+    made = assemble(base.layers, config=CONFIG, labels={}, name="tare/tiny", folder=tmp_path)
+    assert made["layers"] == [digest(layer) for layer in registry.layers]
+    (tmp_path / "again").mkdir()
+    unpack(layers_of(tmp_path / ARCHIVE), tmp_path / "again")
+    assert read_manifest(tmp_path / "again") == read_manifest(tmp_path / "root")
 
 
 @pytest.mark.parametrize("which", ["index", "layer"])
 def test_pull_of_something_else_than_the_digest_says_is_refused(tmp_path, which):
     with Registry() as registry:
-        name = registry.index if which == "index" else digest(registry.packed)
+        name = registry.index if which == "index" else digest(registry.packed[0])
         registry.served[name] = registry.served[name] + b" "
         with pytest.raises(IntegrityError, match=name):
             pull(registry.repository(), registry.index, tmp_path)

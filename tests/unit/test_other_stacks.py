@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from image_builders import data_record
 from test_campaign import plan_of
 
 from tare.analysis import metrics
@@ -23,7 +24,6 @@ from tare.images import interpreter
 from tare.launch import sites as site_module
 from tare.machine.fitting import settled
 from tare.model import arms, study
-from tare.model.images import DataRecord, DataSource
 from tare.model.stacks import load_stack
 from tare.worker.train import import_first
 from tare.worker.turns import children_can_follow
@@ -180,25 +180,6 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
         assert REASON in record["reason"]
 
 
-def a_data_record(folder):
-    return DataRecord(
-        name="mnist",
-        dataset="mnist",
-        choice="auto",
-        title="MNIST",
-        licence="none",
-        note=None,
-        source=DataSource(name="us", kind="https", address="here", canonical=True),
-        canonical=True,
-        content_sha256={},
-        fetched_s=0.0,
-        rows=0,
-        files=(),
-        bytes=0,
-        folder=str(folder),
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "function", "metric"),
     [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "turn_step_s")],
@@ -208,7 +189,7 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
 ):
     arm, names, folder = arms.parse(ARM), [study.HOST, "charliecloud"], tmp_path / "campaign"
     prepared = tmp_path / "data.json"
-    a_data_record(tmp_path).write(prepared)
+    data_record(name="mnist", dataset="mnist", folder=str(tmp_path)).write(prepared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_module.catalog, "ensure", lambda record: tmp_path)
         sites = site_module.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)

@@ -168,10 +168,10 @@ def test_blocks_are_counted_once_and_shared_ones_apart(tmp_path):
     os.link(tree / "a", form / "again")
     (form / "b").write_bytes(os.urandom(4096))
     found = storage.measure_storage([form, form], tree)
-    assert found["disk_bytes"] == allocated_bytes(form)
-    assert found["shared_bytes"] == 8192
-    assert found["disk_bytes"] - found["shared_bytes"] == 4096 + form.lstat().st_blocks * 512
-    assert storage.measure_storage([tmp_path / "gone"], tree)["reason"].endswith("No such file or directory")
+    assert found.disk_bytes == allocated_bytes(form)
+    assert found.shared_bytes == 8192
+    assert found.disk_bytes - found.shared_bytes == 4096 + form.lstat().st_blocks * 512
+    assert storage.measure_storage([tmp_path / "gone"], tree).reason.endswith("No such file or directory")
 
 
 def test_a_form_that_nobody_can_look_into_has_a_reason():

@@ -9,6 +9,7 @@ from pathlib import Path
 from platform import machine
 
 import pytest
+from image_builders import data_record
 from test_campaign import plan_of
 
 from tare.cli import reference as reference_command
@@ -24,7 +25,7 @@ from tare.experiments.designs import Design
 from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
 from tare.model import study
 from tare.model.campaigns import Sampling
-from tare.model.images import DataFile, DataRecord, DataSource
+from tare.model.images import DataFile, DataRecord
 from tare.model.registry import module_names
 from tare.model.schema import read as read_record
 
@@ -171,22 +172,7 @@ def carried(tmp_path, monkeypatch, data_cache):
     source.mkdir(parents=True)
     (source / "rows.txt").write_text("row\n" * 100)
     file = DataFile(path="rows.txt", bytes=400, sha256=sha256_file(source / "rows.txt"))
-    record = DataRecord(
-        name="tiny",
-        dataset="tiny",
-        choice="auto",
-        title="Tiny",
-        licence="none",
-        note=None,
-        source=DataSource(name="us", kind="https", address="here", canonical=True),
-        canonical=True,
-        content_sha256={},
-        fetched_s=0.0,
-        rows=100,
-        files=(file,),
-        bytes=400,
-        folder=str(source),
-    )
+    record = data_record(rows=100, files=(file,), bytes=400, folder=str(source))
 
     def packages(folder):
         folder.mkdir()

@@ -59,8 +59,10 @@ def make_wheel(folder: Path, version: str = "1.0") -> Path:
             f"demo-{version}.data/purelib/demo_extra.py": "MORE = 1\n",
             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: demo\nVersion: {version}\n",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-            f"{info}/RECORD": "",
+            f"{info}/entry_points.txt": "[console_scripts]\ndemo-run = demo:main\n",
         }
+        names = [*contents, "demo/tool", f"{info}/RECORD"]
+        contents[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in names)
         for name, text in contents.items():
             archive.writestr(zipfile.ZipInfo(name), text)
         tool = zipfile.ZipInfo("demo/tool")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from test_adapters import LAUNCH
 
+from tare.images.trial_image import trial_image
 from tare.launch import trial
 from tare.model.environment import Prepared
 
@@ -18,9 +19,9 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def test_the_trial_image_is_the_same_each_time_and_names_what_it_holds(tmp_path, monkeypatch):
-    first = trial.trial_image()
+    first = trial_image()
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "another"))
-    second = trial.trial_image()
+    second = trial_image()
     assert first.archive != second.archive
     assert first.archive.read_bytes() == second.archive.read_bytes()
     assert (first.digest, first.image_id) == (second.digest, second.image_id)
