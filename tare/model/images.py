@@ -76,7 +76,7 @@ class TreeRecord(FileRecord):
 
     Attributes:
         seconds: of each stage, as it took when it was made.
-        seen: what the workflow saw of the interpreter before.
+        seen: what the workflow saw of the interpreter, as records had it once.
     """
 
     VERSION: ClassVar[int] = 1
