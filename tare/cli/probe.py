@@ -20,8 +20,6 @@ def add(subparsers: Any) -> None:
 
 def run_probe(arguments: argparse.Namespace) -> int:
     """An environment that does not work is a record with its reason, not a failure."""
-    from dataclasses import asdict
-
     from tare.core.progress import say
     from tare.model.images import ProbeRecord
     from tare.model.registry import environment
@@ -29,8 +27,17 @@ def run_probe(arguments: argparse.Namespace) -> int:
 
     adapter = environment(arguments.env)
     found = adapter.probe()
-    identity = {"env": adapter.name, "title": adapter.title, "description": adapter.description}
-    ProbeRecord(**identity, **asdict(found), programs=where(adapter.programs)).write(arguments.out)
+    ProbeRecord(
+        env=adapter.name,
+        title=adapter.title,
+        description=adapter.description,
+        available=found.available,
+        version=found.version,
+        reason=found.reason,
+        remedy=found.remedy,
+        details=found.details,
+        programs=where(adapter.programs),
+    ).write(arguments.out)
     verdict = "available" if found.available else f"unavailable: {found.reason}"
     say(f"{adapter.name} {found.version or ''}: {verdict}")
     return 0
