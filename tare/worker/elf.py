@@ -88,10 +88,10 @@ def _dynamic(handle, segments):
     for load in segments:
         if load.kind == PT_LOAD and address is not None and load.address <= address < load.address + load.length:
             strings = load.at + address - load.address
-            found = {}
+            found = collections.defaultdict(list)  # type: dict[int, list[str]]
             for tag, value in entries:
                 if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
-                    found.setdefault(tag, []).append(_text(handle, strings + value))
+                    found[tag].append(_text(handle, strings + value))
             return found
     return None
 
