@@ -156,7 +156,7 @@ def stack_interpreter(wildcards):
     """Interpreters that another stack could take: where one appears, a stack without one is tried again."""
     if wildcards.stack == STACK:
         return []
-    return interpreter.seen(load_stack(wildcards.stack, config["device"]).python)
+    return interpreter.seen(load_stack(wildcards.stack).python)
 
 
 def adapter_code(wildcards):

@@ -64,17 +64,19 @@ def data_checks() -> list[Check]:
 
 def stack_checks() -> list[Check]:
     """Which lock of each stack fits this machine."""
-    from tare.model.stacks import fitting_variant, load_stack, stack_names
+    from tare.machine.fitting import fitting_device
+    from tare.model.stacks import load_stack, stack_names
 
-    variant = fitting_variant()
     checks = []
     for name in stack_names():
+        variant, why = fitting_device(name)
         try:
             load_stack(name, variant)
         except TareError as error:
             checks.append(lacking(name, str(error), variant=variant))
         else:
-            checks.append(Check(name=name, available=True, version=f"{variant} lock", details={"variant": variant}))
+            details = {"variant": variant, "why": why}
+            checks.append(Check(name=name, available=True, version=f"{variant} lock", details=details))
     return checks
 
 

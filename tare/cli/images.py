@@ -17,17 +17,17 @@ def add(subparsers: Any) -> None:
     tree = subparsers.add_parser("build-tree", help="build a stack's tree of interpreter and packages")
     _common(tree)
     _optional(tree)
-    tree.set_defaults(run=run_build_tree)
+    tree.set_defaults(run=_with_variant(run_build_tree))
     image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
     _common(image)
     _optional(image)
-    image.set_defaults(run=run_build_image)
+    image.set_defaults(run=_with_variant(run_build_image))
     form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
     _common(form)
     form.add_argument("--env", required=True, help="environment, a module of envs/")
     form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
     form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
-    form.set_defaults(run=run_derive_image)
+    form.set_defaults(run=_with_variant(run_derive_image))
     bound = subparsers.add_parser(
         "bind-stack", help="the stack `bound`: a framework that is installed here, as it is"
     )
@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
     arm.add_argument("--arm", required=True, help="factor=level: stack=native, or one that the environment varies")
     arm.add_argument("--image", type=Path, help="record of build-image; default: made, or taken from the cache")
     arm.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
-    arm.set_defaults(run=run_derive_arm)
+    arm.set_defaults(run=_with_variant(run_derive_arm))
 
 
 def _optional(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +57,19 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stack", required=True, help="folder of containers/stacks/")
     parser.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")
     parser.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
+
+
+def _with_variant(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`."""
+
+    def settled(arguments: argparse.Namespace) -> int:
+        from tare.machine.fitting import AUTO, fitting_device
+
+        if arguments.variant == AUTO:
+            arguments.variant = fitting_device(arguments.stack)[0]
+        return run(arguments)
+
+    return settled
 
 
 def run_build_tree(arguments: argparse.Namespace) -> int:

@@ -30,8 +30,8 @@ from tare.analysis.verdicts import log_ratios
 from tare.literature import own_claims
 from tare.literature.audit import Here
 from tare.literature.finding import amount, listed, words
-from tare.literature.published import Claim, Published
-from tare.literature.published_file import FIGURE_METRICS
+from tare.literature.published import Published
+from tare.literature.published_file import FIGURE_METRICS, Claim
 from tare.model import tables
 from tare.model.registry import CONTROL, HOST
 from tare.model.study import is_headline

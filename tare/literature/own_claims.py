@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
-from tare.literature.published import Claim, Published
+from tare.literature.published import Published
+from tare.literature.published_file import Claim
 
 # A study that says "the same" names no margin; this is what we allow a whole run before we call it different.
 EQUAL_WITHIN = 0.05

@@ -206,6 +206,7 @@ def _triple(row: Fact) -> tuple[str, float | str, str]:
 def _figures(figures: Sequence[Figure]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for figure in figures:
+        bars: list[tuple[str | None, int | None, Quantity]]
         bars = [(env, None, quantity) for env, quantity in (figure.values or {}).items()]
         bars += [(figure.env, int(batch), quantity) for batch, quantity in (figure.batches or {}).items()]
         for env, batch, quantity in bars:

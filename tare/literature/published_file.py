@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pandas as pd
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from tare.core.errors import UserError
-from tare.model.quantities import Printed, parse_as, printed_in
+from tare.model.quantities import Printed, Quantity, parse_as, printed_in
 from tare.model.registry import module_names
 from tare.model.schema import Count, Record, matching, parse, read_yaml
 from tare.model.words import nearest
@@ -65,10 +65,10 @@ Environment = Literal["host", "docker", "apptainer"]
 AnyEnvironment = Literal["host", "docker", "apptainer", "vm", "docker.vm"]
 Kind = Literal["text", "table", "figure_label", "figure_digitised", "raw", "derived"]
 BatchKey = Annotated[str, matching(r"[1-9][0-9]*", "is none: keys must be batch sizes")]
-Seconds = printed_in("s")
-Plain = printed_in("1")
-Percent = printed_in("%")
-Unlabelled = printed_in("unlabelled")
+Seconds = Annotated[InstanceOf[Quantity], printed_in("s")]
+Plain = Annotated[InstanceOf[Quantity], printed_in("1")]
+Percent = Annotated[InstanceOf[Quantity], printed_in("%")]
+Unlabelled = Annotated[InstanceOf[Quantity], printed_in("unlabelled")]
 
 
 class Labels(Record):

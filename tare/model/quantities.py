@@ -6,7 +6,7 @@ import difflib
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, InstanceOf
 
@@ -148,9 +148,9 @@ def parse_as(text: object, unit: str, where: str) -> Quantity:
         raise UserError(f"{where}: {error}") from None
 
 
-def printed_in(unit: str) -> Any:
-    """The type of a quantity in a record whose base unit must be `unit`."""
-    return Annotated[InstanceOf[Quantity], BeforeValidator(lambda text: read_as(text, unit))]
+def printed_in(unit: str) -> BeforeValidator:
+    """For a quantity in a record whose base unit must be `unit`."""
+    return BeforeValidator(lambda text: read_as(text, unit))
 
 
 Printed = Annotated[InstanceOf[Quantity], BeforeValidator(read)]  # in a record, in any unit

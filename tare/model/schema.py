@@ -170,7 +170,9 @@ def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) 
         value: what was checked: an entry of a list is told with its name beside its number.
     """
     errors = problem.errors()
-    first = min(errors, key=lambda error: (error["type"] == "missing", len(error["loc"])))
+    # A list of which no entry is right counts as too short as well.
+    ranks = {"missing": 1, "too_short": 2}
+    first = min(errors, key=lambda error: (ranks.get(error["type"], 0), len(error["loc"])))
     if first["type"] == "missing":
         parent = first["loc"][:-1]
         names = [str(e["loc"][-1]) for e in errors if e["type"] == "missing" and e["loc"][:-1] == parent]

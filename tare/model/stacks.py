@@ -155,17 +155,12 @@ def stacks_dir() -> Path:
     return project_root() / "containers" / "stacks"
 
 
-def fitting_variant() -> str:
-    """The variant for this machine: `cuda` where the NVIDIA driver is loaded, else `cpu`."""
-    return "cuda" if Path("/proc/driver/nvidia/version").exists() else "cpu"
-
-
-def load_stack(name: str, variant: str = "auto", folder: Path | None = None) -> Stack:
+def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> Stack:
     """Read a stack.
 
     Args:
         name: of the stack.
-        variant: `cpu`, `cuda`, or `auto` for the one that fits this machine.
+        variant: which of its locks, `cpu` or `cuda`.
         folder: holds stack.yaml and the locks; None takes containers/stacks/<name>.
 
     Raises:
@@ -177,14 +172,13 @@ def load_stack(name: str, variant: str = "auto", folder: Path | None = None) -> 
             raise UserError(f"no stack {name!r} in containers/stacks/: {nearest(name, stack_names())}")
         folder = stacks_dir() / name
     content = _read(folder / "stack.yaml")
-    chosen = fitting_variant() if variant == "auto" else variant
-    if chosen not in content.variants:
-        raise UserError(f"stack {name!r} has no variant {chosen!r}: {nearest(chosen, content.variants)}")
-    own = content.variants[chosen]
+    if variant not in content.variants:
+        raise UserError(f"stack {name!r} has no variant {variant!r}: {nearest(variant, content.variants)}")
+    own = content.variants[variant]
     requirements = read_lock(folder / own.lock)
     return Stack(
         name=content.name,
-        variant=chosen,
+        variant=variant,
         python=content.python,
         requirements=requirements,
         lock_sha256=sha256_text("\n".join(requirement.line() for requirement in requirements)),

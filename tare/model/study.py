@@ -25,7 +25,7 @@ from tare.model.words import nearest
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
 DEFAULT_STUDY = "nyu2022"
-SINGLE = "single"
+SINGLE: Literal["single"] = "single"
 PART = "part"  # the key that says of which kind of work a job's part of a study is
 
 Scenario = Literal["single"]

@@ -2,10 +2,12 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tare.cli import images as images_commands
 from tare.core.errors import UserError
 from tare.machine import fitting
 from tare.model import arms, study
@@ -89,6 +91,15 @@ def test_device_auto_becomes_what_the_machine_has(monkeypatch):
     part = study.load_part(study.TurnsPart, study.part_of(whole, "turns", "mnist_cnn"))
     assert (part.device, fitting.settled(part).device) == ("auto", "cuda")
     assert fitting.settled(whole.replace(device="cpu")).device == "cpu"
+
+
+def test_the_lock_that_is_built_is_of_the_same_device(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fitting, "fitting_device", lambda stack: ("cuda", stack))
+    command = images_commands._with_variant(lambda arguments: seen.append(arguments.variant) or 0)
+    for variant in ("auto", "cpu"):
+        command(SimpleNamespace(stack="torch-2.13", variant=variant))
+    assert seen == ["cuda", "cpu"]
 
 
 @pytest.mark.parametrize(
