@@ -169,9 +169,10 @@ class Block:
             ConversationError: the launch failed.
         """
         answer = self._burst(worker, 0, Burst(discard=0, steps=steps), None)
-        worker.draws[-1]["warmup_s"] += answer["step_s"]
-        self.step_s = max(self.step_s, min(answer["step_s"]))
-        return answer["step_s"]
+        step_s: list[float] = answer["step_s"]
+        worker.draws[-1]["warmup_s"] += step_s
+        self.step_s = max(self.step_s, min(step_s))
+        return step_s
 
     def cycles(self, count: int, burst: Burst) -> None:
         """Give every launch `count` turns."""
@@ -298,8 +299,7 @@ def live_block(
                 with contextlib.suppress(ConversationError):  # how it ended is looked at when it is reaped
                     worker.talk.say("end")
         except ConversationError:
-            bad = next(worker for worker in block.workers if worker.failure is not None)
-            record["voided"] = f"{bad.name}: {bad.failure.reason}"
+            record["voided"] = next(f"{one.name}: {one.failure.reason}" for one in block.workers if one.failure)
             ending = time.monotonic()
         finally:
             record |= {"order": [worker.name for worker in block.workers], "start_s": block.start_s}

@@ -346,7 +346,7 @@ def counted(units: Sequence[Row]) -> list[Row]:
 
 def family_alpha(plan: Mapping[str, Any]) -> float:
     """Bonferroni's level of one interval: the environments of a workload and metric hold together."""
-    return (1 - plan["sampling"]["confidence"]) / max(1, len(compared(plan)))
+    return float(1 - plan["sampling"]["confidence"]) / max(1, len(compared(plan)))
 
 
 def compared(plan: Mapping[str, Any]) -> list[str]:

@@ -71,4 +71,5 @@ def listed(done: Sequence[Unit]) -> Mapping[str, Any]:
     first = done[0].launches[HOST]
     if not first.ok:
         raise UnavailableError(f"the host could not list the files that its imports need: {first.reason}")
-    return first.seen_inside().results["listed"]
+    files: Mapping[str, Any] = first.seen_inside().results["listed"]
+    return files

@@ -120,8 +120,9 @@ def uses_gpu(plan: Plan) -> bool:
 
 def conditions_of(plan: Plan, name: str) -> Mapping[str, Any]:
     """Conditions of a launch: an arm's baselines are launched as in the headline."""
-    at_headline = name.endswith(BASELINE) and plan.headline_conditions is not None
-    return plan.headline_conditions if at_headline else plan.conditions
+    if name.endswith(BASELINE) and plan.headline_conditions is not None:
+        return plan.headline_conditions
+    return plan.conditions
 
 
 def unit_order(names: Sequence[str], seed: int, workload: str, unit: int) -> tuple[list[str], dict[str, int]]:

@@ -30,6 +30,7 @@ from tare.machine.fitting import settled
 from tare.model import study
 from tare.model.references import RECORD, ReferenceRecord
 from tare.model.registry import HOST, describe_workload, environment, module_names
+from tare.model.stacks import BOUND
 from tare.model.words import nearest
 from tare.runtimes.programs import where
 
@@ -241,7 +242,7 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
         probes[name] = {**identity, **asdict(adapter.probe()), "programs": where(adapter.programs)}
         write_json(out / "probe" / f"{name}.json", probes[name])
         say(f"{name}: {'available' if probes[name]['available'] else probes[name]['reason']}")
-    records = installed.bind(python, out / "images" / installed.STACK, {name: probes[name] for name in names})
+    records = installed.bind(python, out / "images" / BOUND, {name: probes[name] for name in names})
     found = {}
     for name in names:
         works = records[name]["status"] == "ok"
@@ -262,7 +263,7 @@ def torch_facts(python: Path, device: str) -> Row:
         ended = process.run([str(python), "-s", "-c", _FACTS], timeout_s=240, cwd=Path("/"))
     if not ended.ok:
         raise UserError(f"--python: {python} does not import torch: {ended.explain()}")
-    found = json.loads(ended.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     if device == "cuda" and not found["cuda_available"]:
         raise UserError(
             f"the torch {found['version']} of {python} finds no CUDA device: name another, or --device cpu"

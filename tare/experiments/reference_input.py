@@ -138,7 +138,7 @@ def read(folder: Path) -> Record | None:
     """
     if not (folder / LIST).exists():
         return None
-    content = read_json(folder / LIST)
+    content: dict[str, Any] = read_json(folder / LIST)
     for file in content["files"]:
         path = folder / file["path"]
         found = sha256_file(path) if path.is_file() else "missing"

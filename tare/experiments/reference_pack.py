@@ -13,6 +13,7 @@ from tare.core.files import atomic_path, read_json, sha256_file, write_json
 from tare.core.progress import say
 from tare.experiments import campaign
 from tare.model.references import BROKEN, RECORD, ListedFile, ReferenceRecord, load
+from tare.model.sealed import PACKED_UNITS, PLAN, SEALED, UNITS
 
 MOST_BYTES = 8_000_000
 # What a folder holds beside its record; anything else does not belong there.
@@ -26,11 +27,11 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
     Journals are compressed, and of campaigns that could not be sealed nothing is kept but the reason in `parts`.
     """
     drop_unfinished(folder)
-    for plan in sorted(folder.glob(f"campaigns/*/*/*/{campaign.PLAN}")):
-        journal = plan.parent / campaign.UNITS
+    for plan in sorted(folder.glob(f"campaigns/*/*/*/{PLAN}")):
+        journal = plan.parent / UNITS
         if not journal.exists():  # packed by an earlier run
             continue
-        with atomic_path(plan.parent / campaign.PACKED_UNITS) as temporary:
+        with atomic_path(plan.parent / PACKED_UNITS) as temporary:
             temporary.write_bytes(gzip.compress(journal.read_bytes(), 9, mtime=0))
         journal.unlink()
     listed = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != RECORD]
@@ -43,7 +44,7 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
 
 def drop_unfinished(folder: Path) -> None:
     """Remove what a part left that did not come to its record: campaigns without a seal, profiles without one."""
-    for kind, record in (("campaigns", campaign.SEALED), ("profiles", "profile.json")):
+    for kind, record in (("campaigns", SEALED), ("profiles", "profile.json")):
         for place in sorted(folder.glob(f"{kind}/*/*/*/")):
             if not (place / record).exists():
                 shutil.rmtree(place)
@@ -113,7 +114,7 @@ def _same(folder: Path, path: Path, what: str, has: Any, wanted: Any) -> None:
 
 def sealed_campaigns(folder: Path) -> list[Path]:
     """sealed.json of every campaign of a reference folder."""
-    return sorted(folder.glob(f"campaigns/*/*/*/{campaign.SEALED}"))
+    return sorted(folder.glob(f"campaigns/*/*/*/{SEALED}"))
 
 
 def profiles(folder: Path) -> list[Path]:

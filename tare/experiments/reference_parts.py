@@ -19,8 +19,9 @@ from tare.core import process
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
-from tare.experiments.campaign import DEADLINE, SEALED
+from tare.experiments.campaign import DEADLINE
 from tare.model.registry import HOST, describe_workload
+from tare.model.sealed import SEALED
 from tare.model.stacks import BOUND
 from tare.model.study import Study, campaigns, part_of
 
@@ -125,7 +126,7 @@ def _campaigns(whole: Study, kind: str, *, of_arms: bool = False) -> Iterator[Pa
 
 def run_parts(
     parts: Sequence[Part],
-    workloads: Mapping[str, Mapping],
+    workloads: Mapping[str, Mapping[str, Any]],
     out: Path,
     clock: Clock,
     earlier: Mapping[str, Row] = NO_ROWS,
@@ -201,7 +202,7 @@ def better(row: Row | None, out: Path) -> Iterator[list[Row]]:
             if found < units:
                 shutil.rmtree(kept.parent, ignore_errors=True)
                 aside.rename(kept.parent)
-                rows[:] = [row]
+                rows[:] = [row] if row else []
 
 
 def not_run(part: Part, chosen: Sequence[Part]) -> Row:

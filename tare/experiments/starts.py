@@ -151,7 +151,8 @@ def _note(name: str, pair: Mapping[str, Mapping[str, Any]]) -> str:
 
 def mark_ns(row: Mapping[str, Any], name: str) -> int:
     """Instant of a mark of a launch that succeeded."""
-    return next(mark["at_ns"] for mark in row["inside"]["marks"] if mark["name"] == name)
+    at_ns: int = next(mark["at_ns"] for mark in row["inside"]["marks"] if mark["name"] == name)
+    return at_ns
 
 
 def start_s(row: Mapping[str, Any]) -> float | None:

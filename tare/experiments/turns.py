@@ -385,7 +385,8 @@ def components_of(workers: Iterable[Worker], prior: Prior | None, trial: Trial) 
 
 def turn_logs(turns: Mapping[str, Any]) -> np.ndarray:
     """Log of the median counted step of each turn of a draw, shape [cycles]."""
-    return np.log([float(np.median(steps)) for steps in turns["step_s"]])
+    logs: np.ndarray = np.log([float(np.median(steps)) for steps in turns["step_s"]])
+    return logs
 
 
 # What reads rows instead of units, until its callers read units.

@@ -110,7 +110,7 @@ def launch_sites(
         if reason is None and arm is not None and arm.factor == "compile":
             reason = _no_compiler(study)
         if reason is not None:
-            say(f"{workload}: {arm.name} is unavailable: {reason}")
+            say(f"{workload}: {arm.name if arm else HOST} is unavailable: {reason}")
             yield {}, dict.fromkeys(members, reason), _data(workload, record)[1]
             return
         available, unavailable, provenance = stack.enter_context(
