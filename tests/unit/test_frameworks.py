@@ -176,10 +176,20 @@ def test_a_profile_has_steps_and_reasons(launches):
     assert not any("torch" in row["path"] for row in results["mapped"])
 
 
+def test_causes_are_files_and_reasons(launches):
+    listed = launches.run(mode="causes")["results"]["listed"]
+    assert listed["modules"] and not any("torch" in path for path in listed["modules"])
+    record = launches.run(mode="causes", files=listed, repetitions=1, warmup_steps=1, steps=1)
+    assert record["status"] == "ok" and record["results"]["files"]["modules"] == len(listed["modules"])
+    reasons = [record["results"][key]["reason"] for key in ("kernels", "operators")]
+    assert reasons == ["no library named what it ran", "tare/worker/instruments has none for numpy"]
+
+
 def test_what_it_has_not_is_refused_with_the_reason(launches):
     reasons = {
         "numpy has no setting amp": {"mode": "train", "settings": {"amp": "bf16"}},
         "ceilings are measured with torch, not with numpy": {"mode": "ceilings"},
+        "tare/worker/instruments has none for numpy": {"mode": "counters", "warmup_steps": 1, "counter_steps": 1},
         "numpy trains on a CPU, not on cuda": {"mode": "train", "device": "cuda"},
         "workloads/softmax_numpy.py trains with": {"mode": "train", "framework": "torch"},
         "no framework 'nunpy' in tare/worker/frameworks": {"mode": "train", "framework": "nunpy"},
