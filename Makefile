@@ -16,8 +16,8 @@ PYTHON = $(eval PYTHON := $(shell for p in python3.11 python3 /usr/bin/python3.1
 define NEED_PYTHON
 test -n "$(PYTHON)" || { echo "tare: Tare needs Python 3.11, and there is none here (mend it: apt-get install --yes python3.11 python3.11-venv)" >&2; exit 3; }
 endef
-REPORT_PATH = import pathlib, sys; from tare import study; \
-	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1])["study"]), "report", "index.html").resolve())
+REPORT_PATH = import pathlib, sys; from tare.model import study; \
+	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
 help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20

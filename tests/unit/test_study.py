@@ -9,6 +9,7 @@ import yaml
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model import study
+from tare.model.schema import Record
 
 
 @pytest.fixture
@@ -201,3 +202,23 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     path.write_text("{[a]: 1, [a]: 2}")
     with pytest.raises(UserError, match="is not YAML"):
         study.load(path)
+
+
+def keys_of(kind, prefix=""):
+    """Every key of a record type with dots, as config/README.md writes it."""
+    for name, field in kind.model_fields.items():
+        if name == "workloads" and not prefix:
+            yield from keys_of(study.WorkloadSettings, "workloads.<name>.")
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, Record):
+            yield from keys_of(field.annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_the_readme_of_the_configuration_has_every_key():
+    text = (project_root() / "config/README.md").read_text()
+    found = set(keys_of(study.Study))
+    assert "workloads.<name>.batch" in found and "ceilings.cuda.gemm_sizes" in found
+    for key in found:
+        shared = "…." + key.partition(".")[2] if key.startswith(("rounds.", "turns.")) else key
+        assert f"`{key}`" in text or f"`{shared}`" in text, key
