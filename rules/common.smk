@@ -68,9 +68,14 @@ def code_of(kind):
         elif "env" in wildcards.keys():
             names = [wildcards.env]
         settings = [arm.factor] if arm and arm.is_setting else []
-        stacks = {STUDIED.stack, arm.other_stack if arm and arm.other_stack else STUDIED.stack}
+        stacks = {
+            STUDIED.stack,
+            arm.other_stack if arm and arm.other_stack else STUDIED.stack,
+        }
         frameworks = sorted(set(map(framework_of, stacks)))
-        return closure.code_sha256(kind, wildcards.get("workload"), names, settings, frameworks)
+        return closure.code_sha256(
+            kind, wildcards.get("workload"), names, settings, frameworks
+        )
 
     return code
 
