@@ -202,6 +202,7 @@ class Block:
             cpus = list(answer["cpus"])
         except (KeyError, TypeError) as error:
             raise worker.fail(f"its answer to a draw lacks {error}") from None
+        self.step_s = max(self.step_s, min(warm, default=0.0))
         draw = {
             "shift_bytes": shift,
             "cpus": cpus,
