@@ -16,6 +16,7 @@ from tare.model.registry import describe_workload, environment, module_names
 from tare.model.stacks import framework_of, load_stack, lock_files
 from tare.model.words import nearest
 from tare.datasets import catalog
+from tare.experiments import alone
 from tare.images import interpreter
 from tare.runtimes import programs
 
@@ -23,6 +24,8 @@ from tare.runtimes import programs
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
 )
+# What measures ends with the workflow that started it, however that ends.
+os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
 try:
     for path in (path for path in workflow.configfiles if Path(path).suffix != ".json"):

@@ -49,8 +49,14 @@ def launched(monkeypatch):
     return seen
 
 
+class Named(str):
+    """A site that is known by its name."""
+
+    framework = "torch"
+
+
 def run(folder, config, names=NAMES):
-    sites = {name: name for name in names}
+    sites = {name: Named(name) for name in names}
     return run_campaign(
         folder,
         causes.causes(Setup(study=config, workload="mnist_cnn", sites=sites, unavailable={"podman": "not there"})),
