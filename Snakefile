@@ -33,7 +33,7 @@ wildcard_constraints:
 include: "rules/data.smk"
 include: "rules/containers.smk"
 include: "rules/runs.smk"
-include: "rules/prices.smk"
+include: "rules/image_costs.smk"
 include: "rules/metrics.smk"
 include: "rules/reference.smk"
 include: "rules/notebooks.smk"

@@ -11,51 +11,53 @@ the mean of all counted steps), and host_host_turns.json: machine, workload, des
 from __future__ import annotations
 
 import csv
+import statistics
 import sys
 from pathlib import Path
 
-from tare.analysis import metrics
-from tare.core.files import Journal, atomic_path, read_json, write_json
-from tare.experiments import turns
-from tare.experiments.campaign import PLAN, UNITS, counted, units_of
+from tare.core.files import atomic_path, write_json
 from tare.machine import facts
-from tare.model.study import CONTROL, HOST
+from tare.model.campaigns import Plan
+from tare.model.launches import LaunchRecord
+from tare.model.registry import CONTROL, HOST
+from tare.model.schema import read
+from tare.model.sealed import PLAN, read_rows
+from tare.model.units import counted
+from tare.stats.fits import turn_values
 
 TARGET = Path("results/reference/host_host_turns.csv")
 COLUMNS = ("unit", "host_step_s", "control_step_s", "host_mean_s", "control_mean_s")
 
 
-def mean_step_s(launch: dict) -> float:
+def mean_step_s(launch: LaunchRecord) -> float:
     """Mean of all counted steps of a launch, stalls included."""
-    rows = metrics.turn_metrics(launch, 1.0)
-    return next(row["value"] for row in rows if row["metric"] == "turn_step_mean_s")
+    return statistics.fmean(step for draw in launch.draws for burst in draw.turns.step_s for step in burst)
 
 
 def main(folder: Path) -> None:
     """Read the journal of a campaign of the host alone; an interrupted one serves as well."""
-    plan = read_json(folder / PLAN)
-    units = counted(units_of(Journal(folder / UNITS).read()))
+    plan, units = read(Plan, folder / PLAN), counted(read_rows(folder).units)
     with atomic_path(TARGET) as temporary, temporary.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(COLUMNS)
         for unit in units:
-            values = turns.unit_values(unit)
-            means = [mean_step_s(unit["launches"][name]) for name in (HOST, CONTROL)]
+            values = turn_values(unit)
+            means = [mean_step_s(unit.launches[name]) for name in (HOST, CONTROL)]
             numbers = [values[HOST], values[CONTROL], *means]
-            writer.writerow([unit["unit"], *(f"{number:.9g}" for number in numbers)])
+            writer.writerow([unit.unit, *(f"{number:.9g}" for number in numbers)])
     here = facts.describe()
-    draws = len(units[0]["launches"][HOST]["draws"])
+    first, last = (unit.launches[HOST] for unit in (units[0], units[-1]))
     write_json(
         TARGET.with_suffix(".json"),
         {
             **{key: here[key] for key in ("cpu_model", "cpu_logical", "kernel", "virtualisation")},
-            "workload": plan["workload"],
-            "arm": plan["arm"],
+            "workload": plan.workload,
+            "arm": plan.arm,
             "units": len(units),
-            "draws": draws,
-            "cycles": len(units[0]["launches"][HOST]["draws"][0]["turns"]["step_s"]),
-            "from": units[0]["launches"][HOST]["at"],
-            "to": units[-1]["launches"][HOST]["at"],
+            "draws": len(first.draws),
+            "cycles": len(first.draws[0].turns.step_s),
+            "from": first.at,
+            "to": last.at,
             "note": "a shared virtual machine, for most of the time with other work on the same cores",
         },
     )

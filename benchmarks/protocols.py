@@ -43,7 +43,8 @@ from typing import Any
 
 from scipy import stats
 
-from tare.analysis.verdicts import interval_of
+from tare.analysis.other_designs import paired
+from tare.analysis.verdicts import margin_of
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import Journal, project_root, write_json, write_text
 from tare.experiments import campaign, rounds, turns
@@ -54,8 +55,9 @@ from tare.launch.run import launch
 from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
+from tare.model.sealed import SEALED, SealedCampaign, read_sealed
 from tare.model.study import CONTROL, HOST, load_checked
-from tare.stats.intervals import judge, log_ratios_of
+from tare.stats.intervals import judge
 
 SCHEMA = 1
 FOLDER = project_root() / "results/benchmarks"
@@ -197,19 +199,13 @@ class Bench:
                 sites={HOST: self.site, CONTROL: self.site},
             )
             campaign.run_campaign(Path(folder), turns.turns(setup))
-            plan, units = campaign.read_sealed(Path(folder) / campaign.SEALED)
-        return conclude(plan, units)
+            return conclude(read_sealed(Path(folder) / SEALED))
 
 
-def conclude(plan: Mapping[str, Any], units: Sequence[Mapping[str, Any]]) -> Record:
+def conclude(found: SealedCampaign) -> Record:
     """What Tare says of the control of a campaign of turns, as its report does."""
-    import pandas as pd
-
-    counted = campaign.counted(units)
-    ratios = log_ratios_of([turns.unit_values(unit) for unit in counted], [HOST, CONTROL])[CONTROL]
-    pilot = range(plan["sampling"]["pilot"])
-    interval = interval_of(pd.Series(ratios), plan, pilot, campaign.family_alpha(plan))
-    verdict = judge(interval, plan["margins"]["step"])
+    interval, counted = paired(found), found.counted
+    verdict = judge(interval, margin_of(found))
     ratio, low, high = (math.exp(value) for value in (interval.mean, interval.low, interval.high))
     return {
         "n_a": len(counted),

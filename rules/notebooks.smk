@@ -91,12 +91,12 @@ NOTEBOOKS = {
         [],
         figures("why", "Environments", "where extra time sits", WORKLOADS),
     ),
-    "prices": (
-        "prices",
+    "image_costs": (
+        "image_costs",
         "what an image costs",
-        ["prices"],
+        ["image_costs"],
         [],
-        figures("prices", "Images", "what an image costs", ["all"]),
+        figures("image_costs", "Images", "what an image costs", ["all"]),
     ),
     "roofline": (
         "roofline",

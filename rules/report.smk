@@ -8,7 +8,7 @@ rule build_report:
     input:
         tables=rules.extract_tables.output,
         published=rules.judge_published.output,
-        prices=rules.price_images.output,
+        image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
         notebooks=[getattr(rules, f"draw_{name}").output for name in NOTEBOOKS],
         references=collect("results/reference/{name}/reference.json", name=REFERENCES),

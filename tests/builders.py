@@ -16,6 +16,7 @@ import device_builders
 from campaign_builders import (
     HEADLINE,
     base_plan,
+    inside,
     launch_record,
     rounds_campaign,
     sweep_campaign,
@@ -23,7 +24,7 @@ from campaign_builders import (
     write_campaign,
 )
 from cause_builders import causes_campaign
-from price_builders import image_records, price_tables
+from image_cost_builders import image_cost_tables, image_records
 
 from tare.analysis import extract
 from tare.core.files import write_json
@@ -104,6 +105,7 @@ def profile_record(
         for name, row in OPERATORS.items()
     }
     own = family_counts(counts)
+    record["inside"]["mode"] = "profile"
     record["inside"]["results"] = {
         "plain_step_s": [0.06 / divide**0.5 * generator.gauss(1, 0.02) for _ in range(8)],
         "profiled_step_s": [0.07] * steps,
@@ -121,9 +123,9 @@ def profile_record(
         ],
         "mapped": [
             {"path": "/cache/tree/lib/libtorch_cpu.so" if env == HOST else "/opt/tare/lib/libtorch_cpu.so",
-             "soname": "libtorch_cpu.so", "build_id": None, "sha256": "a" * 64},
+             "bytes": 9, "soname": "libtorch_cpu.so", "build_id": None, "sha256": "a" * 64},
             {"path": "/usr/lib/x86_64-linux-gnu/libc.so.6", "soname": "libc.so.6", "build_id": "1f",
-             "sha256": ("b" if env == HOST else "c") * 64},
+             "bytes": 9, "sha256": ("b" if env == HOST else "c") * 64},
         ],
     }  # fmt: skip
     if device == "cuda":
@@ -203,7 +205,7 @@ def machine_records(
                 "assumptions": ["Zen 2: 2 FMA units per core", "clock 2.50 GHz, nominal"],
                 "memory_bytes_per_s": None, "memory_reason": "a virtual machine hides its memory channels",
             },
-            "inside": {"results": ceilings_results()},
+            "reason": None, "inside": inside(HOST, "ceilings", results=ceilings_results()),
         },
     )  # fmt: skip
     if device == "cuda":
@@ -312,6 +314,6 @@ def build_results(
     if device == "cuda":
         device_builders.add_counters(root, study, refused=("apptainer",))
     machine_records(root, root, environments, unavailable, device)
-    price_tables(root, environments, unavailable, study=study)
+    image_cost_tables(root, environments, unavailable, study=study)
     audit_tables(root)
     return root

@@ -8,15 +8,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.files import Journal, write_json
-from tare.experiments import campaign, rounds, turns
+from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
+from tare.experiments import rounds, turns
 from tare.model import arms
-from tare.model.study import BASELINE, HOST
+from tare.model.campaigns import Plan, Sealed, Unit
+from tare.model.registry import BASELINE, HOST
+from tare.model.schema import parse
+from tare.model.sealed import DECISION_KEY, ENDED_KEY, PLAN, SEAL_KEY, SEALED, UNITS, SealedCampaign
+from tare.model.units import counted, family_alpha
 from tare.stats import planning
+from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of
 
 CONFIDENCE = 0.95
@@ -26,7 +31,7 @@ HEADLINE = {
     "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
     "turns": {"stack": "same", "allocator": "steady", "page_cache": "warm"},
 }
-HEADLINE["sweep"] = HEADLINE["causes"] = HEADLINE["rounds"]
+HEADLINE["sweep"] = HEADLINE["causes"] = HEADLINE["starts"] = HEADLINE["rounds"]
 METRIC = {"rounds": rounds.METRIC, "turns": turns.METRIC}
 HALF_WIDTH = {"rounds": 0.03, "turns": 0.005}
 ROUND_S, BLOCK_S = 20.0, 30.0
@@ -101,6 +106,17 @@ def facts(env: str) -> dict[str, Any]:
     }
 
 
+def inside(
+    env: str, mode: str, marks: Sequence[Mapping[str, Any]] = (), results: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a worker that succeeded wrote."""
+    return {
+        **{"schema": 1, "mode": mode, "status": "ok", "reason": None, "facts": facts(env)},
+        "memory": {"peak_rss_bytes": 400_000_000, "children_peak_rss_bytes": 1},
+        **{"marks": list(marks), "results": dict(results or {})},
+    }
+
+
 def factors_of(
     name: str, arm: arms.Arm | None = None, given: Mapping[str, Mapping[str, float]] | None = None
 ) -> dict[str, float]:
@@ -133,13 +149,9 @@ def launch_record(
         "client_system_s": last / 1e9 * 0.06,
         "at": "2026-01-02T03:04:05Z",
         "deviations": [],
-        "inside": {
-            "status": "ok",
-            "facts": facts(env),
-            "memory": {"peak_rss_bytes": 400_000_000, "children_peak_rss_bytes": 1},
-            "marks": marks,
-            "results": {"samples": 512, "steps": 8, "losses": [2.3, loss]},
-        },
+        "inside": inside(
+            env, "train", marks, {"samples": 512, "steps": 8, "step_ends_ns": [], "losses": [2.3, loss]}
+        ),
     }
 
 
@@ -177,7 +189,7 @@ def turns_record(
         )
     return {
         **{"status": "ok", "reason": None, "argv": ["env"], "at": "2026-01-02T03:04:05Z", "deviations": []},
-        "inside": {"status": "ok", "facts": facts(env)},
+        "inside": inside(env, "turns", results={"draws": len(draws), "batches": 8}),
         "draws": draws,
     }
 
@@ -212,7 +224,6 @@ def base_plan(
         }
     levels = arms.levels_of(HEADLINE[kind], arm)
     return {
-        "schema": campaign.SCHEMA,
         "kind": kind,
         "study": study,
         "workload": workload,
@@ -231,7 +242,9 @@ def base_plan(
         "stack": "torch-2.13",
         "code_sha256": "0" * 64,
         "provenance": {},
-        "machine": {"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64"},
+        "machine": {
+            **{"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64", "governor": None, "online_cpus": "0-1"},
+        },
     }
 
 
@@ -239,26 +252,74 @@ def write_campaign(
     folder: Path, plan: Mapping[str, Any], units: list[dict[str, Any]], ended: str | None = None
 ) -> None:
     """Plan, journal, decision and seal, as a campaign that ended leaves them."""
-    write_json(folder / campaign.PLAN, plan)
-    journal = Journal(folder / campaign.UNITS)
+    checked = parse(Plan, {key: value for key, value in plan.items() if key != "schema"}, "plan")
+    checked.write(folder / PLAN)
+    journal = Journal(folder / UNITS)
     for unit in units:
         journal.append(unit)
+    own = counted(parse(Unit, unit, f"unit {number}") for number, unit in enumerate(units))
     decision = None
-    if "pilot" in plan["sampling"]:
-        values = {"rounds": rounds.unit_values, "turns": turns.unit_values}[plan["kind"]]
-        pilot = campaign.counted(units)[: plan["sampling"]["pilot"]]
+    if checked.sampling.pilot is not None:
+        pilot = own[: checked.sampling.pilot]
         decision = planning.decide(
-            log_ratios_of([values(unit) for unit in pilot], plan["environments"]),
+            log_ratios_of([VALUES_OF[checked.kind](unit) for unit in pilot], plan["environments"]),
             plan["sampling"],
-            alpha=campaign.family_alpha(plan),
-            spent_s=sum(unit["cost_s"] for unit in pilot),
-            unit_s=pilot[0]["cost_s"],
+            alpha=family_alpha(checked),
+            spent_s=sum(unit.cost_s for unit in pilot),
+            unit_s=pilot[0].cost_s,
         )
-        decision["units"] = min(decision["units"], len(campaign.counted(units)))
-        journal.append({campaign.DECISION_KEY: decision})
+        decision["units"] = min(decision["units"], len(own))
+        journal.append({DECISION_KEY: decision})
     if ended:
-        journal.append({campaign.ENDED_KEY: ended})
-    campaign.seal(folder, journal, plan, units, decision, ended)
+        journal.append({ENDED_KEY: ended})
+    journal.append({SEAL_KEY: sha256_text(canonical_json(units))})
+    seal = {
+        **{"status": "ended" if ended else "sealed", "reason": ended, "decision": decision, "failures": {}},
+        **{"plan_sha256": sha256_file(folder / PLAN), "units_sha256": sha256_file(folder / UNITS)},
+        **{"units": len(own), "voided": sum(unit["voided"] is not None for unit in units)},
+        **{"machine_s": sum(unit["cost_s"] for unit in units), "sealed_at": "2026-01-02T03:04:05Z"},
+    }
+    parse(Sealed, seal, "seal").write(folder / SEALED)
+
+
+def with_units(campaign: SealedCampaign, units: Sequence[Mapping[str, Any]]) -> SealedCampaign:
+    """The same campaign with other units, as JSON holds them."""
+    return replace(campaign, units=tuple(parse(Unit, unit, f"unit {unit['unit']}") for unit in units))
+
+
+def with_plan(campaign: SealedCampaign, **changes: Any) -> SealedCampaign:
+    """The same campaign with another plan."""
+    return replace(campaign, plan=parse(Plan, campaign.plan.to_json() | changes, "plan"))
+
+
+def json_units(campaign: SealedCampaign) -> list[dict[str, Any]]:
+    """Units as JSON holds them, to be changed."""
+    return [unit.to_json() for unit in campaign.units]
+
+
+def sealed_campaign(
+    plan: Mapping[str, Any], units: Sequence[Mapping[str, Any]] = (), name: str = "c", *, ended: str | None = None,
+    design: str | None = None,
+) -> SealedCampaign:  # fmt: skip
+    """A campaign as it is read back, without files; what plan and units lack is filled in."""
+    whole = base_plan("s", "mnist_cnn", plan["kind"], plan.get("environments", ()), 6) | dict(plan)
+    rows = [
+        parse(Unit, {"cost_s": 1.0, "order": list(unit["launches"]), **unit}, f"unit {unit['unit']}")
+        for unit in units
+    ]
+    decision = {
+        **{"units": 12, "design": design, "wanted": 12, "cap": 99, "spread": {}, "widest": None, "alpha": 0.05},
+        **{"half_width": 0.01, "unit_s": 1.0, "spent_s": 6.0},
+    }
+    seal = {
+        **{"status": "ended" if ended else "sealed", "reason": ended, "failures": {}, "machine_s": 1.0},
+        **{"plan_sha256": "0" * 64, "units_sha256": "0" * 64, "units": len(counted(rows)), "voided": 0},
+        **{"decision": decision if design else None, "sealed_at": "2026-01-02T03:04:05Z"},
+    }
+    return SealedCampaign(
+        path=Path("campaigns") / whole["study"] / whole["workload"] / name / SEALED,
+        plan=parse(Plan, whole, "plan"), units=tuple(rows), sealed=parse(Sealed, seal, "seal"),
+    )  # fmt: skip
 
 
 def rounds_campaign(

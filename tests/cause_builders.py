@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from campaign_builders import base_plan, facts
+from campaign_builders import base_plan, inside
 
 from tare.model import arms
 
@@ -78,7 +78,7 @@ def causes_record(
     return {
         **{"status": "ok", "reason": None, "argv": ["env"], "at": "2026-01-02T03:04:05Z", "deviations": []},
         **{"spawn_ns": 1_000_000_000, "end_ns": at},
-        "inside": {"status": "ok", "mode": "causes", "facts": facts(env), "marks": rows, "results": results},
+        "inside": inside(env, "causes", rows, results),
     }
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from campaign_builders import inside
+
 from tare.core.files import read_json, write_json
 from tare.model import tables
 from tare.model.study import HOST
@@ -157,16 +159,17 @@ def _row(metric: str, value: float, unit: str, reason: str | None) -> dict[str, 
 def ceilings() -> dict[str, Any]:
     """The record of a CUDA device's ceilings, with its datasheet."""
     sizes = ((3 << 20, 2.1e12), (1 << 30, 7.9e11))
-    return {
+    record = {
         "schema": 1, "study": "nyu2022", "env": HOST, "status": "ok", "device": "cuda",
         "machine": {"cpu_caches_bytes": {"L1d": 32768}},
         "datasheet": {
             "document": "NVIDIA V100 Tensor Core GPU, datasheet, January 2020", "memory_bytes_per_s": 9e11,
             "peak_flop_per_s": {"fp64": 7.8e12, "fp32": 1.57e13, "fp16_tensor": 1.25e14},
         },
-        "inside": {
-            "facts": {"torch": {"device": {"l2_bytes": L2_BYTES}}},
-            "results": {
+        "reason": None,
+        "inside": inside(
+            HOST, "ceilings",
+            results={
                 "threads": 1,
                 "bandwidth": [
                     {"kernel": kernel, "working_set_bytes": size, "bytes_per_s": rate,
@@ -180,8 +183,10 @@ def ceilings() -> dict[str, Any]:
                 ],
                 "skipped": [],
             },
-        },
+        ),
     }  # fmt: skip
+    record["inside"]["facts"]["torch"]["device"] = {"l2_bytes": L2_BYTES}
+    return record
 
 
 def reference(root: Path, made_from: Path, name: str = "nvidia-h200-2026-01", **changes: Any) -> Path:

@@ -6,7 +6,7 @@ import re
 
 import builders
 
-from tare.core.files import read_json
+from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures, references
@@ -31,7 +31,7 @@ def draw(results):
         for name in ("stacks", "choices"):
             figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}_{workload}.svg")
     figures.write(figures.style.empty("arms", "a stand-in"), results / "figures/arms_mnist_cnn.svg")
-    for name in ("roofline", "prices"):
+    for name in ("roofline", "image_costs"):
         figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
     for number in figures.figure_names(load("nyu2022")):
         name = figures.file_name("nyu2022", number)
@@ -44,9 +44,9 @@ def draw_all(results, *, device="cpu"):
     metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
     samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
     own, headline = figures.joint(metrics), figures.joint(verdicts)
-    families, ceilings = tables.read("families", folder / "families.csv"), read_json(results / "ceilings.json")
+    families, ceilings = tables.read("families", folder / "families.csv"), read_ceilings(results / "ceilings.json")
     drawings = {"roofline": figures.roofline(metrics, ceilings)}
-    drawings["prices"] = figures.image_prices(tables.read("prices", folder / "prices.csv"))
+    drawings["image_costs"] = figures.image_costs(tables.read("image_costs", folder / "image_costs.csv"))
     drawings |= {
         f"arms_{workload}": figures.arms(verdicts, workload) for workload in figures.arm_workloads(metrics)
     }

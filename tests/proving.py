@@ -142,9 +142,9 @@ def campaign(next_unit: Callable[[], Mapping[str, float]], names: Sequence[str],
         ratios = log_ratios_of(units, names)
         decision = decide(ratios, sampling, alpha=alpha, spent_s=PILOT * UNIT_S, unit_s=UNIT_S)
         units += [next_unit() for _ in range(decision["units"] - PILOT)]
-    plan = {"decision": decision, "ended": None}
+    decided = decision["design"] if decision else "fixed"
     intervals = {
-        name: interval_of(pd.Series(values), plan, range(PILOT), alpha)
+        name: interval_of(pd.Series(values), decided, range(PILOT), alpha)
         for name, values in log_ratios_of(units, names).items()
     }
     return Outcome(

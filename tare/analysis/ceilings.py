@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 import pandas as pd
 
-Record = Mapping[str, Any]
+from tare.core.errors import IntegrityError
+from tare.model.launches import Bandwidth, CeilingsResults
+from tare.model.measured import CeilingsRecord
+from tare.model.schema import read
+
 MEMORY = "DRAM"
 # What a product in each precision runs on where a datasheet lists it, first choice first: libraries take the tensor
 # cores for fp64 too where there are such.
@@ -29,6 +33,7 @@ SHEET_PRECISION = {
     "float16": ("fp16_tensor",),
     "float8_e4m3fn": ("fp8_tensor",),
 }
+NO_MODEL = "the record holds no model of the device"
 BETWEEN = "between"
 UNKNOWN = "unknown"
 PRIVATE = ("L1d", "L2")
@@ -46,9 +51,24 @@ PRODUCT_COLUMNS = [
 ]
 
 
-def results(record: Record) -> Record:
+def read_ceilings(path: Path) -> CeilingsRecord:
+    """The record of measured ceilings.
+
+    Raises:
+        UserError: there is none.
+        IntegrityError: it is not what a launch that measures ceilings leaves.
+    """
+    record = read(CeilingsRecord, path)
+    try:
+        results(record)
+    except IntegrityError as error:
+        raise IntegrityError(f"{path}: {error}; {record.REMAKE}") from None
+    return record
+
+
+def results(record: CeilingsRecord) -> CeilingsResults:
     """What was measured inside."""
-    return record["inside"]["results"]
+    return record.seen_inside().results_as(CeilingsResults)
 
 
 def level_of(size_bytes: float, caches: Mapping[str, int] | None, threads: int = 1) -> str:
@@ -63,21 +83,21 @@ def level_of(size_bytes: float, caches: Mapping[str, int] | None, threads: int =
     return MEMORY if size_bytes >= BEYOND * last else BETWEEN
 
 
-def bandwidths(record: Record) -> pd.DataFrame:
+def bandwidths(record: CeilingsRecord) -> pd.DataFrame:
     """One row per kernel and working set, smallest first: best, median and spread (best by worst, less 1)."""
     found = results(record)
-    on_cpu = record.get("device", "cpu") == "cpu"
-    caches, threads = caches_of(record), found.get("threads", 1) if on_cpu else 1
+    on_cpu = record.device == "cpu"
+    caches, threads = caches_of(record), found.threads if on_cpu else 1
     rows = []
-    for row in sorted(found["bandwidth"], key=lambda row: row["working_set_bytes"]):
-        rates = row["all_bytes_per_s"]
-        level = level_of(row["working_set_bytes"], caches, threads)
+    for row in sorted(found.bandwidth, key=lambda row: row.working_set_bytes):
+        rates = row.all_bytes_per_s
+        level = level_of(row.working_set_bytes, caches, threads)
         rows.append(
             {
                 "level": level,
-                "kernel": row["kernel"],
-                "working_set_bytes": row["working_set_bytes"],
-                "bytes_per_s": row["bytes_per_s"],
+                "kernel": row.kernel,
+                "working_set_bytes": row.working_set_bytes,
+                "bytes_per_s": row.bytes_per_s,
                 "median_bytes_per_s": statistics.median(rates),
                 "spread": max(rates) / min(rates) - 1,
                 "repetitions": len(rates),
@@ -87,20 +107,21 @@ def bandwidths(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=LEVEL_COLUMNS)
 
 
-def caches_of(record: Record) -> Mapping[str, int] | None:
+def caches_of(record: CeilingsRecord) -> Mapping[str, int] | None:
     """Caches of the device that was measured, in bytes by level; of a CUDA device the second level is known."""
-    if record.get("device", "cpu") == "cpu":
-        return (record.get("machine") or {}).get("cpu_caches_bytes")
-    seen = (record["inside"].get("facts", {}).get("torch") or {}).get("device") or {}
+    if record.device == "cpu":
+        return record.machine.cpu_caches_bytes if record.machine else None
+    framework = record.seen_inside().facts.framework
+    seen = (framework.device if framework else None) or {}
     return {"L2": seen["l2_bytes"]} if seen.get("l2_bytes") else None
 
 
-def _traffic(level: str, row: Record) -> float | None:
+def _traffic(level: str, row: Bandwidth) -> float | None:
     """Bytes per second with write-allocate, modelled; only memory's traffic follows from the stores alone."""
-    return row["bytes_per_s"] * WRITE_ALLOCATE[row["kernel"]] if level == MEMORY else None
+    return row.bytes_per_s * WRITE_ALLOCATE[row.kernel] if level == MEMORY else None
 
 
-def levels(record: Record) -> dict[str, pd.Series]:
+def levels(record: CeilingsRecord) -> dict[str, pd.Series]:
     """The best bandwidth of each level, nearest to the core first; a record without cache sizes has none."""
     table = bandwidths(record)
     own = table[~table["level"].isin((BETWEEN, UNKNOWN))]
@@ -109,7 +130,7 @@ def levels(record: Record) -> dict[str, pd.Series]:
     return {name: best[best["level"] == name].iloc[0] for name in order}
 
 
-def memory(record: Record) -> pd.Series:
+def memory(record: CeilingsRecord) -> pd.Series:
     """The roof of bandwidth: memory's, or the largest working set's where none is known to lie in memory."""
     found = levels(record)
     if MEMORY in found:
@@ -119,76 +140,70 @@ def memory(record: Record) -> pd.Series:
     return largest.loc[largest["bytes_per_s"].idxmax()]
 
 
-def claimed(record: Record) -> dict[str, float]:
+def claimed(record: CeilingsRecord) -> dict[str, float]:
     """Peak FLOP/s by precision as a datasheet or the model of the processor says; modelled, never measured."""
-    sheet = record.get("datasheet")
-    if sheet:
-        peaks = sheet["peak_flop_per_s"]
+    if record.datasheet:
+        peaks = record.datasheet.peak_flop_per_s
         chosen = {name: next((key for key in keys if key in peaks), None) for name, keys in SHEET_PRECISION.items()}
         return {name: peaks[key] for name, key in chosen.items() if key is not None}
-    return dict((record.get("modelled") or {}).get("peak_flop_per_s") or {})
+    return dict((record.modelled.peak_flop_per_s if record.modelled else None) or {})
 
 
-def claim_source(record: Record) -> str:
+def claim_source(record: CeilingsRecord) -> str:
     """Where `claimed` is from, in a few words; or why there is none."""
-    if record.get("datasheet"):
-        return f"datasheet ({record['datasheet']['document']})"
-    model = record.get("modelled")
-    if not model:
-        return f"unavailable: {record.get('datasheet_reason') or 'the record holds no model of the device'}"
-    if model["kind"] == "unavailable":
-        return f"unavailable: {model['reason']}"
-    return "modelled: " + "; ".join(model["assumptions"])
+    if record.datasheet:
+        return f"datasheet ({record.datasheet.document})"
+    model = record.modelled
+    if model is None:
+        return f"unavailable: {record.datasheet_reason or NO_MODEL}"
+    return (
+        f"unavailable: {model.reason}"
+        if model.kind == "unavailable"
+        else f"modelled: {'; '.join(model.assumptions)}"
+    )
 
 
-def claimed_memory(record: Record) -> tuple[float | None, str]:
+def claimed_memory(record: CeilingsRecord) -> tuple[float | None, str]:
     """Bytes per second of the memory as a datasheet says, with its source; or None and the reason."""
-    sheet = record.get("datasheet")
+    sheet = record.datasheet
     if sheet:
-        return sheet["memory_bytes_per_s"], f"datasheet ({sheet['document']})"
-    model = record.get("modelled") or {}
-    return None, model.get("memory_reason") or "the record holds no model of the device"
+        return sheet.memory_bytes_per_s, f"datasheet ({sheet.document})"
+    return None, (record.modelled.memory_reason if record.modelled else None) or NO_MODEL
 
 
-def products(record: Record) -> pd.DataFrame:
+def products(record: CeilingsRecord) -> pd.DataFrame:
     """One row per precision, kernel and size; beside it the modelled peak, and the share of it that was reached."""
     peaks = claimed(record)
     rows = []
-    for row in results(record)["gemm"]:
-        rates, peak = row["all_flop_per_s"], peaks.get(row["precision"])
+    for row in results(record).gemm:
+        rates, peak = row.all_flop_per_s, peaks.get(row.precision)
         rows.append(
             {
-                "precision": row["precision"],
-                "kernel": row.get("kernel", "mm"),
-                "size": row["size"],
-                "flop_per_s": row["flop_per_s"],
+                "precision": row.precision,
+                "kernel": row.kernel,
+                "size": row.size,
+                "flop_per_s": row.flop_per_s,
                 "median_flop_per_s": statistics.median(rates),
                 "spread": max(rates) / min(rates) - 1,
                 "repetitions": len(rates),
                 "modelled_flop_per_s": peak,
-                "share": row["flop_per_s"] / peak if peak else None,
+                "share": row.flop_per_s / peak if peak else None,
             }
         )
     return pd.DataFrame(rows, columns=PRODUCT_COLUMNS)
 
 
-def peaks(record: Record) -> dict[str, pd.Series]:
+def peaks(record: CeilingsRecord) -> dict[str, pd.Series]:
     """The best product of each precision, fastest first."""
     table = products(record)
     best = table.loc[table.groupby("precision")["flop_per_s"].idxmax()].sort_values("flop_per_s", ascending=False)
     return {row["precision"]: row for _, row in best.iterrows()}
 
 
-def skipped(record: Record) -> list[str]:
+def skipped(record: CeilingsRecord) -> list[str]:
     """Products and passes over memory that were left out, each with its reason."""
     found = results(record)
     return [
-        *(
-            f"{row['precision']} ({row['kernel']}, n = {row['size']}): {row['reason']}"
-            for row in found.get("skipped", [])
-        ),
-        *(
-            f"{row['kernel']} of {row['working_set_bytes'] >> 10} KiB: {row['reason']}"
-            for row in found.get("skipped_bandwidth", [])
-        ),
+        *(f"{row.precision} ({row.kernel}, n = {row.size}): {row.reason}" for row in found.skipped),
+        *(f"{row.kernel} of {row.working_set_bytes >> 10} KiB: {row.reason}" for row in found.skipped_bandwidth),
     ]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tare.analysis import metrics, verdicts
+from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import read_json
-from tare.experiments import campaign
 from tare.model import tables
+from tare.model.sealed import SealedCampaign, read_sealed
 
 SHOWN = ("real_s", "turn_step_s")
 
@@ -32,19 +31,18 @@ def build(
         UserError: records that must not be mixed, each named; a profile that does not lie under its own workload.
     """
     rows: dict[str, list[dict]] = {name: [] for name in tables.SCHEMAS}
-    read = [(sealed, *campaign.read_sealed(sealed)) for sealed in campaigns]
-    records = [(path, _profile(path)) for path in profiles]
-    refuse_mixtures([(sealed, plan) for sealed, plan, _ in read], margins)
-    _refuse_studies([(sealed, plan["study"]) for sealed, plan, _ in read] + [(p, r["study"]) for p, r in records])
-    for sealed, plan, units in read:
-        _refuse_foreign(sealed, plan)
-        found = metrics.campaign_metrics(plan, units, sealed.parent.name)
+    read = [_campaign(sealed) for sealed in campaigns]
+    records = [(path, read_profile(path)) for path in profiles]
+    refuse_mixtures(read, margins)
+    _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
+    for campaign in read:
+        found = metrics.campaign_metrics(campaign)
         rows["metrics"] += found
-        rows["kernels"] += metrics.campaign_kernels(plan, units, sealed.parent.name)
-        if plan["kind"] in verdicts.METRICS_OF and found:
-            rows["verdicts"] += verdicts.verdict_rows(plan, pd.DataFrame(found))
+        rows["kernels"] += metrics.campaign_kernels(campaign)
+        if campaign.kind in verdicts.METRICS_OF and found:
+            rows["verdicts"] += verdicts.verdict_rows(campaign, pd.DataFrame(found))
     for path, record in records:
-        profile = metrics.ProfileRows(record, path.parent)
+        profile = ProfileRows(record, path.parent)
         rows["metrics"] += profile.metrics()
         rows["operators"] += profile.operator_rows()
         rows["families"] += profile.family_rows()
@@ -54,9 +52,7 @@ def build(
     return {name: tables.make(name, found) for name, found in rows.items()}
 
 
-def refuse_mixtures(
-    plans: Sequence[tuple[Path, Mapping[str, Any]]], margins: Mapping[str, float] | None = None
-) -> None:
+def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, float] | None = None) -> None:
     """One comparison, one campaign, one margin.
 
     Raises:
@@ -65,15 +61,15 @@ def refuse_mixtures(
     """
     seen: dict[tuple, Path] = {}
     first: tuple[Path, Mapping[str, float]] | None = None
-    for sealed, plan in plans:
-        key = (plan["kind"], plan["workload"], plan["arm"], tuple(sorted(plan["environments"])))
+    for sealed, plan in ((one.path, one.plan) for one in campaigns):
+        key = (plan.kind, plan.workload, plan.arm, plan.scenario, tuple(sorted(plan.environments)))
         if key in seen:
             raise UserError(
-                f"{seen[key]} and {sealed} are two campaigns of one comparison ({plan['kind']} of "
-                f"{plan['workload']}): units of different campaigns are never pooled; name one of them"
+                f"{seen[key]} and {sealed} are two campaigns of one comparison ({plan.kind} of "
+                f"{plan.workload}): units of different campaigns are never pooled; name one of them"
             )
         seen[key] = sealed
-        own = plan.get("margins")
+        own = plan.margins
         if own is None:
             continue
         if margins is not None and dict(own) != dict(margins):
@@ -102,34 +98,16 @@ def _refuse_studies(records: Sequence[tuple[Path, str]]) -> None:
         raise UserError(f"records of different studies can't be compared: {listed}")
 
 
-PROFILED = ("plain_step_s", "profiled_step_s", "profiled_steps", "counts", "samples", "mapped")
-
-
-def _refuse_foreign(sealed: Path, plan: Mapping[str, Any]) -> None:
-    """A campaign lies in a folder of its own name, in that of its workload."""
-    workload, name = sealed.parent.parent.name, sealed.parent.name
-    if plan["workload"] != workload:
+def _campaign(sealed: Path) -> SealedCampaign:
+    """A sealed campaign, which lies in a folder of its own name, in that of its workload."""
+    found = read_sealed(sealed)
+    if found.plan.workload != found.workload:
         raise IntegrityError(
-            f"{sealed} is of workload {plan['workload']!r} and lies under {workload!r}: run it again"
+            f"{sealed} is of workload {found.plan.workload!r} and lies under {found.workload!r}: run it again"
         )
-    if name.split(".")[0] != plan["kind"]:
-        raise IntegrityError(f"{sealed} is a campaign of {plan['kind']} and lies under {name!r}: run it again")
-
-
-def _profile(path: Path) -> dict:
-    record = read_json(path)
-    if not isinstance(record, dict):
-        raise IntegrityError(f"{path} is no record of a profiled launch: run it again")
-    where = {"workload": path.parent.parent.name, "env": path.parent.name}
-    for key, folder in where.items():
-        if record.get(key) != folder:
-            raise IntegrityError(f"{path} is of {key} {record.get(key)!r} and lies under {folder!r}: run it again")
-    if record.get("status") == "ok":
-        results = (record.get("inside") or {}).get("results") or {}
-        missing = [key for key in PROFILED if key not in results]
-        if missing:
-            raise IntegrityError(f"{path} lacks {', '.join(missing)} of a profiled launch: run it again")
-    return record
+    if found.name.split(".")[0] != found.kind:
+        raise IntegrityError(f"{sealed} is a campaign of {found.kind} and lies under {found.name!r}: run it again")
+    return found
 
 
 def write(built: dict[str, pd.DataFrame], folder: Path, only: Sequence[str] | None = None) -> None:

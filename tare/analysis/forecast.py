@@ -15,15 +15,15 @@ import numpy as np
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
-from tare.experiments import rounds, turns
-from tare.experiments.campaign import SEALED, compared, counted, read_sealed
 from tare.machine import facts
 from tare.model import arms
+from tare.model.sealed import SEALED, read_sealed
 from tare.model.study import Rounds, Study, Turns, campaigns, sampling_of
+from tare.model.units import compared
+from tare.stats.fits import VALUES_OF, cycle_ratios
 from tare.stats.intervals import log_ratios_of, stein_units
 from tare.stats.planning import Components, Costs, estimate_components
 
-VALUES_OF = {"rounds": rounds.unit_values, "turns": turns.unit_values}
 REFERENCE = project_root() / "results/reference/spreads.json"
 
 
@@ -129,27 +129,27 @@ def from_campaign(sealed: Path) -> Experience | None:
     Raises:
         IntegrityError: it is not what was sealed.
     """
-    plan, units = read_sealed(sealed)
-    own = counted(units)
-    ratios = log_ratios_of([VALUES_OF[plan["kind"]](unit) for unit in own], plan["environments"])
+    campaign = read_sealed(sealed)
+    plan, own = campaign.plan, campaign.counted
+    ratios = log_ratios_of([VALUES_OF[plan.kind](unit) for unit in own], plan.environments)
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None
-    now = facts.identity()
-    same = all(plan["machine"].get(key) == now[key] for key in now)
+    then, now = plan.machine.to_json(), facts.identity()
+    same = all(then.get(key) == now[key] for key in now)
     components, costs = None, None
-    if plan["kind"] == "turns":
-        components = estimate_components([turns.cycle_ratios(unit) for unit in own])
+    if plan.kind == "turns":
+        components = estimate_components([cycle_ratios(unit) for unit in own])
         costs = Costs(
-            block_s=float(np.mean([unit["start_s"] + unit["end_s"] for unit in own])),
-            draw_s=float(np.median([s for unit in own for s in unit["draw_s"]])),
-            cycle_s=float(np.median([s for unit in own for s in unit["cycle_s"]])),
+            block_s=float(np.mean([(unit.start_s or 0.0) + (unit.end_s or 0.0) for unit in own])),
+            draw_s=float(np.median([s for unit in own for s in unit.draw_s or ()])),
+            cycle_s=float(np.median([s for unit in own for s in unit.cycle_s or ()])),
         )
     return Experience(
         source=f"from {sealed.parent}{'' if same else ', of another machine or other CPUs'}",
         spread=max(spreads),
-        unit_s=float(np.mean([unit["cost_s"] for unit in own])),
-        first_s=sum(unit["cost_s"] for unit in units if unit["discarded"]),
+        unit_s=float(np.mean([unit.cost_s for unit in own])),
+        first_s=sum(unit.cost_s for unit in campaign.units if unit.discarded),
         environments=len(compared(plan)),
         components=components,
         costs=costs,

@@ -13,11 +13,16 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json
-from tare.experiments.starts import AS_FOUND, COLD, SCHEMA, WARM, mark_ns, start_s
 from tare.model import tables
+from tare.model.launches import LaunchRecord, StartResults
+from tare.model.measured import StartsRecord
 from tare.model.rows import measured, unavailable
+from tare.model.schema import read
+from tare.model.sealed import SEALED, read_sealed
+from tare.model.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
 
 Record = Mapping[str, Any]
 SHARED = "oci"  # stands for the image that all contained environments derive from
@@ -73,25 +78,70 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
     return Forms(stack=stack, tree=tree, image=image, environments=found)
 
 
-def read_starts(path: Path) -> Record:
-    """The record of `tare starts`.
+@dataclass(frozen=True, kw_only=True)
+class Starts:
+    """First starts of a study's own stack: unit, environment, phase and record of each, in their order.
+
+    Attributes:
+        no_cold: why none could be cold.
+        unavailable: environments that were not started, each with its reason.
+    """
+
+    stack: str
+    workload: str
+    arm: str
+    scenario: str
+    no_cold: str | None
+    environments: tuple[str, ...]
+    unavailable: Mapping[str, str]
+    launches: Sequence[tuple[int, str, str, LaunchRecord]]
+
+
+def read_starts(path: Path) -> Starts:
+    """The starts of a sealed campaign, whose launches are called `<environment>/<phase>`; or of a starts.json.
 
     Raises:
-        IntegrityError: it is not such a record, or of another version.
+        IntegrityError: it is neither, changed since it was sealed, or of another version.
     """
-    record = read_json(path)
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA or "units" not in record:
-        raise IntegrityError(f"{path} is no record of starts that this version reads; delete it and run again")
-    return record
+    if path.name != SEALED:
+        record = read(StartsRecord, path)
+        return Starts(
+            **{key: getattr(record, key) for key in ("stack", "workload", "arm", "environments", "unavailable")},
+            scenario="single",
+            no_cold=record.cold.reason,
+            launches=[
+                (unit.unit, env, phase, launch)
+                for unit in record.units
+                for env in unit.order
+                for phase, launch in unit.launches[env].items()
+            ],
+        )
+    campaign = read_sealed(path)
+    plan = campaign.plan
+    if plan.kind != "starts":
+        raise IntegrityError(f"{path} is a campaign of {plan.kind}, not of starts: name that one")
+    return Starts(
+        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "unavailable")},
+        no_cold=plan.spec.get("no_cold"),
+        environments=plan.environments,
+        launches=[
+            (unit.unit, *_place(name), unit.launches[name]) for unit in campaign.counted for name in unit.order
+        ],
+    )
 
 
-def build(study: str, forms: Sequence[Forms], starts: Record | None) -> pd.DataFrame:
-    """The table of prices.
+def _place(name: str) -> tuple[str, str]:
+    env, _, phase = name.rpartition("/")
+    return env, phase
+
+
+def build(study: str, forms: Sequence[Forms], starts: Starts | None) -> pd.DataFrame:
+    """The table of what images cost.
 
     Args:
         study: its name.
         forms: of every stack.
-        starts: record of `tare starts`; its stack is one of those, the others have no starts.
+        starts: of one of those stacks; the others have none.
     """
     rows: list[dict[str, Any]] = []
     for one in forms:
@@ -99,12 +149,13 @@ def build(study: str, forms: Sequence[Forms], starts: Record | None) -> pd.DataF
         for env, row in _whole(_form_rows(one), f"a record of the images of {one.stack}"):
             about = {"campaign": "images", "workload": ALL_WORKLOADS, "arm": "stack=same", "env": env}
             rows.append({**identity, **about, **row})
-        own = starts if starts is not None and starts["stack"] == one.stack else None
-        about = {"campaign": "starts", "workload": (starts or {}).get("workload", ALL_WORKLOADS)}
-        about["arm"] = (starts or {}).get("arm", "stack=same")
-        for env, rep, row in _whole(_start_rows(own, list(one.environments)), "the record of starts"):
+        own = starts if starts is not None and starts.stack == one.stack else None
+        about = {"campaign": "starts", "workload": ALL_WORKLOADS, "arm": "stack=same"}
+        if starts is not None:
+            about |= {"workload": starts.workload, "arm": starts.arm, "scenario": starts.scenario}
+        for env, rep, row in _start_rows(own, list(one.environments)):
             rows.append({**identity, **about, "env": env, **row, "rep": rep})
-    return tables.make("prices", rows)
+    return tables.make("image_costs", rows)
 
 
 def _whole(rows: Iterator[Any], what: str) -> list[Any]:
@@ -213,7 +264,7 @@ def _storage_rows(
 
 
 def _start_rows(
-    starts: Record | None, environments: Sequence[str]
+    starts: Starts | None, environments: Sequence[str]
 ) -> Iterator[tuple[str, int | None, dict[str, Any]]]:
     """Rows of every start; what was not started has one row for each phase with the reason."""
     phases = (COLD, WARM)
@@ -223,41 +274,39 @@ def _start_rows(
             (env, None, _lacks(f"{phase}_start_s", "starts", reason)) for env in environments for phase in phases
         )
         return
-    for env, reason in starts["unavailable"].items():
+    for env, reason in starts.unavailable.items():
         yield from ((env, None, _lacks(f"{phase}_start_s", "starts", reason)) for phase in phases)
-    if starts["cold"]["reason"]:
-        for env in starts["environments"]:
-            yield env, None, _lacks(f"{COLD}_start_s", "starts", starts["cold"]["reason"])
-    for unit in starts["units"]:
-        for env in unit["order"]:
-            for phase, launch in unit["launches"][env].items():
-                if phase != AS_FOUND:
-                    yield from ((env, unit["unit"], row) for row in start_rows(phase, launch))
+    if starts.no_cold:
+        for env in starts.environments:
+            yield env, None, _lacks(f"{COLD}_start_s", "starts", starts.no_cold)
+    for number, env, phase, launch in starts.launches:
+        if phase != AS_FOUND:
+            yield from ((env, number, row) for row in start_rows(phase, launch))
 
 
-def start_rows(phase: str, launch: Record) -> list[dict[str, Any]]:
+def start_rows(phase: str, launch: LaunchRecord) -> list[dict[str, Any]]:
     """One start: its time, in two parts, and what it took from the disk."""
-    if launch["status"] != "ok":
-        return [_lacks(f"{phase}_start_s", "launcher", f"{launch['status']}: {launch['reason']}")]
+    if not launch.ok:
+        return [_lacks(f"{phase}_start_s", "launcher", failure(launch))]
     entry, imports = mark_ns(launch, "entry"), mark_ns(launch, "imports")
-    results = launch["inside"]["results"]
+    results = launch.seen_inside().results_as(StartResults)
     rows = [
         _has(f"{phase}_start_s", start_s(launch) or 0.0, "from the launcher's call to the end of the imports"),
-        _has(f"{phase}_runtime_start_s", (entry - launch["spawn_ns"]) / 1e9, "marks"),
+        _has(f"{phase}_runtime_start_s", (entry - launched_ns(launch)[0]) / 1e9, "marks"),
         _has(f"{phase}_imports_s", (imports - entry) / 1e9, "marks"),
-        _has(f"{phase}_major_faults", results["major_faults"], "getrusage inside"),
+        _has(f"{phase}_major_faults", results.major_faults, "getrusage inside"),
     ]
     read = {
-        f"{phase}_machine_read_bytes": (launch["machine_read_bytes"], "/proc/vmstat", "the kernel counts none"),
-        f"{phase}_own_read_bytes": (results["read_bytes"], "/proc/self/io inside", results["read_bytes_reason"]),
+        f"{phase}_machine_read_bytes": (launch.machine_read_bytes, "/proc/vmstat", "the kernel counts none"),
+        f"{phase}_own_read_bytes": (results.read_bytes, "/proc/self/io inside", results.read_bytes_reason),
     }
     for item, (value, source, reason) in read.items():
         rows.append(_lacks(item, source, reason) if value is None else _has(item, value, source))
     return rows
 
 
-def price(table: pd.DataFrame, stack: str, env: str, item: str) -> float | None:
-    """One price, the median where it was taken several times; None where there is none."""
+def cost(table: pd.DataFrame, stack: str, env: str, item: str) -> float | None:
+    """One cost, the median where it was taken several times; None where there is none."""
     values = list(repeated(table, stack, env, item).values())
     return statistics.median(values) if values else None
 

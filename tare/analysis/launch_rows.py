@@ -1,18 +1,22 @@
-"""One launch of a whole run as metric rows: every number with its unit, its kind, its source, or its reason.
+"""One launch as rows: every number with its unit, its kind, its source, or its reason (`tare.model.rows`).
 
-Kinds: `measured` was read off a clock or a counter; `modelled` follows from a model (operator counts);
-`unavailable` could not be had, and says why.
+Instants from inside are put on the launcher's clock. Where the two clocks differ, what lies between one of each is
+off by no more than `clock_error_s`.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
+from tare.core.errors import IntegrityError
+from tare.model.launches import CausesResults, Kernels, LaunchRecord, TrainResults
 from tare.model.rows import measured, unavailable
+from tare.model.units import launched_ns, mark_ns, real_s
 
-# Phases of a whole run: metric -> (from mark, to mark); None is the launcher's clock.
+Row = dict[str, Any]
+
+# Phases of a whole run: metric -> (from mark, to mark); None is the launcher's call.
 PHASES = {
     "runtime_start_s": (None, "entry"),
     "imports_s": ("entry", "imports"),
@@ -21,57 +25,169 @@ PHASES = {
     "first_step_s": ("model", "first_step"),
     "epoch_rest_s": ("first_step", "epoch_end"),
 }
+# Metric and source that stand for a launch that could not be, by kind of campaign.
+ANSWERS = {
+    "rounds": ("real_s", "launcher"),
+    "sweep": ("real_s", "launcher"),
+    "turns": ("turn_step_s", "turns"),
+    "causes": ("imports_after_read_s", "marks"),
+}
 
 
-def real_s(launch: Mapping[str, Any]) -> float:
-    """Seconds of a successful whole run, the harness's own bookkeeping after the epoch taken off."""
-    marks = {mark["name"]: mark["at_ns"] for mark in launch["inside"]["marks"]}
-    return (launch["end_ns"] - launch["spawn_ns"] - (marks["last"] - marks["epoch_end"])) / 1e9
+def failure(launch: LaunchRecord, otherwise: str = "") -> str:
+    """Why a launch has no numbers; of a group, also each member's reason."""
+    members = [f"rank {one.rank}: {one.reason}" for one in launch.instances if one.status != "ok" and one.reason]
+    return f"{launch.status}: {'; '.join([launch.reason or otherwise, *members])}"
 
 
-def whole_run_metrics(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
+def absent(kind: str, reason: str) -> Row:
+    """The row of a launch that could not be."""
+    metric, source = ANSWERS[kind]
+    return unavailable(metric, "s", source, reason)
+
+
+def whole_run_rows(launch: LaunchRecord) -> list[Row]:
     """Metrics of one launch of a whole run.
 
     `real_s` runs from just before the runtime's start to its end, without the harness's own bookkeeping, which lies
     between the end of the paper's epoch and the last mark. `user_s` and `system_s`
     are getrusage inside, loader worker included, from the program's first line to the end of the epoch.
     """
-    if launch["status"] != "ok":
-        return [unavailable("real_s", "s", "launcher", f"{launch['status']}: {launch['reason']}")]
-    inside = launch["inside"]
-    marks = {mark["name"]: mark for mark in inside["marks"]}
-    results = inside["results"]
-    entry, end = marks["entry"], marks["epoch_end"]
-    rows = [
+    inside = launch.seen_inside()
+    results = inside.results_as(TrainResults)
+    entry, end = inside.mark("entry"), inside.mark("epoch_end")
+    spawn_ns, end_ns = launched_ns(launch)
+    training_s = (end.at_ns - inside.mark("model").at_ns) / 1e9
+
+    def at_ns(mark: str | None) -> int:
+        return spawn_ns if mark is None else mark_ns(launch, mark)
+
+    return [
         measured("real_s", real_s(launch), "s", "launcher"),
-        measured("user_s", end["user_s"] - entry["user_s"], "s", "getrusage"),
-        measured("system_s", end["system_s"] - entry["system_s"], "s", "getrusage"),
+        measured("user_s", end.user_s - entry.user_s, "s", "getrusage"),
+        measured("system_s", end.system_s - entry.system_s, "s", "getrusage"),
+        *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in PHASES.items()),
+        measured("exit_s", (end_ns - at_ns("last")) / 1e9, "s", "launcher"),
+        measured("samples_per_s", results.samples / training_s, "1/s", "marks"),
+        measured("loss_mean", statistics.fmean(results.losses), "1", "workload"),
+        measured("loss_last", results.losses[-1], "1", "workload"),
+        measured("peak_rss_bytes", inside.memory.peak_rss_bytes, "B", "getrusage"),
+        _runtime_cpu(launch),
+        *clock_rows(launch),
     ]
-    for metric, (start, stop) in PHASES.items():
-        from_ns = launch["spawn_ns"] if start is None else marks[start]["at_ns"]
-        rows.append(measured(metric, (marks[stop]["at_ns"] - from_ns) / 1e9, "s", "marks"))
-    rows += [
-        measured("exit_s", (launch["end_ns"] - marks["last"]["at_ns"]) / 1e9, "s", "launcher"),
-        measured(
-            "samples_per_s", results["samples"] / ((end["at_ns"] - marks["model"]["at_ns"]) / 1e9), "1/s", "marks"
-        ),
-        measured("loss_mean", statistics.fmean(results["losses"]), "1", "workload"),
-        measured("loss_last", results["losses"][-1], "1", "workload"),
-        measured("peak_rss_bytes", inside["memory"]["peak_rss_bytes"], "B", "getrusage"),
-        _runtime_cpu(launch, entry, marks["last"]),
-    ]
-    return rows
 
 
-def _runtime_cpu(launch: Mapping[str, Any], entry: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+def clock_rows(launch: LaunchRecord) -> list[Row]:
+    """How far off times between a launch's clock and the launcher's may be; none where they share one."""
+    if launch.clock.shared:
+        return []
+    return [measured("clock_error_s", launch.clock.error_ns / 1e9, "s", f"{launch.clock.exchanges} exchanges")]
+
+
+def _runtime_cpu(launch: LaunchRecord) -> Row:
     """CPU time before the first line of the program and after its last: what was reaped, less what lies between."""
-    inside = last["user_s"] + last["system_s"] - entry["user_s"] - entry["system_s"]
-    helpers = launch["client_user_s"] + launch["client_system_s"] - inside
-    if helpers < 0:
-        return unavailable(
-            "runtime_cpu_s",
-            "s",
-            "wait4",
-            "the program is no descendant of the client, so its helpers can't be told from others",
+    entry, last = (launch.seen_inside().mark(name) for name in ("entry", "last"))
+    why = "the program is no descendant of the client, so its helpers can't be told from others"
+    if launch.client_user_s is None or launch.client_system_s is None:
+        return unavailable("runtime_cpu_s", "s", "wait4", "the transport does not say what its client used")
+    inside = last.user_s + last.system_s - entry.user_s - entry.system_s
+    helpers = launch.client_user_s + launch.client_system_s - inside
+    return (
+        unavailable("runtime_cpu_s", "s", "wait4", why)
+        if helpers < 0
+        else measured("runtime_cpu_s", helpers, "s", "wait4")
+    )
+
+
+def turn_rows(launch: LaunchRecord, step_s: float) -> list[Row]:
+    """Metrics of one launch of a block: its robust step, the mean of its counted steps, and what goes with them.
+
+    Args:
+        launch: its record.
+        step_s: from the block's fit (`tare.stats.fits.turn_values`).
+    """
+    turned = [draw.turns for draw in launch.draws]
+    steps = [step for turn in turned for burst in turn.step_s for step in burst]
+    made = len(steps) + sum(len(burst) for turn in turned for burst in turn.discarded_s)
+    peaks = [draw.peak_rss_bytes for draw in launch.draws if draw.peak_rss_bytes is not None]
+    return [
+        measured("turn_step_s", step_s, "s", "turns"),
+        measured("turn_step_mean_s", statistics.fmean(steps), "s", "turns"),
+        measured("step_cpu_s", sum(sum(turn.cpu_s) for turn in turned) / made, "s", "getrusage"),
+        measured("step_system_s", sum(sum(turn.system_s) for turn in turned) / made, "s", "getrusage"),
+        measured("step_page_faults", sum(sum(turn.faults) for turn in turned) / made, "1", "getrusage"),
+        measured("turn_loss_last", turned[-1].loss_last[-1], "1", "workload"),
+        measured("turn_peak_rss_bytes", max(peaks), "B", "getrusage")
+        if peaks
+        else unavailable("turn_peak_rss_bytes", "B", "getrusage", "no draw left its memory"),
+    ]
+
+
+def cause_rows(launch: LaunchRecord) -> list[Row]:
+    """Metrics of one launch that looked for causes.
+
+    The first pass over the files comes before the imports of the same launch; the later ones after them, their
+    median counts.
+
+    Raises:
+        IntegrityError: the record is of another kind of launch.
+    """
+    results = looked_for_causes(launch)
+    first, files = results.first, results.files
+    after_read_s = (mark_ns(launch, "imports") - mark_ns(launch, "read")) / 1e9
+    return [
+        measured("files_first_s", first.modules_s + first.libraries_s, "s", "clock"),
+        measured("files_first_read_s", first.modules_s, "s", "clock"),
+        measured("libraries_first_map_s", first.libraries_s, "s", "clock"),
+        measured("imports_after_read_s", after_read_s, "s", "marks"),
+        measured("files_stat_s", statistics.median(files.stat_s), "s", "clock"),
+        measured("files_read_s", statistics.median(files.read_s), "s", "clock"),
+        measured("libraries_map_s", statistics.median(files.map_s), "s", "clock"),
+        measured("files_count", files.modules, "1", "imports"),
+        measured("files_bytes", files.modules_bytes, "B", "imports"),
+        measured("libraries_count", files.libraries, "1", "/proc/self/maps"),
+        measured("libraries_touched_bytes", files.touched_bytes, "B", "/proc/self/pagemap"),
+        _calls(results.operators, "operators_per_step", "torch.profiler"),
+        _calls(results.kernels, "kernels_per_step", "oneDNN and MKL"),
+    ]
+
+
+def _calls(found: Kernels, metric: str, source: str) -> Row:
+    """Calls of one step, or the reason why nobody counted them."""
+    if found.rows is None:
+        return unavailable(metric, "1", source, found.reason or "")
+    return measured(metric, sum(row.calls for row in found.rows) / found.steps, "1", source)
+
+
+def kernel_rows(launch: LaunchRecord) -> list[Row]:
+    """Operators, kernels of libraries and kernels of a device, each with its calls and own seconds per step."""
+    if not launch.ok:
+        return []
+    results = looked_for_causes(launch)
+    return [
+        {
+            "library": row.library,
+            "kernel": row.kernel,
+            "shape": row.shape or None,
+            "calls_per_step": row.calls / part.steps,
+            "s_per_step": row.s / part.steps,
+        }
+        for part in (results.operators, results.kernels)
+        for row in part.rows or ()
+    ]
+
+
+def looked_for_causes(launch: LaunchRecord) -> CausesResults:
+    """What a launch of a campaign of causes found.
+
+    Raises:
+        IntegrityError: it looked for something else.
+    """
+    results = launch.seen_inside().results_as(CausesResults)
+    parts = {name: getattr(results, name) for name in ("first", "files", "kernels", "operators")}
+    missing = [name for name, part in parts.items() if part is None]
+    if missing:
+        raise IntegrityError(
+            f"a launch in a campaign of causes has no {', '.join(missing)}: run the campaign again"
         )
-    return measured("runtime_cpu_s", helpers, "s", "wait4")
+    return results

@@ -14,24 +14,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from tare.analysis.launch_rows import real_s
-from tare.analysis.verdicts import MARGIN_OF, interval_of
-from tare.experiments import rounds, turns
-from tare.experiments.campaign import counted, family_alpha
-from tare.model.study import CONTROL, HOST
+from tare.analysis.verdicts import design_of, interval_of
+from tare.model.launches import LaunchRecord
+from tare.model.registry import CONTROL, HOST
+from tare.model.sealed import SealedCampaign
+from tare.model.units import both_hosts, family_alpha, real_s
+from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import Interval, log_ratios_of, t_quantile
 
 FEWEST_PAIRS = 2
 PYPERF_ALPHA = 0.05
-VALUES_OF = {"rounds": rounds.unit_values, "turns": turns.unit_values}
-
-Unit = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,24 +84,24 @@ class Speed:
         return HOST if self.host[0] <= self.control[0] else CONTROL
 
 
-def hosts_of(plan: Mapping[str, Any], units: Sequence[Unit]) -> Hosts:
+def hosts_of(campaign: SealedCampaign) -> Hosts:
     """Medians and means of both hosts by unit; units in which one of them failed are left out."""
-    found = Hosts(median=[], mean=[])
-    for unit in counted(list(units)):
-        rows = [unit["launches"].get(name, {}) for name in (HOST, CONTROL)]
-        if any(row.get("status") != "ok" for row in rows):
-            continue
-        steps = [_seconds(plan["kind"], row) for row in rows]
-        found.median.append(tuple(statistics.median(values) for values in steps))
-        found.mean.append(tuple(statistics.fmean(values) for values in steps))
-    return found
+    pairs = [
+        (_seconds(campaign.kind, hosts[0]), _seconds(campaign.kind, hosts[1]))
+        for unit in campaign.counted
+        if (hosts := both_hosts(unit)) is not None
+    ]
+    return Hosts(
+        median=[(statistics.median(host), statistics.median(control)) for host, control in pairs],
+        mean=[(statistics.fmean(host), statistics.fmean(control)) for host, control in pairs],
+    )
 
 
-def _seconds(kind: str, launch: Mapping[str, Any]) -> list[float]:
+def _seconds(kind: str, launch: LaunchRecord) -> list[float]:
     """What a launch timed: every counted step of its turns, or its whole run."""
     if kind == "rounds":
         return [real_s(launch)]
-    return [step for draw in launch["draws"] for burst in draw["turns"]["step_s"] for step in burst]
+    return [step for draw in launch.draws for burst in draw.turns.step_s for step in burst]
 
 
 def one_after_the_other(hosts: Hosts, margin: float) -> Sequential | None:
@@ -168,17 +164,11 @@ def hyperfine_like(hosts: Hosts) -> Speed | None:
     return Speed(n=len(sides[0]), host=host, control=control, ratio=ratio, ratio_sd=spread)
 
 
-def paired(plan: Mapping[str, Any], units: Sequence[Unit]) -> Interval:
+def paired(campaign: SealedCampaign) -> Interval:
     """Tare's own control: the interval of the second host's log-ratio to the first, unit by unit."""
-    own = counted(list(units))
-    values = [(unit["unit"], VALUES_OF[plan["kind"]](unit)) for unit in own]
+    values = [(unit.unit, VALUES_OF[campaign.kind](unit)) for unit in campaign.counted]
     ratios = {
         number: found[0] for number, value in values if (found := log_ratios_of([value], [HOST, CONTROL])[CONTROL])
     }
-    pilot = sorted(unit["unit"] for unit in own)[: plan["sampling"].get("pilot", 0)]
-    return interval_of(pd.Series(ratios, dtype=float), plan, pilot, family_alpha(plan))
-
-
-def margin_of(plan: Mapping[str, Any]) -> float:
-    """The margin that a campaign is judged by."""
-    return plan["margins"][MARGIN_OF[plan["kind"]]]
+    pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
+    return interval_of(pd.Series(ratios, dtype=float), design_of(campaign), pilot, family_alpha(campaign.plan))

@@ -9,14 +9,16 @@ Student's where it was fixed or capped by costs. An arm's campaign also compares
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tare.analysis.metrics import pivot
-from tare.model.study import BASELINE, CONTROL, HOST
+from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.sealed import SealedCampaign
+from tare.model.units import compared
 from tare.stats.intervals import (
     FEWEST_UNITS,
     Interval,
@@ -79,7 +81,7 @@ def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
     return logs[own].mean(axis=1) - logs[baseline]
 
 
-def interval_of(ratios: pd.Series, plan: Mapping[str, Any], pilot: Sequence[int], alpha: float) -> Interval:
+def interval_of(ratios: pd.Series, design: str, pilot: Sequence[int], alpha: float) -> Interval:
     """The interval that decides, by the campaign's design.
 
     Stein's is exact for normal units whose number the pilot's spread chose. Machines have storms that a pilot of
@@ -87,37 +89,41 @@ def interval_of(ratios: pd.Series, plan: Mapping[str, Any], pilot: Sequence[int]
 
     Args:
         ratios: by unit number.
-        plan: its decision says which design.
+        design: as `design_of`.
         pilot: numbers of the units that the decision was taken on.
         alpha: of this one interval.
     """
     ordinary = t_interval(ratios.to_numpy(), alpha)
-    if design_of(plan) != "stein" or ordinary.low is None:
+    if design != "stein" or ordinary.low is None:
         return ordinary
     ordered = ratios.sort_index()
     two_stage = stein_interval(ordered.to_numpy(), int(ordered.index.isin(pilot).sum()), alpha)
     return max(ordinary, two_stage, key=lambda interval: interval.high - interval.low)
 
 
-def design_of(plan: Mapping[str, Any]) -> str:
+def design_of(campaign: SealedCampaign) -> str:
     """`stein` where the pilot's spread chose the number of units and all of them were made, else `fixed`."""
-    decision = plan.get("decision")
-    return "stein" if decision and decision["design"] == "stein" and not plan.get("ended") else "fixed"
+    decision = campaign.decision
+    return "stein" if decision and decision.design == "stein" and not campaign.ended else "fixed"
 
 
-def verdict_rows(plan: Mapping[str, Any], metrics: pd.DataFrame) -> list[dict[str, Any]]:
+def margin_of(campaign: SealedCampaign) -> float:
+    """The margin that a campaign is judged by."""
+    return (campaign.plan.margins or {})[MARGIN_OF[campaign.kind]]
+
+
+def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of the verdict table for one campaign of rounds, turns or causes.
 
     Args:
-        plan: the campaign's plan (margins, sampling, environments) with its decision.
+        campaign: its margins, sampling, environments and decision.
         metrics: metric rows of this campaign alone.
     """
-    names = list(plan["environments"])
-    environments = [name for name in names if name not in (HOST, CONTROL) and not name.endswith(BASELINE)]
+    names, environments = campaign.plan.environments, compared(campaign.plan)
     judged = [name.removesuffix(BASELINE) for name in names if name.endswith(BASELINE)]
     rows = []
-    for metric in METRICS_OF[plan["kind"]]:
-        table = _Table(plan, metrics, metric, names)
+    for metric in METRICS_OF[campaign.kind]:
+        table = _Table(campaign, metrics, metric)
         rows += [table.row(env, HOST, len(environments)) for env in environments]
         rows += [table.row(env, f"{env}{BASELINE}", len(judged)) for env in judged]
     return rows
@@ -126,24 +132,25 @@ def verdict_rows(plan: Mapping[str, Any], metrics: pd.DataFrame) -> list[dict[st
 class _Table:
     """What the rows of one metric of one campaign share."""
 
-    def __init__(self, plan: Mapping[str, Any], metrics: pd.DataFrame, metric: str, names: Sequence[str]) -> None:
-        self.plan = plan
+    def __init__(self, campaign: SealedCampaign, metrics: pd.DataFrame, metric: str) -> None:
+        self.campaign = campaign
         self.metric = metric
-        own = metrics[metrics["arm"] == plan["arm"]]
+        names = list(campaign.plan.environments)
+        own = metrics[metrics["arm"] == campaign.plan.arm]
         self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
-        self.values = pivot(metrics, metric).reindex(columns=list(names))
-        self.totals = pivot(metrics, TOTAL_OF.get(metric, metric)).reindex(columns=list(names))
-        self.margin = plan["margins"][MARGIN_OF[plan["kind"]]]
-        units = sorted(metrics["rep"].dropna().unique())
-        self.pilot = units[: plan["sampling"].get("pilot", 0)]
+        self.values = pivot(metrics, metric).reindex(columns=names)
+        self.totals = pivot(metrics, TOTAL_OF.get(metric, metric)).reindex(columns=names)
+        self.margin = margin_of(campaign)
+        self.design = design_of(campaign)
+        self.pilot = sorted(metrics["rep"].dropna().unique())[: campaign.plan.sampling.pilot or 0]
 
     def row(self, env: str, reference: str, family: int) -> dict[str, Any]:
         """One comparison: an environment with the host, or an arm's level with the headline's."""
-        alpha = (1 - self.plan["sampling"]["confidence"]) / family
+        alpha = (1 - self.campaign.plan.sampling.confidence) / family
         level = reference != HOST
         ratios = level_ratios(self.values, env) if level else log_ratios(self.values, env)
-        interval = interval_of(ratios, self.plan, self.pilot, alpha)
-        control = interval_of(control_ratios(self.values), self.plan, self.pilot, alpha)
+        interval = interval_of(ratios, self.design, self.pilot, alpha)
+        control = interval_of(control_ratios(self.values), self.design, self.pilot, alpha)
         check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict = judge(interval, self.margin)
         has_total = self.metric not in RATES
@@ -164,22 +171,22 @@ class _Table:
             "control_ratio": _exp(control.mean),
             "control_ci_low": _exp(control.low),
             "control_ci_high": _exp(control.high),
-            "design": design_of(self.plan),
+            "design": self.design,
             "bootstrap_low": _exp(check.low),
             "bootstrap_high": _exp(check.high),
             "more_units": more_units(ratios.to_numpy(), alpha, self.margin) if verdict == "inconclusive" else None,
-            "reason": _reason(interval, self.plan),
+            "reason": _reason(interval, self.campaign.ended),
         }
 
 
-def _reason(interval: Interval, plan: Mapping[str, Any]) -> str | None:
+def _reason(interval: Interval, ended: str | None) -> str | None:
     """Why there is no interval, or what became of the campaign."""
     parts = []
     if interval.low is None:
         missing = FEWEST_UNITS - interval.n
         parts.append(f"{interval.n} complete units; an interval needs {FEWEST_UNITS} or more, so {missing} more")
-    if plan.get("ended"):
-        parts.append(f"the campaign ended before its time: {plan['ended']}")
+    if ended:
+        parts.append(f"the campaign ended before its time: {ended}")
     return "; ".join(parts) or None
 
 

@@ -1,4 +1,4 @@
-"""`tare starts`, `tare prices`: what an image costs before anything is trained."""
+"""`tare starts`, `tare image-costs`: what an image costs before anything is trained."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def add(subparsers: Any) -> None:
     starts.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     starts.set_defaults(run=run_starts)
 
-    prices = subparsers.add_parser("prices", parents=[common], help="what images cost: seconds, bytes, starts")
-    prices.add_argument("--images", type=Path, default=Path("results/images"), help="folder of image records")
-    prices.add_argument("--starts", type=Path, help="record of `tare starts`; without it, starts are unavailable")
-    prices.add_argument("--out", type=Path, required=True, help="table to write (CSV)")
-    prices.set_defaults(run=run_prices)
+    costs = subparsers.add_parser("image-costs", parents=[common], help="what images cost: seconds, bytes, starts")
+    costs.add_argument("--images", type=Path, default=Path("results/images"), help="folder of image records")
+    costs.add_argument("--starts", type=Path, help="record of `tare starts`; without it, starts are unavailable")
+    costs.add_argument("--out", type=Path, required=True, help="table to write (CSV)")
+    costs.set_defaults(run=run_image_costs)
 
 
 def run_starts(arguments: argparse.Namespace) -> int:
@@ -34,15 +34,15 @@ def run_starts(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run_prices(arguments: argparse.Namespace) -> int:
-    """`tare prices`."""
+def run_image_costs(arguments: argparse.Namespace) -> int:
+    """`tare image-costs`."""
     from tare.analysis import image_costs
     from tare.model import tables
-    from tare.model.study import PricesPart, load_part
+    from tare.model.study import ImageCostsPart, load_part
 
-    study = load_part(PricesPart, arguments.study)
+    study = load_part(ImageCostsPart, arguments.study)
     stacks = dict.fromkeys([study.stack, *study.stacks])
     forms = [image_costs.read_forms(arguments.images, stack, study.environments) for stack in stacks]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
-    tables.write("prices", image_costs.build(study.study, forms, starts), arguments.out)
+    tables.write("image_costs", image_costs.build(study.study, forms, starts), arguments.out)
     return 0

@@ -116,7 +116,7 @@ def run_pack(arguments: argparse.Namespace) -> int:
 def run_check(arguments: argparse.Namespace) -> int:
     """Exit status 4 where a file is not what was recorded."""
     from tare.core.progress import say
-    from tare.experiments.reference_pack import check
+    from tare.model.references import check
 
     found = check(arguments.folder)
     done = sum(part.status in ("ok", "ended") for part in found.parts)
@@ -127,8 +127,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_tables(arguments: argparse.Namespace) -> int:
     """Make the tables."""
+    from tare.analysis.reference import write_tables
     from tare.core.progress import say
-    from tare.experiments.reference_pack import write_tables
 
     count = write_tables(arguments.folder, arguments.out, keep_going=arguments.keep_going)
     say(f"{count} metrics in {arguments.out}")

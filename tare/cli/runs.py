@@ -91,9 +91,11 @@ def run_ceilings(arguments: argparse.Namespace) -> int:
 
 def run_single(arguments: argparse.Namespace) -> int:
     """`tare run`: exit status 3 where the environment is unavailable or the launch failed."""
-    from tare.analysis.launch_rows import whole_run_metrics
+    from tare.analysis.launch_rows import whole_run_rows
     from tare.core.progress import say
     from tare.experiments import measure
+    from tare.model.launches import LaunchRecord
+    from tare.model.schema import parse
 
     record = measure.single(
         arguments.study,
@@ -104,7 +106,7 @@ def run_single(arguments: argparse.Namespace) -> int:
         arguments.data,
         arguments.out,
     )
-    for row in whole_run_metrics(record):
+    for row in whole_run_rows(parse(LaunchRecord, record, "the launch")):
         value = f"{row['kind']}: {row['reason']}" if row["value"] is None else f"{row['value']:.6g} {row['unit']}"
         say(f"{row['metric']:20} {value}")
     return 0

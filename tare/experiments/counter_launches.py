@@ -11,7 +11,6 @@ as they take. Clocks are left as they are: neither number depends on them.
 from __future__ import annotations
 
 import gzip
-import io
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,9 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from tare.core.errors import IntegrityError, TareError, UnavailableError
+from tare.core.errors import TareError, UnavailableError
 from tare.core.files import atomic_path, sha256_file
 from tare.core.process import run
 from tare.launch.place import Site
@@ -264,36 +261,3 @@ def trace(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], fo
         }
 
     return guarded("nsys", task)
-
-
-def read_counters(record: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Metrics of every kernel that ncu counted, of both launches (tare.profilers.printed.METRIC_COLUMNS).
-
-    Raises:
-        IntegrityError: a file is not the one that the record names, or cut short.
-    """
-    tables, first = [], 0
-    for part in record["parts"]:
-        table = read_metrics(_stored(part, folder), part["file"])
-        tables.append(table.assign(kernel_index=table["kernel_index"] + first))
-        first += int(table["kernel_index"].max())
-    return pd.concat(tables, ignore_index=True)
-
-
-def read_timeline(record: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """The ACTIVITY table that `trace` stored.
-
-    Raises:
-        IntegrityError: the file is not the one that the record names.
-    """
-    from tare.profilers import activity
-
-    rows = pd.read_csv(io.StringIO(_stored(record, folder))).astype(object)
-    return activity.make(rows.where(rows.notna(), None).to_dict("records"), record["file"])
-
-
-def _stored(record: Mapping[str, Any], folder: Path) -> str:
-    path = folder / record["file"]
-    if not path.exists() or sha256_file(path) != record["sha256"]:
-        raise IntegrityError(f"{path} is not the file that its record names: run the profile again")
-    return gzip.decompress(path.read_bytes()).decode()

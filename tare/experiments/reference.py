@@ -22,13 +22,13 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.core.progress import duration, say, step
 from tare.experiments.reference_input import add_programs, bring_data, read, version
-from tare.experiments.reference_pack import check, drop_unfinished, finish
+from tare.experiments.reference_pack import drop_unfinished, finish
 from tare.experiments.reference_parts import SHARES, Clock, not_run, parts_of, run_parts, wants_again
 from tare.images import installed
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import study
-from tare.model.references import RECORD, ReferenceRecord
+from tare.model.references import RECORD, ReferenceRecord, check
 from tare.model.registry import HOST, describe_workload, environment, module_names
 from tare.model.stacks import BOUND
 from tare.model.words import nearest

@@ -34,7 +34,7 @@ from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_wheels, packages_of
 from tare.model.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
-from tare.model.stacks import BOUND, Stack, load_stack
+from tare.model.stacks import Stack, load_stack
 
 FORMAT = 2  # counts up when the same inputs would give another image
 
@@ -56,7 +56,7 @@ def load_recipe(path: Path | None = None) -> dict[str, Any]:
     """
     path = path or project_root() / "containers" / "recipe.yaml"
     try:
-        recipe: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise UserError(f"cannot read {path}: {' '.join(str(error).split())}") from error
     parts = {
@@ -190,7 +190,7 @@ def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS
         UserError: no such environment.
         IntegrityError: the tree of an environment that is not contained is gone or damaged.
     """
-    if record.install == BOUND:
+    if record.install == installed.STACK:
         return installed.derive(record, name)
     adapter = environment(name)
     return contained_form(record, adapter, options) if adapter.contained else _tree_form(record, name, options)
@@ -215,7 +215,7 @@ def ensure(record: ImageRecord) -> ImageRecord:
         raise UnavailableError(record.reason or f"{record.env} has no image")
     if _is_there(record):
         return record
-    if record.install == BOUND:
+    if record.install == installed.STACK:
         again = installed.again(record)
     elif record.install == "native":
         again = native.derive(record.stack, record.variant, environment(record.env), load_recipe())
@@ -232,7 +232,7 @@ def ensure(record: ImageRecord) -> ImageRecord:
 
 def _is_there(record: ImageRecord) -> bool:
     adapter = environment(record.env)
-    if record.install == BOUND:
+    if record.install == installed.STACK:
         installed.check(record)
         if not adapter.contained:
             return True

@@ -56,7 +56,7 @@ class Tree:
     path: Path
     inside: Path
     digest: str
-    entries: tuple[dict[str, Any], ...]
+    entries: tuple[dict, ...]
     size_bytes: int
     python: str
     glibc: tuple[int, ...]

@@ -95,6 +95,12 @@ def parse(text: str) -> Arm:
     return Arm(factor=factor, level=level)
 
 
+def of_campaign(name: str) -> Arm | None:
+    """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
+    parts = name.split(".", 2)  # names of stacks may hold dots
+    return parse(parts[2]) if len(parts) == 3 and parts[0] in ("rounds", "turns") else None
+
+
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
     if arm.factor in COMMON or arm.is_setting:

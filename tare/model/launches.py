@@ -7,12 +7,12 @@ Instants are nanoseconds of the clock that stands beside them. Where a launch ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tare.core.errors import IntegrityError
-from tare.model.schema import Record
+from tare.model.schema import Record, parse
 
 Status = Literal["ok", "failed", "timeout", "skipped", "stopped", "unavailable"]
 
@@ -186,6 +186,118 @@ class CountersResults(Record):
     losses: tuple[float, ...]
 
 
+class FirstPass(Record):
+    """Seconds of reading the modules' files, and of mapping the libraries, before the first import."""
+
+    modules_s: float
+    libraries_s: float
+
+
+class FilePasses(Record):
+    """The files of the imports after them: how many, how large, and seconds of each later pass over them."""
+
+    modules: int
+    modules_bytes: int
+    libraries: int
+    libraries_bytes: int
+    touched_bytes: int
+    stat_s: tuple[float, ...]
+    read_s: tuple[float, ...]
+    map_s: tuple[float, ...]
+
+
+class KernelCalls(Record):
+    """Calls and own seconds of one kernel or operator, over all recorded steps."""
+
+    library: str
+    kernel: str
+    shape: str | None
+    calls: int
+    s: float
+
+
+class Kernels(Record):
+    """What ran in `steps` recorded steps; without `rows`, the reason why nobody knows."""
+
+    rows: tuple[KernelCalls, ...] | None
+    reason: str | None
+    steps: int = 1
+
+
+class CausesResults(Record):
+    """A launch that looked for causes; a first one that only lists the files of its imports has `listed` alone."""
+
+    first: FirstPass | None = None
+    files: FilePasses | None = None
+    kernels: Kernels | None = None
+    operators: Kernels | None = None
+    listed: Mapping[str, Any] | None = None
+
+
+class Bandwidth(Record):
+    """Bytes per second of one kernel over one working set: the best pass, and all."""
+
+    kernel: Literal["copy", "triad"]
+    working_set_bytes: int
+    bytes_per_s: float
+    all_bytes_per_s: tuple[float, ...]
+    passes_per_call: int = 1
+
+
+class Product(Record):
+    """FLOP per second of square matrix products of one size: the best, and all."""
+
+    precision: str
+    size: int
+    flop_per_s: float
+    all_flop_per_s: tuple[float, ...]
+    kernel: str = "mm"
+
+
+class SkippedBandwidth(Record):
+    """A pass over memory that was left out."""
+
+    kernel: str
+    working_set_bytes: int
+    reason: str
+
+
+class SkippedProduct(Record):
+    """A product that was left out."""
+
+    precision: str
+    size: int
+    kernel: str = "mm"
+    reason: str
+
+
+class CeilingsResults(Record):
+    """Measured roofs of a device."""
+
+    threads: int = 1
+    bandwidth: tuple[Bandwidth, ...]
+    gemm: tuple[Product, ...]
+    skipped: tuple[SkippedProduct, ...] = ()
+    skipped_bandwidth: tuple[SkippedBandwidth, ...] = ()
+
+
+class DeviceResults(Record):
+    """Whether a launch reaches an NVIDIA device: its files, the driver's library, its start, its devices."""
+
+    files: tuple[str, ...]
+    library: str | None
+    error: str | None
+    init: int | None
+    failed: str | None
+    driver_version: int | None
+    count: int | None
+    names: tuple[str, ...]
+    uuids: tuple[str, ...]
+
+
+AnyResults = TypeVar("AnyResults", bound=Record)
+
+
 class Inside(Record):
     """What the worker wrote: `results` are those of its mode, as `results_as` checks them.
 
@@ -202,6 +314,17 @@ class Inside(Record):
     memory: Memory
     marks: tuple[Mark, ...]
     largest_batch: int | None = None
+
+    def results_as(self, kind: type[AnyResults]) -> AnyResults:
+        """The results, checked as those of a mode.
+
+        Raises:
+            IntegrityError: the launch was of another mode, or its results are not what that mode leaves.
+        """
+        wanted = next(mode for mode, results in RESULTS.items() if results is kind)
+        if self.mode != wanted:
+            raise IntegrityError(f"a launch of mode {self.mode!r} stands where one of mode {wanted!r} belongs")
+        return parse(kind, self.results, f"results of mode {self.mode!r}")
 
     def mark(self, name: str) -> Mark:
         """The mark of that name.
@@ -346,4 +469,7 @@ RESULTS: Mapping[str, type[Record]] = {
     "profile": ProfileResults,
     "start": StartResults,
     "counters": CountersResults,
+    "causes": CausesResults,
+    "ceilings": CeilingsResults,
+    "device": DeviceResults,
 }

@@ -118,7 +118,10 @@ def read(kind: type[AnyFile], path: Path) -> AnyFile:
     version = value.pop(VERSION, None)
     if version != kind.VERSION:
         raise IntegrityError(f"{path} has schema {version}, this version reads {kind.VERSION}: {kind.REMAKE}")
-    return parse(kind, value, str(path))
+    try:
+        return parse(kind, value, str(path))
+    except IntegrityError as error:
+        raise IntegrityError(f"{error}; {kind.REMAKE}") from None
 
 
 class _UniqueKeys(yaml.SafeLoader):

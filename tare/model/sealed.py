@@ -18,6 +18,7 @@ from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
+from tare.model import arms
 from tare.model.campaigns import Decision, Plan, Sealed, Unit
 from tare.model.schema import parse, read
 from tare.model.units import counted
@@ -47,18 +48,42 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedCampaign:
-    """A sealed campaign; `ended` says why it ended before its time."""
+    """A campaign that was sealed: its plan, all its units, and what the seal says of them."""
 
     path: Path
     plan: Plan
-    decision: Decision | None
-    ended: str | None
     units: tuple[Unit, ...]
+    sealed: Sealed
+
+    @property
+    def workload(self) -> str:
+        """Whose folder it lies in."""
+        return self.path.parent.parent.name
 
     @property
     def name(self) -> str:
         """Kind, environments and arm, as its folder is called."""
         return self.path.parent.name
+
+    @property
+    def kind(self) -> str:
+        """`rounds`, `turns`, `causes`, `sweep` or `starts`."""
+        return self.plan.kind
+
+    @property
+    def arm(self) -> arms.Arm | None:
+        """What differs from the headline; None for the headline and for kinds without arms."""
+        return arms.of_campaign(self.name)
+
+    @property
+    def decision(self) -> Decision | None:
+        """On the number of units, where a pilot decided it."""
+        return self.sealed.decision
+
+    @property
+    def ended(self) -> str | None:
+        """Why it ended before its time."""
+        return self.sealed.reason
 
     @property
     def counted(self) -> list[Unit]:
@@ -88,9 +113,7 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     rows = parse_rows(journal or b"", folder / UNITS)
     if rows.seal is None:
         raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
-    return SealedCampaign(
-        path=sealed, plan=read(Plan, plan), decision=summary.decision, ended=summary.reason, units=rows.units
-    )
+    return SealedCampaign(path=sealed, plan=read(Plan, plan), units=rows.units, sealed=summary)
 
 
 def read_rows(folder: Path) -> Rows:

@@ -287,7 +287,7 @@ class SweepPart(CampaignPart):
     sweep: Sweep
 
 
-class PricesPart(_Named):
+class ImageCostsPart(_Named):
     """What the table of image costs depends on."""
 
     stacks: Annotated[tuple[StackName, ...], Distinct]
@@ -300,7 +300,7 @@ class TablesPart(Record):
     margins: Margins
 
 
-class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, PricesPart):
+class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, ImageCostsPart):
     """A whole study: the union of its parts.
 
     Attributes:
@@ -325,7 +325,7 @@ PARTS: dict[str, type[Record]] = {
     "profile": ProfilePart,
     "ceilings": CeilingsPart,
     "starts": StartsPart,
-    "prices": PricesPart,
+    "image_costs": ImageCostsPart,
     "tables": TablesPart,
 }
 AnyPart = TypeVar("AnyPart", bound=Record)

@@ -142,7 +142,7 @@ KERNELS = _strict(
     },
 )
 
-PRICES = _strict(
+IMAGE_COSTS = _strict(
     {
         "rep": pa.Column(pd.Int64Dtype(), nullable=True),
         "item": pa.Column(str),
@@ -152,7 +152,7 @@ PRICES = _strict(
         "source": pa.Column(str),
         "reason": pa.Column(str, nullable=True),
     },
-    checks=pa.Check(_could_not_has_reason, error="a price without kind, or an unavailable one without its reason"),
+    checks=pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason"),
 )
 
 SCHEMAS = {
@@ -224,11 +224,11 @@ CLAIMS = pa.DataFrameSchema(
 # What studies published, judged: these tables carry a paper instead of a campaign's identity.
 FINDINGS = {"published": PUBLISHED, "claims": CLAIMS}
 # What images cost: from image records and starts, not from campaigns.
-PRICED = {"prices": PRICES}
+COUNTED = {"image_costs": IMAGE_COSTS}
 
 
 def _schema(name: str) -> pa.DataFrameSchema:
-    return {**SCHEMAS, **FINDINGS, **PRICED}[name]
+    return {**SCHEMAS, **FINDINGS, **COUNTED}[name]
 
 
 def make(name: str, rows: list[dict[str, object]]) -> pd.DataFrame:

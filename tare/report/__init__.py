@@ -26,7 +26,7 @@ NOTEBOOKS = {
     "nyu2022": "The paper's figures",
     "environments": "Environments",
     "why": "Why",
-    "prices": "What an image costs",
+    "image_costs": "What an image costs",
     "choices": "Environment or settings",
     "device": "The device",
     "reference": "Reference machines",
@@ -42,7 +42,7 @@ TABLES = (
     "fingerprints",
     "kernels",
     "device_samples",
-    "prices",
+    "image_costs",
     "published",
     "claims",
 )

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tare.analysis.choice import PROFILE
 from tare.literature.kernel_sums import sums
 from tare.literature.published import Published
 from tare.model import datasheet
 from tare.model.datasheet import Datasheet
 from tare.model.registry import describe_workload
 from tare.model.study import HOST
-from tare.report.figures.roofs import PROFILE
 from tare.report.labels import decimal_prefix, significant, with_unit, workload_title
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.references import Reference

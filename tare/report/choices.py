@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
+from tare.model.arms import of_campaign
 from tare.model.study import BASELINE, HOST
-from tare.report.figures.choice import METRIC_OF, arm_of, kind_of, level_campaigns
 from tare.report.figures.choices import ENVIRONMENT, STACK, choice_rows
 from tare.report.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
@@ -210,7 +211,9 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
         if host.empty or (host["kind"] != UNAVAILABLE).any():
             continue
         why = "; ".join(dict.fromkeys(host["reason"]))
-        lines[f"{sentence_case(arm_title(arm_of(name).name))}, {UNIT_OF[host['metric'].iloc[0]]}: {why}"] = None
+        lines[f"{sentence_case(arm_title(of_campaign(name).name))}, {UNIT_OF[host['metric'].iloc[0]]}: {why}"] = (
+            None
+        )
     return list(lines)
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from tare.model.arms import environment_of
-from tare.model.study import CONTROL, HOST
-from tare.report.evidence import Campaign, Evidence, Record
+from tare.model.launches import Facts, LaunchRecord
+from tare.model.registry import CONTROL, HOST
+from tare.report.evidence import Campaign, Evidence
 from tare.report.labels import env_title, seconds, size_bytes, units_text, workload_title
 from tare.report.layout import Row, Table, value_text
 
 
-def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, Record]]:
+def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, LaunchRecord]]:
     for campaign in campaigns:
         for unit in campaign.units:
-            for env, launch in unit["launches"].items():
-                if launch["status"] == "ok":
+            for env, launch in unit.launches.items():
+                if launch.ok:
                     yield _place(campaign, env), launch
 
 
@@ -28,11 +28,11 @@ def _place(campaign: Campaign, name: str) -> str:
     return name if name == CONTROL else environment_of(name)
 
 
-def first_facts(evidence: Evidence) -> dict[str, Record]:
+def first_facts(evidence: Evidence) -> dict[str, Facts]:
     """Facts from inside the first successful launch of each environment, in the headline where it was there."""
-    found: dict[str, Record] = {}
+    found: dict[str, Facts] = {}
     for env, launch in _ok_launches(sorted(evidence.campaigns, key=lambda c: c.arm is not None)):
-        found.setdefault(env, launch["inside"]["facts"])
+        found.setdefault(env, launch.seen_inside().facts)
     return found
 
 
@@ -41,8 +41,10 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
     total, found = 0, Counter()
     for env, launch in _ok_launches(evidence.campaigns):
         total += 1
-        for line in launch["deviations"]:
+        for line in launch.deviations:
             found[f"{env_title(env)}: {line}"] += 1
+        for what in launch.unseen:
+            found[f"{env_title(env)}: {what} could not be set or seen"] += 1
     if not total:
         return ["No launch succeeded, so nothing can be said of effective conditions."]
     if not found:
@@ -51,20 +53,20 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
 
 
 SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
-EFFECTIVE = {
-    "Threads of the framework": lambda f: (f.get("torch") or {}).get("threads"),
-    "CPU affinity": lambda f: ", ".join(map(str, f["affinity"])),
-    "CPU quota": lambda f: "none" if f["cpu_quota"].startswith(("-1", "max")) else f["cpu_quota"],
-    "Open files (soft)": lambda f: f["open_files"]["soft"],
-    "/dev/shm": lambda f: size_bytes(f["shm_bytes"]) if f["shm_bytes"] is not None else None,
-    "Network interfaces": lambda f: ", ".join(f["interfaces"]),
-    "User id": lambda f: f["uid"],
-    "Seccomp": lambda f: SECCOMP.get(f["status"].get("Seccomp"), f["status"].get("Seccomp")),
-    "Speculative store bypass": lambda f: f["status"].get("Speculation_Store_Bypass"),
-    "Huge pages": lambda f: f["transparent_hugepage"],
-    "C library": lambda f: f["libc"],
-    "Root file system": lambda f: f["root_mount"]["type"],
-    "File system of the tree": lambda f: f["tree_mount"]["type"],
+EFFECTIVE: dict[str, Callable[[Facts], object]] = {
+    "Threads of the framework": lambda f: f.framework and f.framework.threads,
+    "CPU affinity": lambda f: ", ".join(map(str, f.affinity)),
+    "CPU quota": lambda f: "none" if f.cpu_quota and f.cpu_quota.startswith(("-1", "max")) else f.cpu_quota,
+    "Open files (soft)": lambda f: f.open_files.soft,
+    "/dev/shm": lambda f: size_bytes(f.shm_bytes) if f.shm_bytes is not None else None,
+    "Network interfaces": lambda f: ", ".join(f.interfaces),
+    "User id": lambda f: f.uid,
+    "Seccomp": lambda f: SECCOMP.get(f.status.get("Seccomp", ""), f.status.get("Seccomp")),
+    "Speculative store bypass": lambda f: f.status.get("Speculation_Store_Bypass"),
+    "Huge pages": lambda f: f.transparent_hugepage,
+    "C library": lambda f: f.libc,
+    "Root file system": lambda f: f.root_mount.type,
+    "File system of the tree": lambda f: f.tree_mount.type,
 }
 
 
@@ -74,8 +76,8 @@ def conditions_table(evidence: Evidence) -> Table:
     names = [env for env in evidence.environments if env in facts]
     rows: list[Row] = []
     for title, reader in EFFECTIVE.items():
-        rows.append([title, *(_read(reader, facts[env]) for env in names)])
-    own = [", ".join(facts[env]["own_namespaces"]) or "none" for env in names]
+        rows.append([title, *(_told(reader(facts[env])) for env in names)])
+    own = [", ".join(facts[env].own_namespaces or ()) or "none" for env in names]
     rows.append(["Namespaces of its own", *own])
     asked = evidence.study.conditions
     allocators = {f"allocator of {kind}": getattr(evidence.study, kind).allocator for kind in ("rounds", "turns")}
@@ -89,11 +91,7 @@ def conditions_table(evidence: Evidence) -> Table:
     )
 
 
-def _read(reader: Any, record: Record) -> str:
-    try:
-        value = reader(record)
-    except (KeyError, TypeError, AttributeError):
-        value = None
+def _told(value: object) -> str:
     return "not visible" if value is None else str(value)
 
 
@@ -105,12 +103,12 @@ def provenance_table(evidence: Evidence) -> Table:
             [
                 workload_title(campaign.workload),
                 campaign.name,
-                str(campaign.plan["seed"]),
-                units_text(campaign.sealed["units"], campaign.kind),
-                seconds(campaign.sealed["machine_s"]),
-                campaign.sealed["plan_sha256"][:16],
-                campaign.plan["code_sha256"][:16],
-                campaign.sealed["sealed_at"].replace("T", " ").removesuffix("Z"),
+                str(campaign.plan.seed),
+                units_text(campaign.sealed.units, campaign.kind),
+                seconds(campaign.sealed.machine_s),
+                campaign.sealed.plan_sha256[:16],
+                campaign.plan.code_sha256[:16],
+                campaign.sealed.sealed_at.replace("T", " ").removesuffix("Z"),
             ]
         )
     return Table(

@@ -6,9 +6,10 @@ import math
 
 import pandas as pd
 
-from tare.experiments.campaign import given_up
+from tare.analysis.choice import METRIC_OF
+from tare.analysis.launch_rows import failure
+from tare.model.units import given_up
 from tare.report.evidence import Campaign, Evidence
-from tare.report.figures.choice import METRIC_OF
 from tare.report.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
 from tare.report.wording import listed, margin_text, percent
 
@@ -23,20 +24,20 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
         campaign: of rounds or turns.
         verdicts: its rows.
     """
-    sampling, decision = campaign.plan["sampling"], campaign.plan["decision"]
+    sampling, decision = campaign.plan.sampling, campaign.decision
     count = units_text(len(campaign.counted), campaign.kind)
     reached = half_width(campaign, verdicts)
     got = "no interval yet" if reached is None else f"{_reached(reached)} reached"
-    if "units" in sampling:
+    if sampling.units is not None:
         return f"{count}, a number fixed by the study; {got}"
-    wanted = f"±{margin_text(sampling['half_width'])}"
-    if decision is None or campaign.plan["ended"]:
+    wanted = f"±{margin_text(sampling.half_width)}"
+    if decision is None or campaign.ended:
         return f"{count}; {wanted} wanted, {got}"
-    if decision["design"] == "stein":
-        return f"{count}, chosen from the spread of a pilot of {sampling['pilot']} (Stein); {wanted} wanted, {got}"
-    paid = f"{count}, all that the budget of {seconds(sampling['budget_s'])} pays for"
-    if decision["wanted"] > decision["units"]:
-        return f"{paid}; {units_text(decision['wanted'], campaign.kind)} were needed for the wanted {wanted}; {got}"
+    if decision.design == "stein":
+        return f"{count}, chosen from the spread of a pilot of {sampling.pilot} (Stein); {wanted} wanted, {got}"
+    paid = f"{count}, all that the budget of {seconds(sampling.budget_s)} pays for"
+    if decision.wanted > decision.units:
+        return f"{paid}; {units_text(decision.wanted, campaign.kind)} were needed for the wanted {wanted}; {got}"
     return f"{paid}; {wanted} wanted, {got}"
 
 
@@ -87,33 +88,32 @@ def troubles(evidence: Evidence) -> list[str]:
 def _troubles(campaign: Campaign) -> list[str]:
     name, kind = name_of(campaign), campaign.kind
     lines = []
-    if campaign.plan["ended"]:
+    if campaign.ended:
         count = units_text(len(campaign.counted), kind)
-        lines.append(f"{name}: ended before its time, with {count}: {campaign.plan['ended']}")
-    void = [unit for unit in campaign.units if unit["voided"] is not None]
+        lines.append(f"{name}: ended before its time, with {count}: {campaign.ended}")
+    void = [unit for unit in campaign.units if unit.voided is not None]
     if void:
-        reasons = listed(list(dict.fromkeys(str(unit["voided"]) for unit in void)))
+        reasons = listed(list(dict.fromkeys(str(unit.voided) for unit in void)))
         were = "is void, was repeated and counts" if len(void) == 1 else "are void, were repeated and count"
         lines.append(f"{name}: {units_text(len(void), kind)} {were} nowhere ({reasons})")
     gone = given_up(campaign.units)
-    names = list(dict.fromkeys(env for unit in campaign.units for env in unit["launches"]))
+    names = list(dict.fromkeys(env for unit in campaign.units for env in unit.launches))
     for env in names:
         where = env_title(env) if kind != "sweep" else f"batch {env}"
-        tried = [unit["launches"][env] for unit in campaign.units if env in unit["launches"]]
-        tried = [row for row in tried if row["status"] in ("ok", "failed", "timeout")]
-        bad = [row for row in tried if row["status"] != "ok"]
+        tried = [unit.launches[env] for unit in campaign.units if env in unit.launches]
+        tried = [row for row in tried if row.status in ("ok", "failed", "timeout")]
+        bad = [row for row in tried if not row.ok]
         if bad:
             end = f"; {_left_out(campaign, env, gone[env])}" if env in gone else ""
             lines.append(
-                f"{name}, {where}: {len(bad)} of {len(tried)} launches did not succeed "
-                f"({bad[-1]['status']}: {bad[-1]['reason']}){end}"
+                f"{name}, {where}: {len(bad)} of {len(tried)} launches did not succeed ({failure(bad[-1])}){end}"
             )
     return lines
 
 
 def _left_out(campaign: Campaign, env: str, reason: str) -> str:
     """What giving up meant: the units in which it was not tried any more."""
-    skipped = sum(unit["launches"].get(env, {}).get("status") == "skipped" for unit in campaign.units)
+    skipped = sum(env in unit.launches and unit.launches[env].status == "skipped" for unit in campaign.units)
     return f"{reason.split(':')[0]}, so {units_text(skipped, campaign.kind)} went on without it"
 
 
@@ -128,7 +128,7 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
     for campaign in evidence.campaigns:
         if campaign.arm is not None and campaign.arm.is_setting:
             continue  # no environment's fault: it is told where settings are weighed
-        for env, reason in campaign.plan["unavailable"].items():
+        for env, reason in campaign.plan.unavailable.items():
             if campaign.arm is None:
                 reasons.setdefault(env, reason)
             elif env not in reasons:

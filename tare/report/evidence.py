@@ -9,44 +9,21 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis.ceilings import read_ceilings
+from tare.analysis.choice import is_ours
 from tare.core.files import read_json
-from tare.experiments.campaign import SEALED, counted, read_sealed
-from tare.model import arms, tables
+from tare.model import tables
+from tare.model.measured import CeilingsRecord, ProfileRecord
 from tare.model.registry import describe_workload
+from tare.model.schema import read
+from tare.model.sealed import SEALED, SealedCampaign, read_sealed
 from tare.model.study import Study, campaigns, is_headline, load_checked
-from tare.report.figures.choice import arm_of, is_ours
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
 
 Record = dict[str, Any]
-KEPT_OF_PROFILES = ("status", "reason", "counters", "nsys")
+Campaign = SealedCampaign
 PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Campaign:
-    """One sealed campaign: its plan with its decision, its units, its seal."""
-
-    workload: str
-    name: str
-    plan: Record
-    units: list[Record]
-    sealed: Record
-
-    @property
-    def kind(self) -> str:
-        """`rounds`, `turns`, `causes` or `sweep`."""
-        return self.plan["kind"]
-
-    @property
-    def arm(self) -> arms.Arm | None:
-        """What differs from the headline; None for the headline and the sweep."""
-        return arm_of(self.name)
-
-    @property
-    def counted(self) -> list[Record]:
-        """Units that are neither discarded nor void."""
-        return counted(self.units)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +33,13 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, fingerprints, families, kernels, prices: its tables.
+        metrics, verdicts, fingerprints, families, kernels, image_costs: its tables.
         published, claims: what another study published, judged by its own data and by this machine.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
-        profiles: records of profiled launches by workload and environment, without what the tables hold.
+        profiles: records of profiled launches by workload and environment.
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
@@ -73,17 +50,17 @@ class Evidence:
     fingerprints: pd.DataFrame
     families: pd.DataFrame
     kernels: pd.DataFrame
-    prices: pd.DataFrame
+    image_costs: pd.DataFrame
     published: pd.DataFrame
     claims: pd.DataFrame
     machine: Record | None
-    ceilings: Record | None
+    ceilings: CeilingsRecord | None
     probes: Mapping[str, Record]
     images: Mapping[str, Record]
     data: Mapping[str, Record]
     campaigns: tuple[Campaign, ...]
     protocols: Record | None = None
-    profiles: Mapping[str, Mapping[str, Record]] = field(default_factory=dict)
+    profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
 
@@ -132,7 +109,8 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         IntegrityError: a table or a campaign is not what was written.
     """
     study = load_checked(study_source)
-    ceilings = _optional(results / "ceilings.json")
+    roofs = results / "ceilings.json"
+    ceilings = read_ceilings(roofs) if roofs.exists() else None
     sealed = _campaigns(shared / "campaigns" / study.study, study)
     folder = results / "tables"
     found, broken = gather_references(shared, results)
@@ -144,7 +122,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         families=tables.read("families", folder / "families.csv"),
         kernels=tables.read("kernels", folder / "kernels.csv"),
-        prices=tables.read("prices", folder / "prices.csv"),
+        image_costs=tables.read("image_costs", folder / "image_costs.csv"),
         published=tables.read("published", folder / "published.csv"),
         claims=tables.read("claims", folder / "claims.csv"),
         machine=_optional(results / "machine.json"),
@@ -160,11 +138,11 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
     )
 
 
-def _device(study: Study, ceilings: Record | None, sealed: Sequence[Campaign]) -> str:
+def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Campaign]) -> str:
     """Where the study trained: its own word, or what the machine that measured made of `auto`."""
     if study.device != "auto":
         return study.device
-    used = [(ceilings or {}).get("device"), *(campaign.plan["spec"].get("device") for campaign in sealed)]
+    used = [ceilings.device if ceilings else None, *(campaign.plan.spec.get("device") for campaign in sealed)]
     return next((device for device in used if device), "cpu")
 
 
@@ -176,15 +154,14 @@ def _by_name(folder: Path) -> dict[str, Record]:
     return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
 
 
-def _profiles(folder: Path, study: Study) -> dict[str, dict[str, Record]]:
-    """Of each profiled launch what no table holds: its status, and how its counters were read."""
-    found: dict[str, dict[str, Record]] = {}
+def _profiles(folder: Path, study: Study) -> dict[str, dict[str, ProfileRecord]]:
+    """The profiled launches that left a record."""
+    found: dict[str, dict[str, ProfileRecord]] = {}
     for workload in study.workloads:
         for env in study.environments:
-            record = _optional(folder / workload / env / "profile.json")
-            if record is not None:
-                kept = {key: record[key] for key in KEPT_OF_PROFILES if key in record}
-                found.setdefault(workload, {})[env] = kept
+            path = folder / workload / env / "profile.json"
+            if path.exists():
+                found.setdefault(workload, {})[env] = read(ProfileRecord, path)
     return found
 
 
@@ -196,18 +173,5 @@ def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, 
 
 def _campaigns(folder: Path, study: Study) -> tuple[Campaign, ...]:
     """The campaigns that the study's tables judge, of each workload: headlines, arms, causes, the sweep."""
-    found = []
-    for path in (folder / campaign.workload / campaign.name / SEALED for campaign in campaigns(study)):
-        if not path.exists():
-            continue
-        plan, units = read_sealed(path)
-        found.append(
-            Campaign(
-                workload=path.parent.parent.name,
-                name=path.parent.name,
-                plan=plan,
-                units=units,
-                sealed=read_json(path),
-            )
-        )
-    return tuple(found)
+    paths = [folder / one.workload / one.name / SEALED for one in campaigns(study)]
+    return tuple(read_sealed(path) for path in paths if path.exists())

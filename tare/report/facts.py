@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tare.analysis import ceilings
+from tare.analysis.roofs import roofs
 from tare.model.study import HOST
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence, Record
-from tare.report.figures.roofs import roofs
 from tare.report.gpus import gpu_rows
 from tare.report.labels import decimal_prefix, env_title, size_bytes
 from tare.report.layout import UNAVAILABLE, Row, Table, value_text
@@ -77,8 +77,8 @@ def software_table(evidence: Evidence) -> Table:
             rows.append([env_title(env), text])
     inside = first_facts(evidence).get(HOST)
     if inside:
-        rows.append(["Python inside", inside["python"]])
-        rows.append(["PyTorch inside", (inside.get("torch") or {}).get("version")])
+        rows.append(["Python inside", inside.python])
+        rows.append(["PyTorch inside", inside.framework and inside.framework.version])
     for name, version in packages(evidence).items():
         if name in SHOWN_PACKAGES and name != "torch":
             rows.append([f"{name} inside", version])

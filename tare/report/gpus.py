@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.machine.gpu_health import gpu_flags
+from tare.model.sealed import SealedCampaign
 from tare.report.labels import decimal_prefix, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, value_text
 
@@ -63,14 +64,15 @@ def fact_text(key: str, value: Any, reason: str | None = None) -> str:
     return value_text(key, value)
 
 
-def flag_sentences(campaigns: Sequence[Any]) -> list[str]:
+def flag_sentences(campaigns: Sequence[SealedCampaign]) -> list[str]:
     """What happened to the device while each campaign ran: errors, throttling, others that used it.
 
     Args:
-        campaigns: with `workload`, `name` and `units`; units of a CUDA study carry `gpu`.
+        campaigns: units of a CUDA study carry `gpu`.
     """
     lines = []
     for campaign in campaigns:
-        for text in gpu_flags(campaign.units, campaign.plan):
+        watched = [{"unit": unit.unit, "gpu": unit.gpu} for unit in campaign.counted]
+        for text in gpu_flags(watched, {"gpu_at_start": campaign.plan.gpu_at_start}):
             lines.append(f"{workload_title(campaign.workload)}, {campaign.name}: {text.rstrip('.')}.")
     return lines

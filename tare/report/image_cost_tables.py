@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tare.analysis import image_costs
-from tare.experiments.starts import COLD, WARM
+from tare.model.units import COLD, WARM
 from tare.report.labels import env_order, env_title, sentence_case, size_bytes, with_unit
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 
@@ -26,7 +26,7 @@ PRICE_ITEMS = (
 )
 
 
-def price_list(table: pd.DataFrame, stack: str) -> Table:
+def cost_list(table: pd.DataFrame, stack: str) -> Table:
     """Seconds and bytes of every form: items as rows, environments as columns."""
     environments = sorted(image_costs.environments_of(table, stack), key=env_order)
     rows: list[Row] = [
@@ -40,7 +40,7 @@ def price_list(table: pd.DataFrame, stack: str) -> Table:
         "blocks that the host's own tree does not hold by the same inode."
     )
     return Table(
-        caption=f"The price of the images of {stack}",
+        caption=f"What the images of {stack} cost",
         columns=["", *(env_title(env) for env in environments)],
         rows=rows,
         note=" ".join([note, *reasons]),
@@ -50,7 +50,7 @@ def price_list(table: pd.DataFrame, stack: str) -> Table:
 
 
 def _cell(table: pd.DataFrame, stack: str, env: str, item: str) -> str | None:
-    value = image_costs.price(table, stack, env, item)
+    value = image_costs.cost(table, stack, env, item)
     if value is not None:
         return with_unit(value, image_costs.unit_of(item))
     return UNAVAILABLE if image_costs.why_not(table, stack, env, item) else None
@@ -89,7 +89,7 @@ def starts_table(table: pd.DataFrame, stack: str) -> Table:
                 rows.append([env_title(env), phase, Cell(text=f"{UNAVAILABLE}: {reason}", span=6)])
                 continue
             parts = [
-                image_costs.price(table, stack, env, f"{phase}_{item}_s")
+                image_costs.cost(table, stack, env, f"{phase}_{item}_s")
                 for item in ("start", "runtime_start", "imports")
             ]
             texts = ["–" if part is None else with_unit(part, "s") for part in parts]
@@ -110,8 +110,8 @@ def starts_table(table: pd.DataFrame, stack: str) -> Table:
 
 
 def _disk(table: pd.DataFrame, stack: str, env: str, phase: str) -> list[str]:
-    read = [image_costs.price(table, stack, env, f"{phase}_{who}_read_bytes") for who in ("machine", "own")]
-    faults = image_costs.price(table, stack, env, f"{phase}_major_faults")
+    read = [image_costs.cost(table, stack, env, f"{phase}_{who}_read_bytes") for who in ("machine", "own")]
+    faults = image_costs.cost(table, stack, env, f"{phase}_major_faults")
     return [
         *(UNAVAILABLE if value is None else size_bytes(value) for value in read),
         "–" if faults is None else f"{faults:,.0f}",

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis import image_costs
-from tare.experiments.starts import COLD, COLD_MEANS, WARM
 from tare.model.study import CONTROL, HOST, is_headline
+from tare.model.units import COLD, COLD_MEANS, WARM
 from tare.report import image_cost_tables
 from tare.report.evidence import Evidence
 from tare.report.labels import (
@@ -51,9 +51,9 @@ class Part:
 
 
 def parts(evidence: Evidence) -> list[Part]:
-    """One per stack of the table of prices."""
+    """One per stack of the table of what images cost."""
     found = []
-    for stack in image_costs.stacks_of(evidence.prices):
+    for stack in image_costs.stacks_of(evidence.image_costs):
         case = Case(evidence, stack)
         answers = {
             "Which environments have no image?": case.missing(),
@@ -65,7 +65,7 @@ def parts(evidence: Evidence) -> list[Part]:
         }
         steps = [Step(question=question, sentences=lines) for question, lines in answers.items() if lines]
         tables = [
-            image_cost_tables.price_list(case.table, stack),
+            image_cost_tables.cost_list(case.table, stack),
             image_cost_tables.starts_table(case.table, stack),
         ]
         found.append(Part(stack=stack, steps=steps, tables=tables))
@@ -73,22 +73,22 @@ def parts(evidence: Evidence) -> list[Part]:
 
 
 class Case:
-    """The prices of one stack."""
+    """What the images of one stack cost."""
 
     def __init__(self, evidence: Evidence, stack: str) -> None:
         self.evidence = evidence
-        self.table = evidence.prices
+        self.table = evidence.image_costs
         self.stack = stack
         self.environments = sorted(image_costs.environments_of(self.table, stack), key=env_order)
         self.alpha = 1 - evidence.study.confidence
 
-    def price(self, env: str, item: str) -> float | None:
-        """One price, the median of several."""
-        return image_costs.price(self.table, self.stack, env, item)
+    def cost(self, env: str, item: str) -> float | None:
+        """One cost, the median of several."""
+        return image_costs.cost(self.table, self.stack, env, item)
 
     def having(self, *items: str) -> list[str]:
-        """Environments that have all these prices."""
-        return [env for env in self.environments if all(self.price(env, item) is not None for item in items)]
+        """Environments that have all these costs."""
+        return [env for env in self.environments if all(self.cost(env, item) is not None for item in items)]
 
     def missing(self) -> list[str]:
         """Environments without an image, each with its reason."""
@@ -104,9 +104,9 @@ class Case:
         made = self.having("ready_s")
         if not made:
             return []
-        told = [f"{env_title(env)} {seconds(self.price(env, 'ready_s') or 0)}" for env in made]
+        told = [f"{env_title(env)} {seconds(self.cost(env, 'ready_s') or 0)}" for env in made]
         lines = [f"From locked packages to what can be started: {listed(told)}."]
-        fetch, tree = self.price(made[0], "fetch_s"), self.price(made[0], "tree_s")
+        fetch, tree = self.cost(made[0], "fetch_s"), self.cost(made[0], "tree_s")
         if fetch is not None and tree is not None:
             lines[0] += f" All share the download, {seconds(fetch)}, and the tree, {seconds(tree)}."
         lines[0] += (
@@ -125,8 +125,8 @@ class Case:
         if rows.empty:
             return []
         run_s = float(rows["value"].median())
-        env = max(made, key=lambda name: self.price(name, "ready_s") or 0)
-        total = self.price(env, "ready_s") or 0
+        env = max(made, key=lambda name: self.cost(name, "ready_s") or 0)
+        total = self.cost(env, "ready_s") or 0
         return [
             f"The longest of them, that of {env_title(env)}, took as long as {significant(total / run_s, 2)} whole "
             f"runs of {workload_title(workload)} on the host (median {seconds(run_s)})."
@@ -139,13 +139,13 @@ class Case:
             return []
         told = []
         for env in own:
-            took, rate = self.price(env, "convert_s") or 0, self.price(env, "convert_bytes_per_s")
+            took, rate = self.cost(env, "convert_s") or 0, self.cost(env, "convert_bytes_per_s")
             text = f"{env_title(env)} {seconds(took)}"
             told.append(text + (f" ({decimal_prefix(rate)}B/s of the archive)" if rate else ""))
         lines = [f"Converting the one image into a runtime's own form: {listed(told)}."]
-        starts = {env: self.price(env, f"{WARM}_start_s") for env in own}
+        starts = {env: self.cost(env, f"{WARM}_start_s") for env in own}
         told = [
-            f"{significant((self.price(env, 'convert_s') or 0) / start, 2)} in {env_title(env)}"
+            f"{significant((self.cost(env, 'convert_s') or 0) / start, 2)} in {env_title(env)}"
             for env, start in starts.items()
             if start
         ]
@@ -156,25 +156,25 @@ class Case:
         own = self.having("disk_bytes")
         if not own:
             return []
-        told = [f"{env_title(env)} {size_bytes(self.price(env, 'disk_bytes') or 0)}" for env in own]
+        told = [f"{env_title(env)} {size_bytes(self.cost(env, 'disk_bytes') or 0)}" for env in own]
         lines = [f"On the disk, in allocated blocks: {listed(told)}."]
-        reference = self.price(REFERENCE, "disk_bytes")
+        reference = self.cost(REFERENCE, "disk_bytes")
         others = [env for env in own if env not in (HOST, REFERENCE)]
         if reference and others:
-            told = [f"{env_title(env)} {_beside(self.price(env, 'disk_bytes') or 0, reference)}" for env in others]
+            told = [f"{env_title(env)} {_beside(self.cost(env, 'disk_bytes') or 0, reference)}" for env in others]
             lines.append(f"Beside Docker's form: {listed(told)}.")
-        contained = [env for env in own if env != HOST and self.price(env, "added_bytes") is not None]
-        alone = [env for env in contained if self.price(env, "added_bytes") == self.price(env, "disk_bytes")]
+        contained = [env for env in own if env != HOST and self.cost(env, "added_bytes") is not None]
+        alone = [env for env in contained if self.cost(env, "added_bytes") == self.cost(env, "disk_bytes")]
         if contained:
             lines.append(
                 "No form shares a block with the host's tree, whose files each holds again: all of it is added."
                 if len(alone) == len(contained)
                 else "Some blocks are the host's tree's own: the column of added bytes leaves them out."
             )
-        kept = self.price(image_costs.SHARED, "disk_bytes")
+        kept = self.cost(image_costs.SHARED, "disk_bytes")
         if kept:
             lines.append(
-                f"The image that they are made from, as an archive, takes {size_bytes(kept)} more in "
+                f"The image that they are made from, as an archive and as layers, takes {size_bytes(kept)} more in "
                 "the cache, once; nothing that runs needs it."
             )
         return lines
@@ -236,7 +236,7 @@ class Case:
         for env in self._starters(COLD):
             cold, warm = self._values(env, COLD), self._values(env, WARM)
             more = [cold[rep] - warm[rep] for rep in cold if rep in warm]
-            read = self.price(env, f"{COLD}_machine_read_bytes")
+            read = self.cost(env, f"{COLD}_machine_read_bytes")
             if more:
                 text = f"{env_title(env)} {_interval_text(more, self.alpha)}"
                 told.append(text + (f", with {size_bytes(read)} read by the machine" if read is not None else ""))
@@ -244,7 +244,7 @@ class Case:
 
     def paying_back(self) -> list[str]:
         """After how many starts a dearer conversion than Docker's has paid for itself, where the numbers say so."""
-        base = self.price(REFERENCE, "convert_s")
+        base = self.cost(REFERENCE, "convert_s")
         reference = self._values(REFERENCE, WARM)
         if base is None or not reference:
             return []
@@ -254,7 +254,7 @@ class Case:
             saved = [reference[rep] - own[rep] for rep in own if rep in reference]
             if env != REFERENCE and saved:
                 lines.append(
-                    pays_back(env_title(env), (self.price(env, "convert_s") or 0) - base, saved, self.alpha)
+                    pays_back(env_title(env), (self.cost(env, "convert_s") or 0) - base, saved, self.alpha)
                 )
         return lines
 

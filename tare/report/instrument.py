@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from tare.analysis import other_designs
-from tare.experiments.turns import AGREEMENT, cycle_ratios
-from tare.model.study import CONTROL, HOST
+from tare.analysis.verdicts import margin_of
+from tare.model.campaigns import Agreement, Calibration
+from tare.model.registry import CONTROL, HOST
+from tare.model.units import AGREEMENT
 from tare.report.designs import name_of
 from tare.report.evidence import Campaign, Evidence
 from tare.report.labels import env_title, seconds, workload_title
 from tare.report.layout import Cell, Row, Table
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.wording import margin_text, missing, percent
+from tare.stats.fits import cycle_ratios
 from tare.stats.intervals import Interval, judge
 from tare.stats.planning import estimate_components
 
@@ -22,11 +23,11 @@ BENCHMARK_SCHEMA = 1  # a benchmark that another version wrote is shown when it 
 LEVELS = ("block", "draw", "cycle")
 
 
-def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Mapping[str, Any]]]:
+def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Calibration]]:
     """Campaigns of turns with what their first block settled, headlines first."""
     found = []
     for campaign in sorted(evidence.campaigns, key=lambda c: c.arm is not None):
-        settled = next((unit["calibration"] for unit in campaign.units if unit.get("calibration")), None)
+        settled = next((unit.calibration for unit in campaign.units if unit.calibration), None)
         if campaign.kind == "turns" and settled is not None:
             found.append((campaign, settled))
     return found
@@ -36,15 +37,15 @@ def settled_table(evidence: Evidence) -> Table | None:
     """The burst and the split of each campaign of turns; None where there is none."""
     rows: list[Row] = []
     for campaign, settled in _calibrated(evidence):
-        cores = {tuple(unit["cores"]) for unit in campaign.counted}
+        cores = {unit.cores or () for unit in campaign.counted}
         rows.append(
             [
                 name_of(campaign),
-                seconds(settled["step_s"]),
-                f"{settled['discard']} + {settled['steps']}",
-                Cell(text=agreement_text(settled["agreement"]), below=agreement_note(settled["agreement"])),
-                str(settled["draws"]),
-                str(settled["cycles"]),
+                seconds(settled.step_s),
+                f"{settled.discard} + {settled.steps}",
+                Cell(text=agreement_text(settled.agreement), below=agreement_note(settled.agreement)),
+                str(settled.draws),
+                str(settled.cycles),
                 ", ".join("+".join(map(str, group)) for group in sorted(cores)) or "none",
             ]
         )
@@ -63,17 +64,17 @@ def settled_table(evidence: Evidence) -> Table | None:
     )
 
 
-def agreement_text(found: Mapping[str, Any]) -> str:
+def agreement_text(found: Agreement) -> str:
     """The ratio of bursts to uninterrupted steps with its interval."""
-    return f"{ratio_text(found['ratio'])} ({interval_text(found['ratio_low'], found['ratio_high'])})"
+    return f"{ratio_text(found.ratio)} ({interval_text(found.ratio_low, found.ratio_high)})"
 
 
-def agreement_note(found: Mapping[str, Any]) -> str:
+def agreement_note(found: Agreement) -> str:
     """Whether they agree within the tolerance, and whether these bursts could tell."""
-    within = f"within {percent(found['tolerance'])}"
-    if not found.get("resolved", True):
-        return f"whether it agrees {within}, {found['bursts']} bursts can't tell"
-    return f"agrees {within}" if found["agrees"] else f"does not agree {within}"
+    within = f"within {percent(found.tolerance)}"
+    if not found.resolved:
+        return f"whether it agrees {within}, {found.bursts} bursts can't tell"
+    return f"agrees {within}" if found.agrees else f"does not agree {within}"
 
 
 def components_table(evidence: Evidence) -> Table | None:
@@ -85,7 +86,7 @@ def components_table(evidence: Evidence) -> Table | None:
         cells = [
             Cell(
                 text="too few blocks" if found is None else _spread(getattr(found, level)),
-                below=f"planned with {_spread(settled['components'][level])}",
+                below=f"planned with {_spread(settled.components[level])}",
             )
             for level in LEVELS
         ]
@@ -117,7 +118,7 @@ def _protocols(evidence: Evidence, workload: str) -> Table | None:
     if not own:
         return None
     heads = {"turns": "training step", "rounds": "whole run"}
-    sides = [(campaign, other_designs.hosts_of(campaign.plan, campaign.units)) for campaign in own]
+    sides = [(campaign, other_designs.hosts_of(campaign)) for campaign in own]
     rows: list[Row] = [
         [
             Cell(text="One after the other", below="the median of one launch, then of another"),
@@ -178,7 +179,7 @@ def benchmark_table(evidence: Evidence) -> Table | None:
 
 
 def _one_after_the_other(campaign: Campaign, hosts: other_designs.Hosts) -> str | Cell:
-    margin = other_designs.margin_of(campaign.plan)
+    margin = margin_of(campaign)
     found = other_designs.one_after_the_other(hosts, margin)
     if found is None:
         return "too few units"
@@ -213,11 +214,11 @@ def _hyperfine(hosts: other_designs.Hosts) -> str | Cell:
 
 
 def _paired(campaign: Campaign) -> str | Cell:
-    found: Interval = other_designs.paired(campaign.plan, campaign.units)
+    found: Interval = other_designs.paired(campaign)
     if missing(found.low):
         return "too few units"
     low, high = (math.exp(end) for end in (found.low, found.high))
-    margin = other_designs.margin_of(campaign.plan)
+    margin = margin_of(campaign)
     return Cell(
         text=f"{interval_text(low, high)}: {judge(found, margin)}",
         below=f"n = {found.n}; the control that stands beside every verdict",

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tare.analysis.choice import kind_of
+from tare.model.arms import of_campaign
 from tare.model.study import BASELINE, CONTROL, HOST, is_headline
 from tare.report.evidence import Evidence
-from tare.report.figures.choice import arm_of, kind_of
 from tare.report.labels import arm_title, env_title, units_text, workload_title
 
 LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
@@ -37,7 +38,7 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
         names = [c.name for c in evidence.campaigns if c.workload == workload and c.kind in LOSS_OF]
         for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):
             rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
-            arm = arm_of(name)
+            arm = of_campaign(name)
             if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
                 rows = rows[rows["stack"] == arm.other_stack]
             if arm is not None and arm.is_setting:  # as across settings of the framework
@@ -88,7 +89,7 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
 
 
 def _title(workload: str, campaign: str) -> str:
-    arm = arm_of(campaign)
+    arm = of_campaign(campaign)
     what = {"rounds": "whole runs", "turns": "training steps"}.get(kind_of(campaign), "runs")
     return f"{workload_title(workload)}, {what}{f', {arm_title(arm.name)}' if arm else ''}"
 

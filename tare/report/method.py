@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tare.model.study import BASELINE
+from tare.model.registry import BASELINE
+from tare.model.units import compared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
@@ -22,38 +23,34 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "each environment's ratio to the mean of the two hosts. The control is the second host's ratio to the "
         "first: what the instrument sees where nothing is.",
         _sampling([*rounds[:1], *turns[:1]]),
-        f"Intervals hold together, at {100 * plan['sampling']['confidence']:g}%, for all {_compared(plan)} "
+        f"Intervals hold together, at {100 * plan.sampling.confidence:g}%, for all {max(len(compared(plan)), 1)} "
         "environments of one workload and metric (Bonferroni): Student's where the study or a budget set the "
         "number of units; where the pilot's spread chose it, the wider of Stein's and Student's. The interval that "
         "is printed is the one that decides; a bootstrap stands beside it as a check and decides nothing.",
-        f"Margins, declared before the data: {margin_text(plan['margins']['run'])} for whole runs and their parts, "
-        f"{margin_text(plan['margins']['step'])} for training steps. Inside and across zero: equivalent. Inside, "
+        f"Margins, declared before the data: {margin_text(plan.margins['run'])} for whole runs and their parts, "
+        f"{margin_text(plan.margins['step'])} for training steps. Inside and across zero: equivalent. Inside, "
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "
         "different.",
         *([_arms(evidence)] if evidence.arms() else []),
-        f"Equal for all: {plan['conditions']['threads']} thread(s), {plan['conditions']['cpus']} logical CPU(s), "
+        f"Equal for all: {plan.conditions['threads']} thread(s), {plan.conditions['cpus']} logical CPU(s), "
         f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
-        f"page cache {plan['conditions']['page_cache']}; {_allocators(rounds, turns)}; "
+        f"page cache {plan.conditions['page_cache']}; {_allocators(rounds, turns)}; "
         "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
 
 
-def _compared(plan: dict) -> int:
-    return max(len(plan["environments"]) - 2, 1)
-
-
 def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
-        f"Rounds: each round launched {len(plan['environments'])} whole runs to completion, one after the other in "
-        f"random order, the host among them twice. {_discarded(plan['discarded'], 'round')}Seed {plan['seed']} "
+        f"Rounds: each round launched {len(plan.environments)} whole runs to completion, one after the other in "
+        f"random order, the host among them twice. {_discarded(plan.discarded, 'round')}Seed {plan.seed} "
         "gives every order and every size of the environment block; both are in the records."
     )
 
 
 def _turns(campaign: Campaign) -> str:
-    names = len(campaign.plan["environments"])
+    names = len(campaign.plan.environments)
     return (
         f"Turns: in each block {names} launches were alive together, the host among them twice, and one at a time "
         "worked. A draw forked a fresh process from every launch, with a heap of its own; in a cycle each took one "
@@ -70,13 +67,13 @@ def _discarded(count: int, name: str) -> str:
 def _sampling(campaigns: list[Campaign]) -> str:
     parts = []
     for campaign in campaigns:
-        sampling, name = campaign.plan["sampling"], {"rounds": "rounds", "turns": "blocks"}[campaign.kind]
-        if "units" in sampling:
-            parts.append(f"{sampling['units']} {name}, fixed by the study")
+        sampling, name = campaign.plan.sampling, {"rounds": "rounds", "turns": "blocks"}[campaign.kind]
+        if sampling.units is not None:
+            parts.append(f"{sampling.units} {name}, fixed by the study")
         else:
-            half = margin_text(sampling["half_width"])
-            parts.append(f"a pilot of {sampling['pilot']} {name}, then as many as ±{half} needs")
-    chosen = any("pilot" in campaign.plan["sampling"] for campaign in campaigns)
+            half = margin_text(sampling.half_width)
+            parts.append(f"a pilot of {sampling.pilot} {name}, then as many as ±{half} needs")
+    chosen = any(campaign.plan.sampling.pilot for campaign in campaigns)
     rest = (
         " Nobody looks in between. A time budget caps the number, from costs alone: neither from means nor from "
         "spreads."
@@ -85,7 +82,7 @@ def _sampling(campaigns: list[Campaign]) -> str:
 
 
 def _arms(evidence: Evidence) -> str:
-    baselines = any(name.endswith(BASELINE) for c in evidence.arms() for name in c.plan["environments"])
+    baselines = any(name.endswith(BASELINE) for c in evidence.arms() for name in c.plan.environments)
     beside = ", and beside them a launch as in the headline" if baselines else ""
     return (
         f"Arms vary one factor: every environment at the arm's level, two hosts among them{beside}. What the level "
@@ -95,7 +92,7 @@ def _arms(evidence: Evidence) -> str:
 
 def _allocators(rounds: list[Campaign], turns: list[Campaign]) -> str:
     parts = [
-        f"{campaigns[0].plan['conditions']['allocator']} in {name}"
+        f"{campaigns[0].plan.conditions['allocator']} in {name}"
         for name, campaigns in (("whole runs", rounds), ("turns", turns))
         if campaigns
     ]
@@ -104,9 +101,9 @@ def _allocators(rounds: list[Campaign], turns: list[Campaign]) -> str:
 
 def _network(evidence: Evidence) -> str:
     """Whether every launch had an empty network, from what each saw."""
-    rows = [row for c in evidence.headlines() for unit in c.units for row in unit["launches"].values()]
-    rows = [row for row in rows if row.get("inside")]
-    connected = [row for row in rows if row["inside"]["facts"]["interfaces"] not in ([], ["lo"])]
+    rows = [row.inside for c in evidence.headlines() for unit in c.units for row in unit.launches.values()]
+    rows = [inside for inside in rows if inside is not None]
+    connected = [inside for inside in rows if inside.facts.interfaces not in ((), ("lo",))]
     if connected:
         return f"{len(connected)} of {len(rows)} launches saw a network, which could not be taken away here"
     return "no network"

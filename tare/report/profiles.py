@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
-from tare.report.evidence import Evidence, Record
-from tare.report.figures.roofs import PROFILE
+from tare.analysis.choice import PROFILE
+from tare.model.measured import CounterPart, Counters, ProfileRecord
+from tare.report.evidence import Evidence
 from tare.report.labels import env_title, metric_meaning, metric_order, metric_title, with_unit, workload_title
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.wording import listed
@@ -104,7 +104,7 @@ def _source(own: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-def counter_sentences(profiles: Mapping[str, Mapping[str, Record]]) -> list[str]:
+def counter_sentences(profiles: Mapping[str, Mapping[str, ProfileRecord]]) -> list[str]:
     """How the device's counters were read, by workload: tool, replay, clocks and caches, or why there are none.
 
     Args:
@@ -114,33 +114,32 @@ def counter_sentences(profiles: Mapping[str, Mapping[str, Record]]) -> list[str]
     for workload, by_env in profiles.items():
         told: dict[str, list[str]] = {}
         for env, record in by_env.items():
-            found = record.get("counters")
-            if found:
-                told.setdefault(_counted(found), []).append(env_title(env))
+            if record.counters is not None:
+                told.setdefault(_counted(record.counters), []).append(env_title(env))
         lines += [f"{workload_title(workload)}, {listed(envs)}: {text}." for text, envs in told.items()]
     return lines
 
 
-def _counted(counters: Mapping[str, Any]) -> str:
-    if counters["status"] != "ok":
-        return f"no counters, {counters['status']}: {counters['reason']}"
-    steps = counters["steps"]
-    parts = ", ".join(_passes(part) for part in counters.get("parts", []))
-    controls = f"{_control('caches', counters['cache_control'])}, {_control('clocks', counters['clock_control'])}"
+def _counted(counters: Counters) -> str:
+    if counters.status != "ok":
+        return f"no counters, {counters.status}: {counters.reason}"
+    steps = counters.steps
+    parts = ", ".join(_passes(part) for part in counters.parts)
+    controls = f"{_control('caches', counters.cache_control)}, {_control('clocks', counters.clock_control)}"
     return (
-        f"counters by {counters['tool']} over {steps} step{'' if steps == 1 else 's'}, replay by "
-        f"{counters['replay']}{': ' if parts else ''}{parts}; {controls}"
+        f"counters by {counters.tool} over {steps} step{'' if steps == 1 else 's'}, replay by "
+        f"{counters.replay}{': ' if parts else ''}{parts}; {controls}"
     )
 
 
-def _passes(part: Mapping[str, Any]) -> str:
+def _passes(part: CounterPart) -> str:
     """What one launch under the tool counted, and how often kernels ran for it."""
-    name = {"dram": "traffic of the memory", "operations": "operations"}.get(part["name"], part["name"])
-    most = part.get("most_passes")
+    name = {"dram": "traffic of the memory", "operations": "operations"}.get(part.name, part.name)
+    most = part.most_passes
     if most is None:
         return f"{name} in as many passes as they took"
     return f"{name} in one pass, so that no kernel was replayed" if most == 1 else f"{name} in up to {most} passes"
 
 
-def _control(what: str, level: str) -> str:
+def _control(what: str, level: str | None) -> str:
     return f"{what} left as they were" if level == "none" else f"{what} by control {level!r}"

@@ -8,11 +8,11 @@ from typing import Any
 from markupsafe import Markup
 
 from tare.analysis import ceilings
+from tare.analysis.choice import SWEEP
 from tare.literature.published import Published, load
 from tare.report import answer, beside_published, choices, figures, gpus, number_tables, profiles, rooflines
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
-from tare.report.figures.batch import SWEEP
 from tare.report.labels import decimal_prefix, env_title, seconds, sentence_case, size_bytes, workload_title
 from tare.report.layout import Row, Table, value_text
 from tare.report.references import Reference
@@ -121,7 +121,7 @@ def ceiling_lines(reference: Reference) -> list[str]:
     record = reference.ceilings
     if record is None:
         return ["Unavailable: the reference has no record of measured ceilings."]
-    claim_of = "the datasheet's" if record.get("datasheet") else "the modelled"
+    claim_of = "the datasheet's" if record.datasheet else "the modelled"
     claimed, source = ceilings.claimed_memory(record)
     memory = ceilings.memory(record)
     text = f"Memory: {decimal_prefix(memory['bytes_per_s'])}B/s measured ({memory['kernel']}, "

@@ -12,9 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json
 from tare.model import tables
+from tare.model.measured import CeilingsRecord
 from tare.model.references import BROKEN, load, references
 from tare.report import figures
 
@@ -39,7 +41,7 @@ class Reference:
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
     machine: Mapping[str, Any] | None = None
-    ceilings: Mapping[str, Any] | None = None
+    ceilings: CeilingsRecord | None = None
     figures: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -133,7 +135,7 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
         metrics=metrics,
         verdicts=verdicts,
         machine=_optional(folder / "machine.json"),
-        ceilings=_usable(_optional(folder / "ceilings.json")),
+        ceilings=read_ceilings(folder / "ceilings.json") if (folder / "ceilings.json").exists() else None,
         figures={
             path.stem.removeprefix(_prefix(folder.name)): path
             for path in sorted((figures / folder.name).glob("*.svg"))
@@ -143,8 +145,3 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
 
 def _optional(path: Path) -> Mapping[str, Any] | None:
     return read_json(path) if path.exists() else None
-
-
-def _usable(record: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """A record of ceilings that holds any; a launch that failed left none."""
-    return record if record and (record.get("inside") or {}).get("results") else None

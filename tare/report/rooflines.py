@@ -8,9 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis import ceilings
-from tare.model.study import HOST
-from tare.report.evidence import Evidence, Record
-from tare.report.figures.roofs import (
+from tare.analysis.roofs import (
     PRECISION,
     TURNS_BASIS,
     attainable,
@@ -21,6 +19,9 @@ from tare.report.figures.roofs import (
     roofline_table,
     roofs,
 )
+from tare.model.measured import CeilingsRecord
+from tare.model.study import HOST
+from tare.report.evidence import Evidence
 from tare.report.labels import decimal_prefix, env_title, seconds, significant, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, Table
 from tare.report.wording import missing
@@ -47,7 +48,7 @@ def section(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def point_sentences(evidence: Evidence, record: Record) -> list[str]:
+def point_sentences(evidence: Evidence, record: CeilingsRecord) -> list[str]:
     """Each workload on the host: where it lies, which roof bounds it, what share of the roof it reaches."""
     table = roofline_table(evidence.metrics, record)
     found = points(evidence.metrics)
@@ -71,7 +72,7 @@ def _interval(row: pd.Series) -> str:
     return f" ({decimal_prefix(row['low'])} to {decimal_prefix(row['high'])}, 95%, {row['n']} {unit})"
 
 
-def _short(row: pd.Series, record: Record) -> str:
+def _short(row: pd.Series, record: CeilingsRecord) -> str:
     """Name of the roof's precision; said where it stands for another that has no measured ceiling."""
     ran, used = str(row["precision"]), roof_precision(str(row["precision"]), record)
     name = SHORT.get(used, used)
@@ -89,7 +90,7 @@ def _share(share: pd.Series) -> str:
     return f"{text} ({significant(share['percent_low'], 2)} to {significant(share['percent_high'], 2)}%)"
 
 
-def _other_roofs(row: pd.Series, record: Record) -> str:
+def _other_roofs(row: pd.Series, record: CeilingsRecord) -> str:
     """What the same point would look like under the higher roofs of precisions that did not run."""
     memory, peaks = ceilings.memory(record)["bytes_per_s"], ceilings.peaks(record)
     own = peaks[roof_precision(str(row["precision"]), record)]["flop_per_s"]
@@ -104,13 +105,13 @@ def _other_roofs(row: pd.Series, record: Record) -> str:
     return f"Under a roof of a precision that did not run it would be {', '.join(told)}." if told else ""
 
 
-def family_sentences(evidence: Evidence, record: Record, workload: str) -> list[str]:
+def family_sentences(evidence: Evidence, record: CeilingsRecord, workload: str) -> list[str]:
     """What the families of one workload reach: the longest ones, and those that only a cache can feed."""
     found = family_points(evidence.families, workload)
     if found.empty:
         why = (
             "kernels run on the device, so that an operator's time on the processor is not theirs"
-            if record.get("device", "cpu") != "cpu"
+            if record.device != "cpu"
             else "no times and counts by operator on the host"
         )
         return [f"{workload_title(workload)}: {UNAVAILABLE}: {why}."]
@@ -131,7 +132,7 @@ def family_sentences(evidence: Evidence, record: Record, workload: str) -> list[
     return [text]
 
 
-def ceiling_sentences(record: Record) -> list[str]:
+def ceiling_sentences(record: CeilingsRecord) -> list[str]:
     """How the ceilings were taken, what they are beside a datasheet or a model, and what could not be had."""
     peak = ceilings.peaks(record)[PRECISION]
     claim = ceilings.claimed(record).get(PRECISION)
@@ -157,7 +158,7 @@ def ceiling_sentences(record: Record) -> list[str]:
     return lines
 
 
-def _levels_told(record: Record) -> list[str]:
+def _levels_told(record: CeilingsRecord) -> list[str]:
     caches = ceilings.caches_of(record) or {}
     found = ceilings.levels(record)
     wanted = [name.removesuffix("d") for name in sorted(caches) if not name.endswith("i")]
@@ -178,7 +179,7 @@ def _levels_told(record: Record) -> list[str]:
     return lines
 
 
-def points_table(evidence: Evidence, record: Record) -> Table:
+def points_table(evidence: Evidence, record: CeilingsRecord) -> Table:
     """Every workload in every environment."""
     found, table = points(evidence.metrics), roofline_table(evidence.metrics, record)
     rows: list[Row] = [
@@ -214,7 +215,7 @@ def points_table(evidence: Evidence, record: Record) -> Table:
     )
 
 
-def families_table(evidence: Evidence, record: Record, workload: str) -> Table:
+def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) -> Table:
     """Every family of one workload's operators on the host."""
     roof = roofs(record)
     rows: list[Row] = []
@@ -246,7 +247,7 @@ def _upper(value: float) -> str:
     return "no upper end" if value == float("inf") else decimal_prefix(value)
 
 
-def bandwidth_table(record: Record) -> Table:
+def bandwidth_table(record: CeilingsRecord) -> Table:
     """Every working set."""
     rows: list[Row] = [
         [
@@ -271,7 +272,7 @@ def bandwidth_table(record: Record) -> Table:
     )
 
 
-def product_table(record: Record) -> Table:
+def product_table(record: CeilingsRecord) -> Table:
     """Every product of matrices, and what was left out."""
     rows: list[Row] = [
         [

@@ -100,7 +100,7 @@ def _profiles(evidence: Evidence) -> Mapping[str, Any]:
 
 def _images(evidence: Evidence) -> Mapping[str, Any]:
     return {
-        "prices": image_costs.parts(evidence),
+        "costs": image_costs.parts(evidence),
         "images": material.images_table(evidence),
         "packages": facts.package_list(evidence),
         "mapped": material.mapped_table(evidence),

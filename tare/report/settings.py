@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tare.analysis.choice import METRIC_OF, arm_verdicts, is_level
 from tare.model.study import HOST
 from tare.report.designs import design_sentence, verdicts_of
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
-from tare.report.figures.choice import METRIC_OF, arm_verdicts, is_level
 from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 from tare.report.layout import Row, Table
 from tare.report.number_tables import interval_text, ratio_text
@@ -103,9 +103,9 @@ def _headline(evidence: Evidence, campaign: Campaign) -> dict[str, Verdict]:
 
 def _level(row: Verdict, campaign: Campaign) -> Comparison:
     if campaign.arm.other_stack:
-        other = f"with {campaign.plan['stack']}"
+        other = f"with {campaign.plan.stack}"
         return Comparison(
-            title=f"{campaign.arm.other_stack} instead of {campaign.plan['stack']}, on the host",
+            title=f"{campaign.arm.other_stack} instead of {campaign.plan.stack}, on the host",
             verdict=row["verdict"],
             sentence=sentence_case(verdict_sentence(row, other=other, whose=f"its own {other}")),
         )

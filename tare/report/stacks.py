@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tare.analysis.choice import is_level
 from tare.model.stacks import load_stack
 from tare.report.evidence import Campaign, Evidence
-from tare.report.figures.choice import is_level
 from tare.report.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.layout import Row, Table
 from tare.report.number_tables import interval_text, ratio_text
@@ -64,7 +64,7 @@ def _of_workload(evidence: Evidence, workload: str) -> StackAnswer:
 def _why_nothing(campaign: Campaign) -> str:
     """Why a campaign of another stack compared nothing."""
     what = {"rounds": "Whole runs", "turns": "Training steps"}[campaign.kind]
-    reasons = [campaign.plan["ended"], *campaign.plan["unavailable"].values()]
+    reasons = [campaign.ended, *campaign.plan.unavailable.values()]
     reason = next((reason for reason in reasons if reason), "no unit was complete")
     return f"{what} with {campaign.arm.other_stack}: unavailable: {reason}."
 
@@ -86,7 +86,7 @@ def _phases(evidence: Evidence, campaign: Campaign) -> list[str]:
         for row in decided
     ]
     open_ones = sum(row["verdict"] == "inconclusive" for row in rows)
-    stack, base = campaign.arm.other_stack, campaign.plan["stack"]
+    stack, base = campaign.arm.other_stack, campaign.plan.stack
     text = f"With {stack} instead of {base} on the host: {listed(said)}." if said else (
         f"No part of a whole run differs for sure between {stack} and {base} on the host."
     )  # fmt: skip
@@ -105,7 +105,7 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
         for row in _levels(evidence, campaign)
     ]
     return Table(
-        caption=f"{workload_title(campaign.workload)}: {campaign.arm.other_stack} against {campaign.plan['stack']} "
+        caption=f"{workload_title(campaign.workload)}: {campaign.arm.other_stack} against {campaign.plan.stack} "
         f"on the {env_title('host').lower()}, by metric",
         columns=["metric", "n", "ratio", "interval", "verdict"],
         rows=rows,
@@ -140,7 +140,7 @@ def loss_sentence(evidence: Evidence, workload: str) -> str | None:
         losses = (
             own[(own["metric"] == "loss_last") & (own["kind"] == "measured")].groupby("stack")["value"].median()
         )
-        stack, base = campaign.arm.other_stack, campaign.plan["stack"]
+        stack, base = campaign.arm.other_stack, campaign.plan.stack
         if {stack, base} <= set(losses.index):
             apart = abs(losses[stack] - losses[base]) / abs(losses[base])
             if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":

@@ -12,13 +12,12 @@ from functools import cached_property
 import pandas as pd
 
 from tare.analysis import causes, suspects
+from tare.analysis.choice import arm_verdicts, is_level, of_causes, of_rounds
 from tare.analysis.verdicts import CAUSE_METRICS
 from tare.model.study import HOST
 from tare.report import why_tables, why_words
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence
-from tare.report.figures.choice import arm_verdicts, is_level
-from tare.report.figures.why import of_causes, of_rounds
 from tare.report.labels import arm_title, env_title, sentence_case, workload_title
 from tare.report.layout import Table
 from tare.report.wording import verdict_sentence
@@ -156,7 +155,7 @@ class _Case:
     def places(self) -> list[str]:
         """The file systems that hold the stack, as launches saw them from inside."""
         facts = first_facts(self.evidence)
-        found = {env: (facts[env].get("tree_mount") or {}).get("type") for env in (HOST, *self.environments)
+        found = {env: facts[env].tree_mount.type for env in (HOST, *self.environments)
                  if env in facts}  # fmt: skip
         places = {env: kind for env, kind in found.items() if kind}
         return [why_words.places_sentence(places)] if places else []

@@ -4,12 +4,14 @@ import functools
 
 import pytest
 
-from tare.analysis.cause_rows import cause_metrics, kernel_rows
+from tare.analysis.launch_rows import cause_rows, kernel_rows
 from tare.experiments import causes, rounds
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model import arms
+from tare.model.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
+from tare.model.schema import parse
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"
@@ -39,9 +41,15 @@ def searches(study, forms, folders):
     return run
 
 
+def typed(record):
+    return parse(LaunchRecord, record, "launch")
+
+
 def calls(record):
     assert record["status"] == "ok", record["reason"]
-    return {(row["library"], row["kernel"], row["shape"]): row["calls_per_step"] for row in kernel_rows(record)}
+    return {
+        (row["library"], row["kernel"], row["shape"]): row["calls_per_step"] for row in kernel_rows(typed(record))
+    }
 
 
 def test_two_hosts_run_the_same_kernels(searches):
@@ -60,8 +68,8 @@ def test_the_same_stack_runs_the_same_kernels_in_every_environment(env_name, sea
 def test_every_environment_says_what_its_files_cost(env_name, searches):
     record = searches(env_name)
     assert record["deviations"] == []
-    found = {row["metric"]: row for row in cause_metrics(record)}
-    hosts = {row["metric"]: row for row in cause_metrics(searches("host"))}
+    found = {row["metric"]: row for row in cause_rows(typed(record))}
+    hosts = {row["metric"]: row for row in cause_rows(typed(searches("host")))}
     for metric in ("files_count", "files_bytes", "libraries_count", "libraries_touched_bytes"):
         assert found[metric]["value"] == hosts[metric]["value"]  # the same tree, the same list
     assert found["files_count"]["value"] > 500

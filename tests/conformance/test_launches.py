@@ -5,14 +5,16 @@ import random
 
 import pytest
 
-from tare.analysis.metrics import whole_run_metrics
+from tare.analysis.launch_rows import whole_run_rows
 from tare.experiments import turns
 from tare.experiments.blocks import Burst, Stretch, live_block
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.launch.transport import Binds
+from tare.model.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
+from tare.model.schema import parse
 
 pytestmark = pytest.mark.runtime
 
@@ -21,7 +23,7 @@ def test_it_trains_under_the_conditions_that_were_asked_for(env_name, workload_n
     record = launches(env_name, workload_name, "train")
     assert record["status"] == "ok", record["reason"]
     assert record["deviations"] == []
-    rows = {row["metric"]: row for row in whole_run_metrics(record)}
+    rows = {row["metric"]: row for row in whole_run_rows(parse(LaunchRecord, record, "launch"))}
     phases = ("runtime_start_s", "imports_s", "data_s", "model_s", "first_step_s", "epoch_rest_s", "exit_s")
     assert all(rows[name]["value"] > 0 for name in phases)
     assert sum(rows[name]["value"] for name in phases) == pytest.approx(rows["real_s"]["value"], rel=1e-6)

@@ -17,6 +17,7 @@ from tare.experiments import campaign, rounds, turns
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.registry import describe_workload, environment
+from tare.model.sealed import read_sealed
 from tare.model.study import CONTROL, HOST
 from tare.report.losses import loss_check
 
@@ -41,14 +42,14 @@ def planted_turns(host, study, tmp_path_factory):
     sites = {name: planted(host, waste=waste) for name, waste in wastes.items()}
     folder = tmp_path_factory.mktemp("planted")
     campaign.run_campaign(folder, turns.turns(Setup(study=study, workload=WORKLOAD, sites=sites)))
-    plan, units = campaign.read_sealed(folder / campaign.SEALED)
-    return plan, pd.DataFrame(metrics.campaign_metrics(plan, units, "turns.host+two+zero"))
+    found = read_sealed(folder / campaign.SEALED)
+    return found, pd.DataFrame(metrics.campaign_metrics(found))
 
 
 @pytest.mark.timeout(1200)
 def test_known_effects_are_found_in_full(planted_turns):
-    plan, rows = planted_turns
-    found = pd.DataFrame(verdicts.verdict_rows(plan, rows)).set_index("env")
+    sealed, rows = planted_turns
+    found = pd.DataFrame(verdicts.verdict_rows(sealed, rows)).set_index("env")
     print(found[["n_units", "design", "ratio", "ci_low", "ci_high", "control_ratio", "verdict"]].to_string())
     for name, truth in (("zero", 1.00), ("two", 1.02)):
         assert found.loc[name, "n_units"] >= TURNS["pilot"]
@@ -69,8 +70,7 @@ def test_what_is_faster_because_it_computes_less_is_caught(host, study, tmp_path
     study = {**study, "study": "planted", "rounds": {**study["rounds"], "units": 1, "discarded": 0}}
     sites = {HOST: host, CONTROL: host, "halved": planted(host, batch_share=0.5)}
     campaign.run_campaign(tmp_path, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
-    plan, units = campaign.read_sealed(tmp_path / campaign.SEALED)
-    rows = pd.DataFrame(metrics.campaign_metrics(plan, units, "rounds.halved+host"))
+    rows = pd.DataFrame(metrics.campaign_metrics(read_sealed(tmp_path / campaign.SEALED)))
     epoch = rows[rows["metric"] == "epoch_rest_s"].set_index("env")["value"]
     assert epoch["halved"] < min(epoch[HOST], epoch[CONTROL])  # it looks faster
     losses = rows[rows["metric"] == "loss_last"]

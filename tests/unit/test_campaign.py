@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tare.analysis import verdicts
 from tare.core.errors import UnavailableError
 from tare.core.files import Journal, read_json
-from tare.experiments import alone, campaign
+from tare.experiments import alone
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity, skipped
 from tare.machine import facts
@@ -274,15 +275,15 @@ def test_a_machine_that_changes_ends_the_campaign_with_its_reason(tmp_path, movi
     assert summary.status == "ended"
     assert summary.reason == "the machine changed: kernel was '6.1', is '6.2'"
     assert summary.units == 7 and summary.decision.units == 14
-    plan, rows = campaign.read_sealed(tmp_path / SEALED)
-    assert plan["ended"] == summary.reason
+    found = read_sealed(tmp_path / SEALED)
+    assert found.ended == summary.reason
     # Seven units were not what the pilot asked for: an ordinary t interval, not Stein's.
-    assert verdicts.design_of(plan) == "fixed"
-    assert verdicts.design_of({**plan, "ended": None}) == "stein"
-    numbers = [row["unit"] for row in campaign.counted(rows)]
+    assert verdicts.design_of(found) == "fixed"
+    assert verdicts.design_of(replace(found, sealed=found.sealed.replace(reason=None))) == "stein"
+    numbers = [unit.unit for unit in found.counted]
     ratios = pd.Series({number: math.log(1 + number / 100) for number in numbers})
-    found = verdicts.interval_of(ratios, plan, numbers[:4], 0.05)
-    assert found.high - found.mean == pytest.approx(t_quantile(0.05, 6) * ratios.std(ddof=1) / math.sqrt(7))
+    interval = verdicts.interval_of(ratios, "fixed", numbers[:4], 0.05)
+    assert interval.high - interval.mean == pytest.approx(t_quantile(0.05, 6) * ratios.std(ddof=1) / math.sqrt(7))
 
 
 def test_what_ended_is_set_aside_and_not_extended(tmp_path, moving):

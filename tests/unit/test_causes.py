@@ -4,13 +4,15 @@ import random
 
 import pandas as pd
 import pytest
-from campaign_builders import rounds_campaign
+from campaign_builders import rounds_campaign, sealed_campaign
 from cause_builders import SLOW, causes_campaign
 
 from tare.analysis import causes, metrics, suspects
-from tare.analysis.cause_rows import cause_metrics, kernel_rows
+from tare.analysis.launch_rows import cause_rows, kernel_rows
 from tare.core.errors import IntegrityError
 from tare.model import tables
+from tare.model.launches import LaunchRecord
+from tare.model.schema import parse
 
 NAMES = ("host", "docker", "apptainer")
 
@@ -18,21 +20,23 @@ NAMES = ("host", "docker", "apptainer")
 def kernels_of(seed, **planted):
     """The table of kernels alone."""
     plan, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, 4, random.Random(seed), **planted)
-    return pd.DataFrame(metrics.campaign_kernels(plan, rows, "causes.docker+host"))
+    return pd.DataFrame(metrics.campaign_kernels(sealed_campaign(plan, rows, "causes.docker+host")))
 
 
 def built(seed=1, units=4, **planted):
     """Tables of kernels and metrics of a campaign of causes with what was planted."""
     plan, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, units, random.Random(seed), **planted)
-    kernels = tables.make("kernels", metrics.campaign_kernels(plan, rows, "causes.docker+host"))
-    return kernels, tables.make("metrics", metrics.campaign_metrics(plan, rows, "causes.docker+host"))
+    kernels = tables.make("kernels", metrics.campaign_kernels(sealed_campaign(plan, rows, "causes.docker+host")))
+    return kernels, tables.make(
+        "metrics", metrics.campaign_metrics(sealed_campaign(plan, rows, "causes.docker+host"))
+    )
 
 
 def whole_runs(seed=1, units=8, factors=None):
     """Metric rows of whole runs in which imports take longer where files are slow."""
     factors = {"docker": {}, "apptainer": {"imports": 1.2}} if factors is None else factors
     plan, rows = rounds_campaign("s", "mnist_cnn", NAMES, {}, units, random.Random(seed), factors)
-    return tables.make("metrics", metrics.campaign_metrics(plan, rows, "rounds.docker+host"))
+    return tables.make("metrics", metrics.campaign_metrics(sealed_campaign(plan, rows, "rounds.docker+host")))
 
 
 def test_equal_launches_run_equal_kernels_host_against_host_first():
@@ -164,18 +168,19 @@ def test_a_launch_of_another_kind_is_refused_in_one_line():
     plan, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, 1, random.Random(1))
     launch = rows[1]["launches"]["docker"]
     launch["inside"]["mode"] = "train"
-    with pytest.raises(IntegrityError, match="is of mode 'train': run the campaign again"):
-        metrics.campaign_metrics(plan, rows, "c")
-    launch["inside"] = {**launch["inside"], "mode": "causes", "results": {"first": {}}}
+    with pytest.raises(IntegrityError, match="of mode 'train' stands where one of mode 'causes'"):
+        metrics.campaign_metrics(sealed_campaign(plan, rows, "c"))
+    launch["inside"] = {**launch["inside"], "mode": "causes", "results": {}}
     with pytest.raises(IntegrityError, match="has no first, files, kernels, operators"):
-        kernel_rows(launch)
+        kernel_rows(parse(LaunchRecord, launch, "launch"))
 
 
 def test_kernels_that_nobody_could_name_are_unavailable_with_the_reason():
     _, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, 1, random.Random(1))
     launch = rows[1]["launches"]["docker"]
     launch["inside"]["results"]["kernels"] = {"rows": None, "reason": "the verbose output is cut short"}
-    found = {row["metric"]: row for row in cause_metrics(launch)}
+    launch = parse(LaunchRecord, launch, "launch")
+    found = {row["metric"]: row for row in cause_rows(launch)}
     assert found["kernels_per_step"]["kind"] == "unavailable"
     assert found["kernels_per_step"]["reason"] == "the verbose output is cut short"
     assert found["operators_per_step"]["value"] == 26
@@ -183,9 +188,12 @@ def test_kernels_that_nobody_could_name_are_unavailable_with_the_reason():
 
 
 def test_a_failed_launch_has_its_reason_and_no_kernels():
-    failed = {"status": "failed", "reason": "no image", "inside": None}
-    assert [row["reason"] for row in cause_metrics(failed)] == ["failed: no image"]
-    assert kernel_rows(failed) == []
+    plan, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, 1, random.Random(1))
+    rows[1]["launches"]["docker"] = {"status": "failed", "reason": "no image", "inside": None}
+    campaign = sealed_campaign(plan, rows)
+    reasons = [row["reason"] for row in metrics.campaign_metrics(campaign) if row["env"] == "docker"]
+    assert reasons == ["failed: no image"]
+    assert "docker" not in {row["env"] for row in metrics.campaign_kernels(campaign)}
 
 
 def test_an_environment_that_failed_once_takes_no_unit_from_the_others():

@@ -6,9 +6,12 @@ import builders
 import likwid
 import pandas as pd
 import pytest
+from campaign_builders import inside as inside_of
 
 from tare.analysis import ceilings
 from tare.core.errors import UnavailableError
+from tare.model.measured import CeilingsRecord
+from tare.model.schema import parse
 from tare.worker import ceilings as inside
 
 CACHES = {"L1d": 48 << 10, "L1i": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -24,11 +27,11 @@ def torch():
 
 def record(**changed):
     base = {
-        "device": "cpu",
+        **{"study": "s", "env": "host", "status": "ok", "reason": None, "device": "cpu"},
         "machine": {"cpu_caches_bytes": CACHES},
-        "inside": {"results": builders.ceilings_results()},
+        "inside": inside_of("host", "ceilings", results=builders.ceilings_results()),
     }
-    return {**base, **changed}
+    return parse(CeilingsRecord, {**base, **changed}, "ceilings")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,9 @@ def test_levels_keep_their_best_and_memory_its_traffic():
 
 
 def test_the_best_product_of_a_precision_is_its_roof():
-    peaks = ceilings.peaks(record(modelled={"kind": "modelled", "peak_flop_per_s": {"float32": 8e10}}))
+    peaks = ceilings.peaks(
+        record(modelled={"kind": "modelled", "peak_flop_per_s": {"float32": 8e10}, "reason": None})
+    )
     assert list(peaks) == ["bfloat16", "float32", "float64"]
     assert (peaks["float32"]["kernel"], peaks["float32"]["flop_per_s"]) == ("onednn", 7.2e10)
     assert peaks["float32"]["share"] == pytest.approx(0.9)
@@ -157,7 +162,7 @@ def test_sizes_to_compare_lie_in_their_levels():
 # --- on a CUDA device
 
 
-def cuda_record(**changes):
+def cuda_record(l2_bytes=50 << 20):
     """As `tare ceilings` writes it on an H100 with 50 MiB of second-level cache; rates written for the purpose."""
     mib = 1 << 20
 
@@ -189,20 +194,21 @@ def cuda_record(**changes):
             {"precision": "float8_e4m3fn", "size": 2048, "kernel": "mm", "reason": "torch 2.6: no such call"}
         ],
     }
-    device = {"name": "NVIDIA H100 80GB HBM3", "l2_bytes": 50 * mib}
+    device = {"name": "NVIDIA H100 80GB HBM3", "l2_bytes": l2_bytes}
     sheet = {
         "document": "a datasheet",
         "peak_flop_per_s": {"fp32": 6.7e13, "tf32_tensor": 4.94e14, "bf16_tensor": 9.89e14, "fp64": 3.4e13,
                             "fp64_tensor": 6.7e13},
         "memory_bytes_per_s": 3.35e12,
     }  # fmt: skip
-    record = {
-        "device": "cuda",
-        "datasheet": sheet,
-        "machine": {"cpu_caches_bytes": {"L1d": 1 << 15, "L2": 1 << 30}},
-        "inside": {"results": results, "facts": {"torch": {"device": device}}},
-    }
-    return {**record, **changes}
+    written = inside_of("host", "ceilings", results=results)
+    written["facts"]["torch"]["device"] = device
+    return record(
+        device="cuda",
+        datasheet=sheet,
+        machine={"cpu_caches_bytes": {"L1d": 1 << 15, "L2": 1 << 30}},
+        inside=written,
+    )
 
 
 def test_the_second_level_cache_of_a_device_is_a_level_of_its_own():
@@ -215,9 +221,7 @@ def test_the_second_level_cache_of_a_device_is_a_level_of_its_own():
 
 
 def test_a_device_whose_cache_nobody_knows_has_no_levels():
-    record = cuda_record()
-    record["inside"]["facts"]["torch"]["device"] = None
-    assert set(ceilings.bandwidths(record)["level"]) == {"unknown"}
+    assert set(ceilings.bandwidths(cuda_record(None))["level"]) == {"unknown"}
 
 
 def test_each_precision_stands_beside_its_own_peak():

@@ -3,10 +3,9 @@
 import pandas as pd
 import pytest
 from ncu_text import DRAM, FFMA, csv_of
-from test_metrics import profile_record, values, write_trace
+from test_metrics import marks, profile_of, profile_record, values, write_trace
 from test_watch import CONDITIONS, NCU, SITE, SPEC, fake_launch
 
-from tare.analysis import metrics
 from tare.experiments import counter_launches
 from tare.model import tables
 from tare.profilers import activity
@@ -25,9 +24,9 @@ def record(tmp_path, monkeypatch):
     monkeypatch.setattr(counter_launches, "launch", launch)
     found = profile_record(cuda=True)
     found["counters"] = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
-    found["inside"]["marks"] = [{"name": "plain_steps", "at_ns": 1 * S}, {"name": "steady", "at_ns": 3 * S}]
+    found["inside"]["marks"] = marks(("plain_steps", 1, 0.0, 0.0), ("steady", 3, 0.0, 0.0))
     sample = {
-        "memory_utilization_percent": 10, "memory_used_bytes": 5, "memory_clock_hz": 3e9, "temperature_c": 40,
+        "memory_utilization_percent": 10.0, "memory_used_bytes": 5, "memory_clock_hz": 3e9, "temperature_c": 40.0,
     }  # fmt: skip
     seen = [(0.5, 0, 70.0, []), (1.5, 80, 300.0, []), (2.5, 100, 500.0, ["sw_power_cap"]), (3.5, 0, 90.0, [])]
     found["device_samples"] = [
@@ -40,7 +39,7 @@ def record(tmp_path, monkeypatch):
 
 
 def rows_of(record, folder):
-    return metrics.ProfileRows(record, folder).metrics()
+    return profile_of(record, folder).metrics()
 
 
 def test_counters_are_per_step_and_rates_take_their_time_from_the_timed_launch(record, tmp_path):
@@ -87,7 +86,7 @@ def test_a_second_timeline_stands_beside_the_first_under_its_own_source(record, 
     counter_launches._compress(table.to_csv(index=False), path)
     from tare.core.files import sha256_file
 
-    record["nsys"] = {"status": "ok", "steps": 2, "file": path.name, "sha256": sha256_file(path)}
+    record["nsys"] = {"status": "ok", "reason": None, "steps": 2, "file": path.name, "sha256": sha256_file(path)}
     rows = {(row["metric"], row["source"]): row["value"] for row in rows_of(record, tmp_path)}
     assert rows["kernel_s", "nsys"] == pytest.approx(1e-3) and rows["kernel_calls", "nsys"] == 1
     assert rows["kernel_s", "torch.profiler"] == pytest.approx(30e-6)
@@ -95,8 +94,8 @@ def test_a_second_timeline_stands_beside_the_first_under_its_own_source(record, 
 
 
 def test_samples_over_time_fit_their_table(record, tmp_path):
-    rows = metrics.ProfileRows(record, tmp_path).device_sample_rows()
+    rows = profile_of(record, tmp_path).device_sample_rows()
     table = tables.DEVICE_SAMPLES.validate(pd.DataFrame(rows))
     assert table["at_s"].tolist() == [0.5, 1.5, 2.5, 3.5]
     assert table["throttle_reasons"].tolist()[2] == "sw_power_cap"
-    assert metrics.ProfileRows({**profile_record(cuda=False)}, tmp_path).device_sample_rows() == []
+    assert profile_of({**profile_record(cuda=False)}, tmp_path).device_sample_rows() == []

@@ -8,13 +8,15 @@ import builders
 import device_builders
 import numpy as np
 import pytest
+from campaign_builders import json_units, with_units
 from pages import draw_all, visible
 
-from tare.core.files import read_json
+from tare.analysis import roofs
+from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
 from tare.report import build, facts, figures, gpus, profiles, rooflines
 from tare.report.evidence import gather
-from tare.report.figures import device, roofs
+from tare.report.figures import device
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def samples(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_json(results / "ceilings.json")
+    return read_ceilings(results / "ceilings.json")
 
 
 def value(evidence, metric, env="host", workload="mnist_cnn"):
@@ -152,8 +154,8 @@ def test_the_machine_shows_its_gpus_with_units_and_reasons(evidence):
 def test_what_happened_to_the_gpu_is_told_by_campaign(evidence):
     assert gpus.flag_sentences(evidence.campaigns) == []
     first = evidence.campaigns[0]
-    bad = [{**unit, "gpu": {"problems": ["throttled: by heat, 3% of the time"]}} for unit in first.units]
-    (line,) = gpus.flag_sentences([replace(first, units=bad)])
+    bad = [{**unit, "gpu": {"problems": ["throttled: by heat, 3% of the time"]}} for unit in json_units(first)]
+    (line,) = gpus.flag_sentences([with_units(first, bad)])
     assert line.startswith("CNN on MNIST, rounds.") and "throttled in 6 of 6 units" in line
 
 

@@ -53,7 +53,7 @@ def every_drawing(results, metrics, verdicts):
         "utilisation": figures.utilisation(samples, "mnist_cnn"),
         "operators": figures.operator_times(operators, "mnist_cnn"),
         "why": figures.why(metrics, verdicts, "mnist_cnn"),
-        "prices": figures.image_prices(tables.read("prices", results / "tables/prices.csv")),
+        "image_costs": figures.image_costs(tables.read("image_costs", results / "tables/image_costs.csv")),
         "roofline": figures.roofline(metrics, read_json(results / "ceilings.json")),
     }
 

@@ -91,7 +91,7 @@ def test_a_profile_that_lacks_a_part_is_named(results):
     record = read_json(path)
     del record["inside"]["results"]["mapped"]
     write_json(path, record)
-    with pytest.raises(IntegrityError, match="lacks mapped of a profiled launch"):
+    with pytest.raises(IntegrityError, match="mapped missing: run it again"):
         build(results)
 
 

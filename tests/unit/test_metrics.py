@@ -5,10 +5,16 @@ import gzip
 import json
 
 import pytest
+from campaign_builders import facts, inside, sealed_campaign
 
-from tare.analysis import metrics
+from tare.analysis import metrics, profile_rows
+from tare.analysis.launch_rows import failure, whole_run_rows
 from tare.core.errors import IntegrityError
 from tare.model import tables
+from tare.model.launches import LaunchRecord
+from tare.model.measured import ProfileRecord
+from tare.model.rows import measured
+from tare.model.schema import parse
 from tare.profilers import torch_trace
 
 S = 1_000_000_000
@@ -22,6 +28,16 @@ def marks(*rows):
 
 @pytest.fixture
 def launch():
+    instants = marks(
+        ("entry", 101, 0.1, 0.1),
+        ("imports", 103, 2.0, 0.2),
+        ("data", 103.5, 2.1, 0.2),
+        ("model", 104, 2.2, 0.2),
+        ("first_step", 105, 3.0, 0.3),
+        ("epoch_end", 107, 5.0, 0.5),
+        ("last", 118, 8.5, 0.75),
+    )
+    results = {"samples": 512, "steps": 8, "step_ends_ns": [], "losses": [2.0, 1.0]}
     return {
         "status": "ok",
         "reason": None,
@@ -30,20 +46,12 @@ def launch():
         "client_user_s": 9.0,
         "client_system_s": 1.5,
         "deviations": [],
-        "inside": {
-            "memory": {"peak_rss_bytes": 5000, "children_peak_rss_bytes": 10},
-            "marks": marks(
-                ("entry", 101, 0.1, 0.1),
-                ("imports", 103, 2, 0.2),
-                ("data", 103.5, 2.1, 0.2),
-                ("model", 104, 2.2, 0.2),
-                ("first_step", 105, 3, 0.3),
-                ("epoch_end", 107, 5, 0.5),
-                ("last", 118, 8.5, 0.75),
-            ),
-            "results": {"samples": 512, "losses": [2.0, 1.0]},
-        },
+        "inside": inside("host", "train", instants, results),
     }
+
+
+def rows_of(record):
+    return whole_run_rows(parse(LaunchRecord, record, "launch"))
 
 
 def values(rows):
@@ -51,7 +59,7 @@ def values(rows):
 
 
 def test_phases_add_up_and_the_harnesss_own_end_is_not_in_the_whole_run(launch):
-    found = values(metrics.whole_run_metrics(launch))
+    found = values(rows_of(launch))
     assert found["runtime_start_s"] == 1
     assert found["imports_s"] == 2
     assert found["data_s"] == 0.5
@@ -71,16 +79,48 @@ def test_phases_add_up_and_the_harnesss_own_end_is_not_in_the_whole_run(launch):
 def test_a_client_that_is_no_parent_cannot_tell_the_runtimes_cpu_time(launch):
     launch["client_user_s"] = 0.01
     launch["client_system_s"] = 0.0
-    row = next(r for r in metrics.whole_run_metrics(launch) if r["metric"] == "runtime_cpu_s")
+    row = next(r for r in rows_of(launch) if r["metric"] == "runtime_cpu_s")
     assert (row["kind"], row["value"]) == ("unavailable", None)
     assert "no descendant" in row["reason"]
 
 
+def test_a_launch_with_a_clock_of_its_own_is_put_on_the_launchers_and_says_how_well(launch):
+    before = values(rows_of(launch))
+    for mark in launch["inside"]["marks"]:
+        mark["at_ns"] -= 90 * S
+    clock = {"name": "guest", "shared": False, "offset_ns": 90 * S, "error_ns": 2_000_000, "exchanges": 5}
+    launch["clock"] = clock
+    assert values(rows_of(launch)) == {**before, "clock_error_s": 0.002}
+
+
+def test_a_group_runs_from_its_first_start_to_its_last_end(launch):
+    member = {"rank": 0, "status": "ok", "reason": None, "spawn_ns": 100 * S, "end_ns": 119 * S}
+    launch["instances"] = [member, {**member, "rank": 1, "spawn_ns": 99 * S, "end_ns": 120 * S}]
+    found = values(rows_of(launch))
+    assert (found["real_s"], found["runtime_start_s"], found["exit_s"]) == (10, 2, 2)
+
+
+def test_a_group_that_failed_names_the_member(launch):
+    member = {"rank": 1, "status": "failed", "reason": "killed by signal 9", "spawn_ns": 1, "end_ns": 2}
+    record = parse(LaunchRecord, {"status": "failed", "reason": "a member died", "instances": [member]}, "launch")
+    assert failure(record) == "failed: a member died; rank 1: killed by signal 9"
+
+
 def test_a_failed_launch_is_a_row_with_its_reason():
-    rows = metrics.whole_run_metrics({"status": "timeout", "reason": "killed after 180 s"})
+    unit = {
+        **{"unit": 0, "discarded": False, "voided": None},
+        "launches": {"host": {"status": "timeout", "reason": "killed after 180 s"}},
+    }
+    rows = metrics.campaign_metrics(sealed_campaign(plan(unavailable={}), [unit]))
     assert [(r["kind"], r["value"], r["reason"]) for r in rows] == [
         ("unavailable", None, "timeout: killed after 180 s")
     ]
+
+
+def test_every_row_has_the_scenario_of_its_plan(launch):
+    unit = {"unit": 0, "discarded": False, "voided": None, "launches": {"host": launch}}
+    rows = metrics.campaign_metrics(sealed_campaign(plan(scenario="shared"), [unit]))
+    assert {row["scenario"] for row in rows} == {"shared"}
 
 
 def plan(**changes):
@@ -102,7 +142,7 @@ def test_discarded_units_are_left_out_and_unavailable_environments_have_rows(lau
         {"unit": 0, "discarded": True, "voided": None, "launches": {"host": launch}},
         {"unit": 1, "discarded": False, "voided": None, "launches": {"host": launch}},
     ]
-    table = tables.make("metrics", metrics.campaign_metrics(plan(), units, "c"))
+    table = tables.make("metrics", metrics.campaign_metrics(sealed_campaign(plan(), units, "c")))
     assert set(table["rep"].dropna()) == {1}
     podman = table[table["env"] == "podman"].iloc[0]
     assert (podman["kind"], podman["reason"]) == ("unavailable", "no podman here")
@@ -110,14 +150,23 @@ def test_discarded_units_are_left_out_and_unavailable_environments_have_rows(lau
 
 def test_a_sweep_has_its_batch_in_the_identity(launch):
     units = [{"unit": 0, "discarded": False, "voided": None, "launches": {"16": launch, "512": launch}}]
-    table = tables.make("metrics", metrics.campaign_metrics(plan(kind="sweep", unavailable={}), units, "sweep"))
+    table = tables.make(
+        "metrics", metrics.campaign_metrics(sealed_campaign(plan(kind="sweep", unavailable={}), units, "sweep"))
+    )
     assert set(table["batch"]) == {16, 512}
     assert set(table["env"]) == {"host"}
+
+
+DRAW = {"shift_bytes": 0, "cpus": [0], "warmup_s": []}
 
 
 def turns_launch(step_s):
     """A launch of a block: one draw, two cycles of one discarded and two counted steps."""
     turns = {
+        "place": [0, 0],
+        "started_ns": [0, 1],
+        "ended_ns": [1, 2],
+        "preemptions": [0, 0],
         "discarded_s": [[9.0], [9.0]],
         "step_s": [[step_s, step_s], [step_s, 3 * step_s]],
         "cpu_s": [0.6, 0.6],
@@ -125,14 +174,16 @@ def turns_launch(step_s):
         "faults": [3, 9],
         "loss_last": [0.5, 0.25],
     }
-    return {"status": "ok", "reason": None, "draws": [{"turns": turns, "peak_rss_bytes": 7}]}
+    return {"status": "ok", "reason": None, "draws": [{"turns": turns, "peak_rss_bytes": 7, **DRAW}]}
 
 
 def test_a_block_gives_steps_with_moods_taken_out_beside_their_mean():
     launches = {"host": turns_launch(1.0), "host.control": turns_launch(2.0), "docker": turns_launch(1.0)}
     launches["docker"] |= {"status": "skipped", "reason": "given up"}
     unit = {"unit": 3, "discarded": False, "voided": None, "launches": launches}
-    rows = metrics.campaign_metrics(plan(kind="turns", unavailable={}), [unit], "turns.docker+host")
+    rows = metrics.campaign_metrics(
+        sealed_campaign(plan(kind="turns", unavailable={}), [unit], "turns.docker+host")
+    )
     found = {(row["env"], row["metric"]): row["value"] for row in rows}
     # medians of the turns are 1 and 2, the fit is at the median cycle: sqrt(1 x 2) for the host
     assert found["host", "turn_step_s"] == pytest.approx(2**0.5)
@@ -151,16 +202,16 @@ def test_void_units_are_left_out_and_baselines_have_the_headlines_arm(launch):
         {"unit": 0, "discarded": False, "voided": "docker: died", "launches": {"host": launch}},
         {"unit": 1, "discarded": False, "voided": None, "launches": {"host": launch, "host.headline": launch}},
     ]
-    rows = metrics.campaign_metrics(plan(unavailable={}), units, "c")
+    rows = metrics.campaign_metrics(sealed_campaign(plan(unavailable={}), units, "c"))
     assert {row["rep"] for row in rows} == {1}
     assert {row["env"]: row["arm"] for row in rows} == {"host": "a", "host.headline": "h"}
 
 
 def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
     row = {
-        **metrics.identify(plan(), "c", "host", 64),
+        **metrics.identify(sealed_campaign(plan()).plan, "c", "host", 64),
         "rep": 0,
-        **metrics.measured("real_s", 1.0, "s", "launcher"),
+        **measured("real_s", 1.0, "s", "launcher"),
     }
     tables.make("metrics", [row])
     for wrong in ({"value": None}, {"kind": "guessed"}, {"reason": "but it has a value"}, {"kind": "unavailable"}):
@@ -170,7 +221,7 @@ def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
 
 def test_tables_come_back_as_they_were_written(launch, tmp_path):
     units = [{"unit": 1, "discarded": False, "voided": None, "launches": {"host": launch}}]
-    table = tables.make("metrics", metrics.campaign_metrics(plan(), units, "c"))
+    table = tables.make("metrics", metrics.campaign_metrics(sealed_campaign(plan(), units, "c")))
     tables.write("metrics", table, tmp_path / "m.csv", tmp_path / "m.parquet")
     for name in ("m.csv", "m.parquet"):
         assert tables.read("metrics", tmp_path / name).equals(table)
@@ -258,7 +309,29 @@ def test_a_trace_cut_short_or_empty_is_named(tmp_path, content):
             torch_trace.read_events(tmp_path / name)
 
 
+MEMORY = {"peak_rss_bytes": 7, "children_peak_rss_bytes": 0}
+PROFILED = {
+    "plain_step_s": [1.0, 2.0, 3.0],
+    "profiled_step_s": [4.0],
+    "profiled_steps": 1,
+    "profiler_reason": None,
+    "counts": {
+        "operators": {"aten::addmm": {"calls": 1, "flops": 1000, "bytes": 50}}, "families": None, "reason": None
+    },
+    "samples": [
+        {"at_ns": 0, "cpu_s": 0.0, "rss_bytes": 1, "cgroup_memory_bytes": None},
+        {"at_ns": S // 2, "cpu_s": 0.25, "rss_bytes": 2, "cgroup_memory_bytes": None},
+    ],
+    "mapped": [
+        {"path": "/c/tree/lib/libx.so", "bytes": 1, "soname": "libx.so", "build_id": "ab", "sha256": "0" * 64},
+        {"path": "/lib/libc.so.6", "bytes": 1, "soname": "libc.so.6", "build_id": None, "sha256": "1" * 64},
+    ],
+}  # fmt: skip
+
+
 def profile_record(cuda):
+    seen = facts("host")
+    seen = {**seen, "executable": "/c/tree/bin/python3.11", "torch": {**seen["torch"], "cuda_available": cuda}}
     return {
         "study": "s",
         "workload": "mnist_cnn",
@@ -270,38 +343,25 @@ def profile_record(cuda):
         "status": "ok",
         "reason": None,
         "spawn_ns": 0,
-        "inside": {
-            "facts": {"torch": {"cuda_available": cuda}, "executable": "/c/tree/bin/python3.11"},
-            "memory": {"peak_rss_bytes": 7},
-            "results": {
-                "plain_step_s": [1.0, 2.0, 3.0],
-                "profiled_step_s": [4.0],
-                "profiled_steps": 1,
-                "profiler_reason": None,
-                "counts": {"operators": {"aten::addmm": {"calls": 1, "flops": 1000, "bytes": 50}}, "reason": None},
-                "samples": [
-                    {"at_ns": 0, "cpu_s": 0.0, "rss_bytes": 1, "cgroup_memory_bytes": None},
-                    {"at_ns": S // 2, "cpu_s": 0.25, "rss_bytes": 2, "cgroup_memory_bytes": None},
-                ],
-                "mapped": [
-                    {"path": "/c/tree/lib/libx.so", "soname": "libx.so", "build_id": "ab", "sha256": "0" * 64},
-                    {"path": "/lib/libc.so.6", "soname": "libc.so.6", "build_id": None, "sha256": "1" * 64},
-                ],
-            },
-        },
+        "end_ns": 9 * S,
+        "inside": {**inside("host", "profile", (), PROFILED), "facts": seen, "memory": MEMORY},
     }
+
+
+def profile_of(record, folder):
+    return profile_rows.ProfileRows(parse(ProfileRecord, record, "profile"), folder)
 
 
 def test_a_device_that_was_left_alone_has_no_part_in_the_metrics(tmp_path):
     """A framework with CUDA sees the device of a machine also where the study is of the CPU."""
     write_trace(tmp_path / "t.json.gz")
-    rows = metrics.ProfileRows({**profile_record(cuda=True), "device": "cpu"}, tmp_path).metrics()
-    assert next(row for row in rows if row["metric"] == "kernel_s")["reason"] == metrics.NO_DEVICE
+    rows = profile_of({**profile_record(cuda=True), "device": "cpu"}, tmp_path).metrics()
+    assert next(row for row in rows if row["metric"] == "kernel_s")["reason"] == profile_rows.NO_DEVICE
 
 
 def test_a_cuda_trace_fills_the_papers_columns(tmp_path):
     write_trace(tmp_path / "t.json.gz")
-    rows = metrics.ProfileRows(profile_record(cuda=True), tmp_path).metrics()
+    rows = profile_of(profile_record(cuda=True), tmp_path).metrics()
     found = values(rows)
     assert found["htod_s"] == pytest.approx(4e-6)
     assert (found["htod_calls"], found["memset_calls"], found["kernel_calls"]) == (1, 1, 2)
@@ -326,7 +386,7 @@ def test_on_a_cpu_they_are_unavailable_with_the_reason(tmp_path):
     write_trace(
         tmp_path / "t.json.gz", [e for e in CUDA_TRACE if not str(e.get("cat")).startswith(("gpu", "kernel"))]
     )
-    rows = {row["metric"]: row for row in metrics.ProfileRows(profile_record(cuda=False), tmp_path).metrics()}
+    rows = {row["metric"]: row for row in profile_of(profile_record(cuda=False), tmp_path).metrics()}
     for name in ("memset_s", "htod_s", "dtoh_s", "htod_bytes", "device_gap_s", "hbm_transactions"):
         assert rows[name]["kind"] == "unavailable" and rows[name]["value"] is None and rows[name]["reason"]
 
@@ -336,11 +396,11 @@ def test_a_trace_of_another_launch_is_refused(tmp_path):
     record = copy.deepcopy(profile_record(cuda=True))
     record["inside"]["results"]["profiled_steps"] = 8
     with pytest.raises(IntegrityError, match="belongs to another launch"):
-        metrics.ProfileRows(record, tmp_path)
+        profile_of(record, tmp_path)
 
 
 def test_mapped_files_of_the_tree_carry_their_path_inside_it(tmp_path):
     write_trace(tmp_path / "t.json.gz")
-    rows = metrics.ProfileRows(profile_record(cuda=True), tmp_path).fingerprint_rows()
+    rows = profile_of(profile_record(cuda=True), tmp_path).fingerprint_rows()
     assert [row["path"] for row in rows] == ["{tree}/lib/libx.so", "/lib/libc.so.6"]
     tables.make("fingerprints", rows)

@@ -85,10 +85,10 @@ def test_a_cell_that_fails_is_one_line_and_leaves_nothing(results, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_notebook_of_prices_draws_its_figure_and_shows_every_number(results, tmp_path):
-    notebooks.execute("prices", results, list(builders.WORKLOADS), tmp_path / "prices.ipynb")
-    assert "What an image costs" in (results / "figures/prices.svg").read_text()
-    page = (tmp_path / "prices.html").read_text()
+def test_the_notebook_of_image_costs_draws_its_figure_and_shows_every_number(results, tmp_path):
+    notebooks.execute("image_costs", results, list(builders.WORKLOADS), tmp_path / "image_costs.ipynb")
+    assert "What an image costs" in (results / "figures/image_costs.svg").read_text()
+    page = (tmp_path / "image_costs.html").read_text()
     assert page.count("<svg") == 1 and "disk_bytes" in page and "warm_start_s" in page
 
 

@@ -24,6 +24,7 @@ from tare.images import interpreter
 from tare.launch import sites as site_module
 from tare.machine.fitting import settled
 from tare.model import arms, study
+from tare.model.sealed import read_sealed
 from tare.model.stacks import load_stack
 from tare.worker.train import import_first
 from tare.worker.turns import children_can_follow
@@ -200,9 +201,9 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
             )
             summary = campaign.run_campaign(folder, function(setup))
     assert (summary.status, summary.units, summary.failures) == ("sealed", 0, {})
-    plan, units = campaign.read_sealed(folder / campaign.SEALED)
-    assert units == []
-    rows = metrics.campaign_metrics(plan, units, f"{kind}.charliecloud+host.stack-{OTHER}")
+    found = read_sealed(folder / campaign.SEALED)
+    assert found.units == ()
+    rows = metrics.campaign_metrics(found)
     assert sorted((row["env"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
     for row in rows:
         assert (row["metric"], row["kind"], row["value"]) == (metric, "unavailable", None)
@@ -228,7 +229,7 @@ def test_a_host_that_fails_on_the_way_ends_an_optional_campaign_and_stops_any_ot
         return
     summary = campaign.run_campaign(tmp_path, design)
     assert (summary.status, summary.reason, summary.units) == ("ended", "no launch on the host lives", 0)
-    assert campaign.read_sealed(tmp_path / campaign.SEALED)[0]["ended"] == summary.reason
+    assert read_sealed(tmp_path / campaign.SEALED).ended == summary.reason
 
 
 # Inside.

@@ -8,6 +8,7 @@ import random
 import campaign_builders
 import pandas as pd
 import pytest
+from campaign_builders import sealed_campaign
 from scipy import stats
 
 from tare.analysis import metrics, other_designs, verdicts
@@ -80,9 +81,9 @@ def test_too_few_units_say_nothing():
 
 def test_values_are_the_launches_own(sealed):
     plan, units = sealed
-    hosts = other_designs.hosts_of(plan, units)
+    hosts = other_designs.hosts_of(sealed_campaign(plan, units))
     assert len(hosts.median) == len(hosts.mean) == 7  # the first unit does not count
-    rows = pd.DataFrame(metrics.campaign_metrics(plan, units, "x"))
+    rows = pd.DataFrame(metrics.campaign_metrics(sealed_campaign(plan, units, "x")))
     metric = {"rounds": "real_s", "turns": "turn_step_mean_s"}[plan["kind"]]
     table = metrics.pivot(rows, metric)
     assert [host for host, _ in hosts.mean] == pytest.approx(list(table["host"]))
@@ -94,16 +95,17 @@ def test_units_without_both_hosts_and_void_ones_are_left_out(sealed):
     broken = [dict(unit) for unit in units]
     broken[2] |= {"launches": {**units[2]["launches"], "host.control": {"status": "failed", "reason": "x"}}}
     broken[3] |= {"voided": "docker: it died"}
-    assert len(other_designs.hosts_of(plan, broken).median) == 5
+    assert len(other_designs.hosts_of(sealed_campaign(plan, broken)).median) == 5
 
 
 @pytest.mark.parametrize("design", ["stein", "fixed"])
 def test_the_paired_interval_is_the_verdict_tables_control(sealed, design):
     plan, units = sealed
-    plan = {**plan, "decision": {"design": design}, "ended": None, "sampling": {**plan["sampling"], "pilot": 4}}
-    found = other_designs.paired(plan, units)
-    rows = tables.make("metrics", metrics.campaign_metrics(plan, units, "x"))
-    row = verdicts.verdict_rows(plan, rows)[0]
+    plan = {**plan, "sampling": {**plan["sampling"], "pilot": 4}}
+    campaign = sealed_campaign(plan, units, "x", design=design)
+    found = other_designs.paired(campaign)
+    rows = tables.make("metrics", metrics.campaign_metrics(campaign))
+    row = verdicts.verdict_rows(campaign, rows)[0]
     assert math.exp(found.low) == pytest.approx(row["control_ci_low"])
     assert math.exp(found.high) == pytest.approx(row["control_ci_high"])
     assert row["design"] == design
@@ -113,8 +115,8 @@ def test_drift_that_moves_sequential_medians_does_not_move_pairs():
     plan, units = campaign_builders.turns_campaign(
         "nyu2022", "mnist_cnn", ["host", "docker"], {}, 10, random.Random(5)
     )
-    plan = {**plan, "decision": None, "ended": None}
-    sequential = other_designs.one_after_the_other(other_designs.hosts_of(plan, units), 0.02)
+    campaign = sealed_campaign(plan, units)
+    sequential = other_designs.one_after_the_other(other_designs.hosts_of(campaign), 0.02)
     assert sequential.beyond > sequential.pairs / 2  # blocks differ by 5%
-    paired = other_designs.paired(plan, units)
+    paired = other_designs.paired(campaign)
     assert paired.low < 0 < paired.high and paired.high - paired.low < 0.02

@@ -11,13 +11,15 @@ import pytest
 from builders import profile_record
 from campaign_builders import rounds_campaign, write_campaign
 
+from tare.analysis import reference as reference_tables
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json, sha256_file, write_json
-from tare.experiments import campaign, reference, reference_pack, reference_parts
+from tare.experiments import reference, reference_pack, reference_parts
 from tare.experiments.reference_parts import Clock
+from tare.model import references as folders
 from tare.model import study
-from tare.model.references import references
+from tare.model.sealed import read_sealed
 
 STUDY = "recorded"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -66,25 +68,25 @@ def recorded(tmp_path):
 
 
 def test_a_finished_folder_is_whole_and_keeps_no_unsealed_campaign(recorded):
-    found = reference_pack.check(recorded)
+    found = folders.check(recorded)
     assert [part.status for part in found.parts] == ["ok", "unavailable"]
     assert not (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host").exists()
     assert main(["check-reference", str(recorded)]) == 0
 
 
 def test_the_packed_journal_holds_the_sealed_bytes(recorded):
-    sealed = reference_pack.sealed_campaigns(recorded)[0]
+    sealed = folders.sealed_campaigns(recorded)[0]
     packed = sealed.with_name("units.jsonl.gz")
     assert not sealed.with_name("units.jsonl").exists()
-    _, units = campaign.read_sealed(sealed)
+    units = read_sealed(sealed).units
     assert len(units) >= 6
     rows = gzip.decompress(packed.read_bytes()).replace(b'"status":"ok"', b'"status":"OK"', 1)
     packed.write_bytes(gzip.compress(rows))
     with pytest.raises(IntegrityError, match="not what was sealed"):
-        campaign.read_sealed(sealed)
+        read_sealed(sealed)
     packed.write_bytes(packed.read_bytes()[:50])
     with pytest.raises(IntegrityError, match="cut short"):
-        campaign.read_sealed(sealed)
+        read_sealed(sealed)
 
 
 def relist(folder):
@@ -103,7 +105,7 @@ def edit(folder, **changes):
 
 
 def change_units(folder):
-    sealed = reference_pack.sealed_campaigns(folder)[0].with_name("units.jsonl.gz")
+    sealed = folders.sealed_campaigns(folder)[0].with_name("units.jsonl.gz")
     rows = [json.loads(line) for line in gzip.decompress(sealed.read_bytes()).splitlines()]
     rows[0]["cost_s"] = 0.5
     sealed.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
@@ -132,13 +134,13 @@ def test_a_folder_that_is_not_what_was_recorded_is_refused(recorded, defect):
     spoil, error, words = DEFECTS[defect]
     spoil(recorded)
     with pytest.raises(error, match=words):
-        reference_pack.check(recorded)
+        folders.check(recorded)
 
 
 def test_a_folder_that_is_too_large_is_refused(recorded, monkeypatch):
-    monkeypatch.setattr(reference_pack, "MOST_BYTES", 1000)
+    monkeypatch.setattr(folders, "MOST_BYTES", 1000)
     with pytest.raises(UserError, match="is the most that is kept"):
-        reference_pack.check(recorded)
+        folders.check(recorded)
 
 
 def test_tables_are_made_outside_of_the_recorded_folder(recorded, tmp_path):
@@ -149,7 +151,7 @@ def test_tables_are_made_outside_of_the_recorded_folder(recorded, tmp_path):
     assert (tmp_path / "tables/verdicts.csv").exists()
     assert {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()} == before
     with pytest.raises(UserError, match="lies in the reference folder"):
-        reference_pack.write_tables(recorded, recorded / "tables")
+        reference_tables.write_tables(recorded, recorded / "tables")
 
 
 def test_one_bad_reference_leaves_its_reason_instead_of_tables(recorded, tmp_path):
@@ -163,8 +165,8 @@ def test_one_bad_reference_leaves_its_reason_instead_of_tables(recorded, tmp_pat
 
 def test_every_reference_that_is_kept_is_whole():
     kept = project_root() / "results/reference"
-    for folder in references(kept):
-        reference_pack.check(folder)
+    for folder in folders.references(kept):
+        folders.check(folder)
 
 
 # --- the request
@@ -200,7 +202,7 @@ def test_a_campaign_is_carried_on_by_the_same_framework_on_the_same_device(tmp_p
 
 def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_path, monkeypatch):
     config = study.load_checked("config/reference.yaml")
-    before = reference_pack.check(recorded).to_json()
+    before = folders.check(recorded).to_json()
     asked = []
 
     def run_parts(parts, workloads, out, clock, earlier, keep):
@@ -255,14 +257,14 @@ def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         reference.run(wanted(tmp_path, budget_s=540.0, only=("turns", "rounds")))
     assert "--more" in capsys.readouterr().out
-    rows = {row.name: row for row in reference_pack.check(tmp_path / "box").parts}
+    rows = {row.name: row for row in folders.check(tmp_path / "box").parts}
     assert [rows[name].status for name in asked] == ["ok", "ok", "unavailable"]
     assert rows[asked[2]].reason.startswith("no time left: the run was ended")
     assert rows["sweep mnist_cnn"].reason == "it was not asked for (--only)"
     first = list(asked)
     reference.run(wanted(tmp_path, budget_s=540.0, only=("turns", "rounds"), more=True))
     assert asked[3:] == ["rounds mnist_cnn", "rounds sentiment_rnn"] and first[2] == "rounds mnist_cnn"
-    found = reference_pack.check(tmp_path / "box")
+    found = folders.check(tmp_path / "box")
     assert [row.status for row in found.parts if row.kind in ("turns", "rounds")] == ["ok"] * 4
     assert len(found.runs) == 2
 
@@ -271,9 +273,9 @@ def test_a_run_that_was_killed_is_carried_on(recorded):
     (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host").mkdir()
     (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host/units.jsonl").write_text("{}")
     with pytest.raises(IntegrityError, match="is not among the files"):
-        reference_pack.check(recorded)
+        folders.check(recorded)
     reference_pack.drop_unfinished(recorded)
-    assert len(reference_pack.check(recorded).files) > 3
+    assert len(folders.check(recorded).files) > 3
 
 
 def test_a_folder_without_a_record_is_not_carried_on(tmp_path, capsys):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
 import builders
 import pytest
+from campaign_builders import json_units, with_units
 from pages import draw, visible
 
 from tare.core.errors import IntegrityError, UserError
@@ -203,10 +203,10 @@ def test_what_was_mapped_names_the_files_that_differ(evidence):
 
 def test_deviations_are_counted(evidence, tmp_path):
     assert "ran under the conditions" in conditions.deviation_sentences(evidence)[0]
-    units = json.loads(json.dumps(evidence.campaigns[0].units))
+    units = json_units(evidence.campaigns[0])
     for unit in units:
         unit["launches"]["docker"]["deviations"] = ["/dev/shm bytes 67108864, asked for 1073741824"]
-    changed = replace(evidence, campaigns=(replace(evidence.campaigns[0], units=units),))
+    changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
     total = sum(len(unit["launches"]) for unit in units)
     assert conditions.deviation_sentences(changed) == [
         f"Docker: /dev/shm bytes 67108864, asked for 1073741824 (7 of {total} successful launches)"
@@ -214,9 +214,9 @@ def test_deviations_are_counted(evidence, tmp_path):
 
 
 def test_failed_launches_are_shown(evidence):
-    units = json.loads(json.dumps(evidence.campaigns[0].units))
+    units = json_units(evidence.campaigns[0])
     units[-1]["launches"]["docker"] = {"status": "timeout", "reason": "180 s", "inside": None, "deviations": []}
-    changed = replace(evidence, campaigns=(replace(evidence.campaigns[0], units=units),))
+    changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
     assert answer.troubles(changed) == [
         "CNN on MNIST, whole runs, Docker: 1 of 7 launches did not succeed (timeout: 180 s)"
     ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import builders
 import pytest
+from campaign_builders import json_units, with_plan, with_units
 from pages import draw, row, visible
 
 from tare.report import answer, build, designs, figures, instrument, number_tables, settings
@@ -43,24 +44,22 @@ def of(evidence, kind, arm=None):
     )  # fmt: skip
 
 
-def design(evidence, campaign, **plan):
-    changed = replace(campaign, plan={**campaign.plan, **plan})
-    return designs.design_sentence(changed, designs.verdicts_of(evidence, campaign))
+def design(evidence, campaign):
+    return designs.design_sentence(campaign, designs.verdicts_of(evidence, campaign))
 
 
 def test_a_chosen_number_is_told_from_one_that_the_budget_capped(evidence):
     rounds, turns = of(evidence, "rounds"), of(evidence, "turns")
-    chosen = rounds.plan["decision"]
-    assert chosen["design"] == "stein" and turns.plan["decision"]["design"] == "fixed"
+    assert rounds.decision.design == "stein" and turns.decision.design == "fixed"
     assert design(evidence, rounds).startswith(
         "6 rounds, chosen from the spread of a pilot of 6 (Stein); ±3% wanted, ±"
     )
-    needed = turns.plan["decision"]["wanted"]
+    needed = turns.decision.wanted
     assert needed > 6
     assert design(evidence, turns).startswith(
         f"6 blocks, all that the budget of 3 min 45 s pays for; {needed} blocks were needed for the wanted ±0.5%; ±"
     )
-    fixed = design(evidence, turns, sampling={"units": 6, "confidence": 0.95}, decision=None)
+    fixed = design(evidence, with_plan(turns, sampling={"units": 6, "confidence": 0.95}))
     assert fixed.startswith("6 blocks, a number fixed by the study; ±")
 
 
@@ -88,14 +87,14 @@ def test_a_campaign_that_ended_early_says_so(tmp_path):
 
 def test_void_blocks_and_given_up_environments_are_shown(evidence):
     campaign = of(evidence, "turns")
-    units = json.loads(json.dumps(campaign.units))
+    units = json_units(campaign)
     for unit in units[1:3]:
         unit["voided"] = "docker: it died by signal 9"
         unit["launches"]["docker"] |= {"status": "failed", "reason": "it died by signal 9"}
         unit["launches"]["host"] |= {"status": "stopped", "reason": "ended with its block: docker failed"}
     for unit in units[3:]:
         unit["launches"]["docker"] = {"status": "skipped", "reason": "given up", "inside": None, "deviations": []}
-    changed = replace(evidence, campaigns=(replace(campaign, units=units),))
+    changed = replace(evidence, campaigns=(with_units(campaign, units),))
     assert designs.troubles(changed) == [
         "CNN on MNIST, training steps: 2 blocks are void, were repeated and count nowhere "
         "(docker: it died by signal 9)",
@@ -107,9 +106,9 @@ def test_void_blocks_and_given_up_environments_are_shown(evidence):
 
 def test_launches_that_no_memory_was_left_for_did_not_fail(evidence):
     campaign = of(evidence, "turns")
-    units = json.loads(json.dumps(campaign.units))
+    units = json_units(campaign)
     units[2]["launches"]["docker"] = {"status": "skipped", "reason": "launches do not fit", "deviations": []}
-    assert designs.troubles(replace(evidence, campaigns=(replace(campaign, units=units),))) == []
+    assert designs.troubles(replace(evidence, campaigns=(with_units(campaign, units),))) == []
 
 
 # Arms.
@@ -117,8 +116,8 @@ def test_launches_that_no_memory_was_left_for_did_not_fail(evidence):
 
 def test_an_environment_that_only_an_arm_lacks_is_said_with_the_arm(evidence):
     campaign = of(evidence, "rounds", "stack=native")
-    plan = {**campaign.plan, "unavailable": {"docker": "no package manager in the base"}}
-    rows = answer.unavailable(replace(evidence, campaigns=(replace(campaign, plan=plan),)))
+    changed = with_plan(campaign, unavailable={"docker": "no package manager in the base"})
+    rows = answer.unavailable(replace(evidence, campaigns=(changed,)))
     assert [r["title"] for r in rows] == ["Podman", "Docker, native installs"]
 
 
@@ -230,13 +229,13 @@ def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
 
 def test_what_the_first_block_settled(evidence):
     rows = {r[0]: r[1:] for r in instrument.settled_table(evidence).rows}
-    settled = of(evidence, "turns").units[0]["calibration"]
+    settled = of(evidence, "turns").units[0].calibration
     own = rows["CNN on MNIST, training steps"]
-    assert own[:2] == ["50.0 ms", f"{settled['discard']} + 2"] and own[3:] == ["2", "8", "0, 1"]
-    assert own[2].text.startswith(f"{settled['agreement']['ratio']:.4f} (")
+    assert own[:2] == ["50.0 ms", f"{settled.discard} + 2"] and own[3:] == ["2", "8", "0, 1"]
+    assert own[2].text.startswith(f"{settled.agreement.ratio:.4f} (")
     assert own[2].below == "agrees within 0.20%"
     assert "CNN on MNIST, training steps, default allocator" in rows
-    noisy = settled["agreement"] | {"agrees": False, "resolved": False}
+    noisy = settled.agreement.replace(agrees=False, resolved=False)
     assert instrument.agreement_note(noisy) == "whether it agrees within 0.20%, 20 bursts can't tell"
 
 

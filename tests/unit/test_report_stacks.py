@@ -6,9 +6,10 @@ import builders
 import pytest
 from pages import draw, visible
 
+from tare.analysis.choice import is_level
+from tare.model.arms import of_campaign
 from tare.report import build, figures, losses, settings, stacks
 from tare.report.evidence import gather
-from tare.report.figures.choice import arm_of, is_level
 
 STUDY = builders.STUDY
 
@@ -41,7 +42,7 @@ def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):
 
 def test_the_stack_of_every_row_is_the_one_that_ran(evidence):
     own = evidence.metrics[
-        evidence.metrics["campaign"].map(lambda name: bool(arm_of(name) and arm_of(name).other_stack))
+        evidence.metrics["campaign"].map(lambda name: bool(of_campaign(name) and of_campaign(name).other_stack))
     ]
     assert set(own[own["env"] == "host.headline"]["stack"]) == {"torch-2.13"}
     assert set(own[own["env"] != "host.headline"]["stack"]) == {"paper-2022"}

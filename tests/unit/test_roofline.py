@@ -9,14 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare.core.files import read_json
+from tare.analysis import roofs
+from tare.analysis.ceilings import read_ceilings
 from tare.literature import published
 from tare.literature import roofline as audited
 from tare.model import tables
+from tare.model.measured import CeilingsRecord, Sheet
+from tare.model.schema import parse
 from tare.report import figures
 from tare.report import rooflines as report
 from tare.report.evidence import gather
-from tare.report.figures import plane, rooflines, roofs
+from tare.report.figures import plane, rooflines
 from tare.report.figures.paper_roofline import drawn_points
 from tare.stats.intervals import t_quantile
 
@@ -40,7 +43,7 @@ def families(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_json(results / "ceilings.json")
+    return read_ceilings(results / "ceilings.json")
 
 
 @pytest.fixture(scope="module")
@@ -224,16 +227,16 @@ def test_the_report_tells_the_ceilings_beside_what_is_claimed(record):
     assert "No working set of this study lies in L1, L3 alone." in text
     assert "16.5 GB/s" in text and "not hierarchical" in text
     sheet = {"peak_flop_per_s": {"fp32": 1.44e11}, "memory_bytes_per_s": 2.2e10, "document": "The X"}
-    text = " ".join(report.ceiling_sentences({**record, "datasheet": sheet}))
+    text = " ".join(report.ceiling_sentences(record.replace(datasheet=parse(Sheet, sheet, "sheet"))))
     assert "That is 50% of 144 GFLOP/s, datasheet (The X)" in text
     assert "measured bandwidth of memory is 50% of 22.0 GB/s" in text
 
 
 def test_the_report_says_what_only_a_cache_can_feed(evidence, record):
-    slow = {**record, "inside": {"results": {**record["inside"]["results"]}}}
-    slow["inside"]["results"]["bandwidth"] = [
-        {**row, "bytes_per_s": 1e6, "all_bytes_per_s": [1e6]} for row in record["inside"]["results"]["bandwidth"]
-    ]
+    slow = record.to_json()
+    for row in slow["inside"]["results"]["bandwidth"]:
+        row |= {"bytes_per_s": 1e6, "all_bytes_per_s": [1e6]}
+    slow = parse(CeilingsRecord, slow, "ceilings")
     assert "caches serve part of them: convolution" in report.family_sentences(evidence, slow, "mnist_cnn")[0]
     nothing = replace(evidence, families=evidence.families.iloc[:0])
     assert "unavailable" in report.family_sentences(nothing, record, "mnist_cnn")[0]
@@ -249,8 +252,9 @@ def test_the_tables_hold_every_row_and_what_was_left_out(evidence, record):
 
 
 def test_an_old_record_without_levels_still_draws(metrics, record, tmp_path):
-    old = {key: value for key, value in record.items() if key not in ("machine", "modelled", "device", "datasheet")}
-    old["inside"] = {"results": {key: record["inside"]["results"][key] for key in ("bandwidth", "gemm")}}
+    gone = ("machine", "modelled", "device", "datasheet")
+    old = {key: value for key, value in record.to_json().items() if key not in gone}
+    old = parse(CeilingsRecord, old, "ceilings")
     assert "largest 11.0 GB/s" in said(figures.roofline(metrics, old), tmp_path / "old.svg")
     assert "no sizes of caches" in " ".join(report.ceiling_sentences(old))
 

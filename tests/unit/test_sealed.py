@@ -85,7 +85,7 @@ REFUSED = {
     "other units": ([unit(0), unit(1), seal_of(unit(0))], "the seal is of other units"),
     "unknown row": ([unit(0), {"note": "hello"}], "line 2 is neither a unit nor decision, ended or seal"),
     "no object": ([unit(0), 7], "line 2 is not a record"),
-    "misspelt": ([{**unit(0), "costs": 1.0}], "line 1: costs: unknown key 'costs'"),
+    "misspelt": ([{**unit(0), "costs": 1.0}], "line 1: unknown key 'costs'"),
     "no seal": (GOOD, "has no seal"),
 }
 

@@ -3,7 +3,7 @@
 import json
 import random
 
-import price_builders
+import image_cost_builders
 import pytest
 
 from tare.core.errors import UserError
@@ -30,7 +30,7 @@ def launches(monkeypatch):
         seen.append((site, phase))
         if site in broken:
             return {"status": "failed", "reason": "no such image", "inside": None}
-        return price_builders.start_record(site, phase, generator)
+        return image_cost_builders.start_record(site, phase, generator)
 
     monkeypatch.setattr(starts, "launch", launch)
     monkeypatch.setattr(starts, "cold_obstacle", lambda: None)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from campaign_builders import sealed_campaign
 
 from tare.analysis import verdicts
 from tare.model.study import CONTROL, HOST
@@ -21,8 +22,6 @@ def plan_of(kind="rounds", environments=NAMES, **changes):
         "sampling": {"units": 6, "confidence": 0.95},
         "margins": {"run": 0.05, "step": 0.02},
         "arm": "arm",
-        "decision": None,
-        "ended": None,
         **changes,
     }
 
@@ -44,8 +43,8 @@ def rows_of(metric, values, first_rep=1, arms=None):
     ]
 
 
-def table_of(plan, rows):
-    return pd.DataFrame(verdicts.verdict_rows(plan, pd.DataFrame(rows)))
+def table_of(plan, rows, **seal):
+    return pd.DataFrame(verdicts.verdict_rows(sealed_campaign(plan, **seal), pd.DataFrame(rows)))
 
 
 def noisy(generator, effect=0.0, units=6, noise=0.001):
@@ -135,10 +134,10 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     """The pilot is the first units that count, whatever order the rows come in."""
     generator = np.random.default_rng(4)
     values = {name: noisy(generator, noise=0.01, units=12) for name in (HOST, CONTROL, "docker")}
-    sampling = {"pilot": 6, "half_width": 0.01, "budget_s": 1, "confidence": 0.95}
-    plan = plan_of("turns", NAMES[:3], sampling=sampling, decision={"design": "stein", "units": 12})
+    sampling = {"pilot": 6, "half_width": 0.01, "budget_s": 1.0, "confidence": 0.95}
+    plan = plan_of("turns", NAMES[:3], sampling=sampling)
     rows = rows_of("turn_step_s", values) + rows_of("turn_step_mean_s", values)
-    row = table_of(plan, rows[::-1]).iloc[0]
+    row = table_of(plan, rows[::-1], design="stein").iloc[0]
     logs = {name: np.log(found) for name, found in values.items()}
     ratios = logs["docker"] - (logs[HOST] + logs[CONTROL]) / 2
     wanted = stein_interval(ratios, 6, 0.05)
@@ -146,29 +145,31 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((math.exp(wanted.low), math.exp(wanted.high)))
     # A pilot in which one unit lacks docker: five degrees of freedom become four.
     values["docker"][2] = None
-    row = table_of(plan, rows_of("turn_step_s", values) + rows_of("turn_step_mean_s", values)).iloc[0]
+    row = table_of(plan, rows_of("turn_step_s", values) + rows_of("turn_step_mean_s", values), design="stein").iloc[
+        0
+    ]
     wanted = stein_interval(np.delete(ratios, 2), 5, 0.05)
     assert row["n_units"] == 11
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((math.exp(wanted.low), math.exp(wanted.high)))
 
 
 @pytest.mark.parametrize(
-    ("decision", "ended", "design"),
+    ("decided", "ended", "design"),
     [
         (None, None, "fixed"),
-        ({"design": "stein"}, None, "stein"),
-        ({"design": "fixed"}, None, "fixed"),
-        ({"design": "stein"}, "the machine changed", "fixed"),  # fewer units than the pilot asked for
+        ("stein", None, "stein"),
+        ("fixed", None, "fixed"),
+        ("stein", "the machine changed", "fixed"),  # fewer units than the pilot asked for
     ],
 )
-def test_the_design_is_steins_only_where_all_its_units_were_made(decision, ended, design):
-    assert verdicts.design_of({"decision": decision, "ended": ended}) == design
+def test_the_design_is_steins_only_where_all_its_units_were_made(decided, ended, design):
+    assert verdicts.design_of(sealed_campaign(plan_of(), design=decided, ended=ended)) == design
 
 
 def test_a_campaign_that_ended_early_says_so_in_every_row():
     generator = np.random.default_rng(5)
     values = {name: noisy(generator) for name in NAMES[:3]}
-    found = table_of(plan_of(environments=NAMES[:3], ended="the machine changed"), rows_of("real_s", values))
+    found = table_of(plan_of(environments=NAMES[:3]), rows_of("real_s", values), ended="the machine changed")
     assert found["reason"].str.contains("ended before its time: the machine changed").all()
 
 

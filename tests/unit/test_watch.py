@@ -7,11 +7,14 @@ from types import SimpleNamespace
 import pytest
 from ncu_text import DRAM, FFMA, csv_of
 
+from tare.analysis.profile_rows import read_counters
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import sha256_file
 from tare.experiments import counter_launches
 from tare.launch.place import Site
 from tare.launch.prepare import FOLDER
+from tare.model.measured import CounterPart, Counters
+from tare.model.schema import parse
 
 NCU = counter_launches.Tool(
     name="ncu",
@@ -101,7 +104,7 @@ def test_two_launches_count_traffic_once_through_and_operations_by_replay(tmp_pa
         assert NCU.folder in site.folders and spec["counters"] is True and spec["mode"] == "counters"
     assert all(name.startswith("dram__") for name in record["parts"][0]["metrics"])
     assert not any(name.startswith("dram__") for name in record["parts"][1]["metrics"])
-    table = counter_launches.read_counters(record, tmp_path)
+    table = read_counters(parse(Counters, record, "counters").parts, tmp_path)
     from tare.profilers.counters import metric_rows
 
     rows = {row["metric"]: row["value"] for row in metric_rows(table, record["steps"], "ncu")}
@@ -145,10 +148,11 @@ def test_a_device_that_ncu_does_not_know_is_said(tmp_path, monkeypatch, with_ncu
 def test_a_file_that_is_not_the_records_is_refused(tmp_path):
     path = tmp_path / "counters.dram.csv.gz"
     path.write_bytes(gzip.compress(b"x", mtime=0))
-    part = {"file": path.name, "sha256": sha256_file(path), "name": "dram"}
+    part = {"file": path.name, "sha256": sha256_file(path), "name": "dram", "launches": 1, "most_passes": 1}
+    part = parse(CounterPart, part, "part")
     path.write_bytes(gzip.compress(b"y", mtime=0))
     with pytest.raises(IntegrityError, match="run the profile again"):
-        counter_launches.read_counters({"parts": [part]}, tmp_path)
+        read_counters([part], tmp_path)
 
 
 def test_a_profiler_that_does_not_start_is_unavailable(tmp_path, monkeypatch):

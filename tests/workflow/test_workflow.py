@@ -303,12 +303,12 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "operators.csv",
         "samples.csv",
         "fingerprints.csv",
-        "prices.csv",
+        "image_costs.csv",
         "published.csv",
         "claims.csv",
     ):
         assert (results / "tables" / name).stat().st_size > 0
-    for name in ("batch_size", "environments", "roofline", "nyu2022", "prices"):
+    for name in ("batch_size", "environments", "roofline", "nyu2022", "image_costs"):
         assert (results / f"notebooks/{name}.html").stat().st_size > 10_000
     for env in ("host", "docker", "apptainer", "charliecloud"):
         record = json.loads((smoke / f"results/images/torch-2.13/{env}.json").read_text())
@@ -328,8 +328,8 @@ def test_every_environment_trained_and_computed_the_same(smoke):
         assert (losses.max() - losses.min() <= 1e-5 * losses.mean()).all()
 
 
-def test_every_environment_has_its_price_and_was_started(smoke):
-    table = pd.read_csv(smoke / "results/smoke/tables/prices.csv")
+def test_every_environment_has_its_costs_and_was_started(smoke):
+    table = pd.read_csv(smoke / "results/smoke/tables/image_costs.csv")
     values = table.groupby(["env", "item"])["value"].max()
     for env in ("host", "docker", "apptainer", "charliecloud"):
         assert values[env, "ready_s"] > 0 and values[env, "disk_bytes"] > 100e6 and values[env, "archive_bytes"] > 0
@@ -338,7 +338,7 @@ def test_every_environment_has_its_price_and_was_started(smoke):
 
 
 def test_a_broken_environment_is_started_once_and_stops_no_other(extended):
-    table = pd.read_csv(extended / "results/tiny/tables/prices.csv")
+    table = pd.read_csv(extended / "results/tiny/tables/image_costs.csv")
     own = table["stack"] == "torch-2.13"  # starts are measured for the study's own stack
     started = table[own & (table["item"] == "warm_start_s")].set_index("env")
     reason = started.loc["broken", "reason"]

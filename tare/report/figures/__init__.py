@@ -4,18 +4,18 @@ Each function gives a Drawing; `write` puts it into a file. A table without the 
 figure that says so.
 """
 
+from tare.analysis.choice import arm_workloads, joint
+from tare.analysis.roofs import family_points, roofline_table
 from tare.report.figures.batch import batch_size, batch_table
-from tare.report.figures.choice import arm_workloads, joint
 from tare.report.figures.choices import choice_rows, choice_workloads, choices
 from tare.report.figures.device import device_samples, device_time, device_time_table
 from tare.report.figures.forest import intervals
-from tare.report.figures.image_costs import image_prices, price_table
+from tare.report.figures.image_costs import image_costs, image_costs_table
 from tare.report.figures.levels import arms, stacks
 from tare.report.figures.paper import paper_figure
 from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import figure_names, file_name
 from tare.report.figures.rooflines import families_roofline, roofline
-from tare.report.figures.roofs import family_points, roofline_table
 from tare.report.figures.runs import split, split_table, units
 from tare.report.figures.style import Drawing, inline, show, write
 from tare.report.figures.usage import operator_times, utilisation
@@ -37,14 +37,14 @@ __all__ = [
     "family_points",
     "figure_names",
     "file_name",
-    "image_prices",
+    "image_costs",
+    "image_costs_table",
     "inline",
     "intervals",
     "joint",
     "operator_times",
     "paper_figure",
     "paper_roofline",
-    "price_table",
     "roofline",
     "roofline_table",
     "show",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tare.model.study import HOST
+from tare.analysis.choice import SWEEP
+from tare.model.registry import HOST
 from tare.report.figures import style
 from tare.report.labels import seconds, workload_title
-
-SWEEP = "sweep"
 
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:

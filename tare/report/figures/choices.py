@@ -12,10 +12,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
+from tare.model.arms import of_campaign
 from tare.model.study import BASELINE, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
-from tare.report.figures.choice import KINDS, METRIC_OF, arm_of, arm_verdicts, joint, level_campaigns
 from tare.report.figures.forest import confidence, group_title, margin_band
 from tare.report.labels import arm_title, env_title, metric_title, sentence_case, workload_title
 
@@ -42,7 +43,7 @@ def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     own = (headline["workload"] == workload) & (headline["reference"] == HOST)
     parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
     for name in level_campaigns(verdicts, workload):
-        rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
+        rows, arm = arm_verdicts(verdicts, workload, name), of_campaign(name)
         level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["env"] == HOST)]
         parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
     found = pd.concat([part for part in parts if len(part)] or parts[:1])

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.figures.roofs import PROFILE
 from tare.report.figures.usage import legend_columns
 from tare.report.labels import env_order, env_title, seconds, significant, workload_title
 

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tare.analysis.choice import METRIC_OF, kind_of
 from tare.model.study import CONTROL, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
-from tare.report.figures.choice import METRIC_OF, kind_of
 from tare.report.labels import env_order, env_title, metric_title, units_text, workload_title
 
 STEP_METRICS = ("turn_step_s",)

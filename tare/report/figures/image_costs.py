@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tare.analysis import image_costs
-from tare.experiments.starts import COLD, COLD_MEANS, WARM
+from tare.analysis import image_costs as costs
 from tare.model.study import CONTROL
+from tare.model.units import COLD, COLD_MEANS, WARM
 from tare.report.figures import style
 from tare.report.figures.forest import group_title
 from tare.report.labels import env_order, env_title, seconds, size_bytes
@@ -28,11 +28,11 @@ PHASE_OFFSETS = {COLD: -0.17, WARM: 0.17}
 Row = tuple[str, str]  # stack, environment
 
 
-def image_prices(table: pd.DataFrame) -> style.Drawing:
+def image_costs(table: pd.DataFrame) -> style.Drawing:
     """Three panels over the same rows, one per environment and stack.
 
     Args:
-        table: of prices.
+        table: of what images cost.
     """
     title = "What an image costs"
     made = _rows(table, "ready_s") or _rows(table, "disk_bytes")
@@ -52,20 +52,20 @@ def image_prices(table: pd.DataFrame) -> style.Drawing:
 
 
 def _order(table: pd.DataFrame):
-    stacks = image_costs.stacks_of(table)
+    stacks = costs.stacks_of(table)
     return lambda row: (stacks.index(row[0]), env_order(row[1]))
 
 
 def _rows(table: pd.DataFrame, item: str) -> list[Row]:
     """Stacks and environments that have a value of an item, in the order in which they are drawn."""
-    own = table[(table["item"] == item) & table["value"].notna() & (table["env"] != image_costs.SHARED)]
+    own = table[(table["item"] == item) & table["value"].notna() & (table["env"] != costs.SHARED)]
     return sorted(set(zip(own["stack"], own["env"], strict=True)), key=_order(table))
 
 
 def _label(table: pd.DataFrame, row: Row) -> str:
     stack, env = row
     name = env_title(env, short=True)
-    return name if stack == image_costs.stacks_of(table)[0] else f"{name}, {stack}"
+    return name if stack == costs.stacks_of(table)[0] else f"{name}, {stack}"
 
 
 def _height(rows: list[Row]) -> int:
@@ -96,14 +96,14 @@ def _frame(axes: Axes, rows: list[Row], title: str) -> dict[Row, float]:
 def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Stacked bars of the stages, the sum at their end."""
     places = _frame(axes, rows, "Until something can start (s)")
-    longest = max((image_costs.price(table, *row, "ready_s") or 0 for row in rows), default=0)
+    longest = max((costs.cost(table, *row, "ready_s") or 0 for row in rows), default=0)
     for row, place in places.items():
         left = 0.0
         for item, (_, colour) in STAGES.items():
-            value = image_costs.price(table, *row, item) or 0.0
+            value = costs.cost(table, *row, item) or 0.0
             axes.barh(place, value, left=left, height=BAR, color=colour, edgecolor=style.PAPER, linewidth=0.6)
             left += value
-        text = seconds(left) if image_costs.price(table, *row, "ready_s") is not None else f"{seconds(left)} + ?"
+        text = seconds(left) if costs.cost(table, *row, "ready_s") is not None else f"{seconds(left)} + ?"
         axes.text(left + 0.012 * longest, place, text, va="center", fontsize=9, color=style.INK)
     axes.set_xlim(0, longest * 1.2 or 1)
     handles = [
@@ -118,9 +118,7 @@ def _draw_stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
 def _draw_bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Bars: on the disk; a hollow diamond: what is carried to another machine."""
     places = _frame(axes, rows, "On the disk, and to carry (MiB)")
-    sizes = {
-        row: [image_costs.price(table, *row, item) for item in ("disk_bytes", "archive_bytes")] for row in rows
-    }
+    sizes = {row: [costs.cost(table, *row, item) for item in ("disk_bytes", "archive_bytes")] for row in rows}
     largest = max((size or 0 for pair in sizes.values() for size in pair), default=0) / MEBI
     for (stack, env), place in places.items():
         disk, carried = sizes[stack, env]
@@ -141,7 +139,7 @@ def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     longest = 0.0
     for (stack, env), place in places.items():
         for phase, offset in PHASE_OFFSETS.items():
-            values = list(image_costs.repeated(table, stack, env, f"{phase}_start_s").values())
+            values = list(costs.repeated(table, stack, env, f"{phase}_start_s").values())
             if not values:
                 continue
             longest = max(longest, *values)
@@ -150,7 +148,7 @@ def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
             axes.plot(
                 values, [place + offset] * len(values), linestyle="", markerfacecolor=filled, alpha=0.9, **look
             )
-            middle = image_costs.price(table, stack, env, f"{phase}_start_s") or 0.0
+            middle = costs.cost(table, stack, env, f"{phase}_start_s") or 0.0
             axes.plot(
                 [middle, middle], [place + offset - 0.15, place + offset + 0.15], color=style.INK, linewidth=1.1
             )
@@ -158,8 +156,8 @@ def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
 
 
 def _note(table: pd.DataFrame, started: list[Row]) -> str:
-    counts = {len(image_costs.repeated(table, *row, f"{WARM}_start_s")) for row in started}
-    stacks = sorted({stack for stack, _ in started}) if len(image_costs.stacks_of(table)) > 1 else []
+    counts = {len(costs.repeated(table, *row, f"{WARM}_start_s")) for row in started}
+    stacks = sorted({stack for stack, _ in started}) if len(costs.stacks_of(table)) > 1 else []
     which = f" of {' and '.join(stacks)}" if stacks else ""
     n = f"n = {' or '.join(map(str, sorted(counts)))} starts each{which}. " if counts else ""
     parts = [
@@ -172,7 +170,7 @@ def _note(table: pd.DataFrame, started: list[Row]) -> str:
 def _alt(title: str, table: pd.DataFrame, made: list[Row], started: list[Row]) -> str:
     parts = []
     for row in made:
-        ready, disk = (image_costs.price(table, *row, item) for item in ("ready_s", "disk_bytes"))
+        ready, disk = (costs.cost(table, *row, item) for item in ("ready_s", "disk_bytes"))
         told = [f"ready after {seconds(ready)}"] if ready is not None else []
         told += [f"{size_bytes(disk)} on the disk"] if disk is not None else []
         parts.append(f"{_label(table, row)}: {', '.join(told)}.")
@@ -180,15 +178,15 @@ def _alt(title: str, table: pd.DataFrame, made: list[Row], started: list[Row]) -
         told = [
             f"{phase} {seconds(value)}"
             for phase in (COLD, WARM)
-            if (value := image_costs.price(table, *row, f"{phase}_start_s")) is not None
+            if (value := costs.cost(table, *row, f"{phase}_start_s")) is not None
         ]
         label = "Host again" if row[1] == CONTROL else _label(table, row)
         parts.append(f"{label} starts: {', '.join(told)}.")
     return f"{title}. {' '.join(parts)}"
 
 
-def price_table(table: pd.DataFrame) -> pd.DataFrame:
+def image_costs_table(table: pd.DataFrame) -> pd.DataFrame:
     """Medians by stack and environment (rows) and item (columns), in the units of the table: s, B, B/s."""
-    own = table[table["item"].isin(image_costs.ITEMS)]
+    own = table[table["item"].isin(costs.ITEMS)]
     wide = own.pivot_table(index=["stack", "env"], columns="item", values="value", aggfunc="median", sort=False)
-    return wide.reindex(columns=[item for item in image_costs.ITEMS if item in wide.columns])
+    return wide.reindex(columns=[item for item in costs.ITEMS if item in wide.columns])

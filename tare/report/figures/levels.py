@@ -9,10 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
+from tare.model.arms import of_campaign
 from tare.model.study import CONTROL, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_axis
-from tare.report.figures.choice import METRIC_OF, arm_campaigns, arm_of, arm_verdicts, is_level, joint, kind_of
 from tare.report.figures.forest import confidence, counts, group_title, interval_bar, margin_band, told
 from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 
@@ -68,7 +69,7 @@ def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, 
 
 
 def _panel_title(name: str) -> str:
-    arm = arm_of(name)
+    arm = of_campaign(name)
     return f"{sentence_case(arm_title(arm.name))}: {metric_title(METRIC_OF[kind_of(name)]).lower()}"
 
 

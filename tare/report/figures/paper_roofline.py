@@ -6,28 +6,26 @@ operators. Two panels, so that a GPU's point is never read under a CPU's roof.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tare.analysis.roofs import points
 from tare.literature.published import Published
 from tare.literature.roofline import WEIGHTED
 from tare.literature.roofline import points as audited_points
+from tare.model.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
 from tare.report.figures.rooflines import INTENSITY, prepare, workload_points
-from tare.report.figures.roofs import points
 from tare.report.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
 DRAWN = "#b3262e"
 FIGURE = "4"
 
 
-def paper_roofline(published: Published, metrics: pd.DataFrame, record: Mapping[str, Any]) -> style.Drawing:
+def paper_roofline(published: Published, metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
     """The paper's figure 4 above, this machine below."""
     title = "The paper's figure 4, and this machine"
     drawn, audited, own = drawn_points(published), audited_points(published), points(metrics)
@@ -43,7 +41,7 @@ def paper_roofline(published: Published, metrics: pd.DataFrame, record: Mapping[
             prepare(panels[1, 0], own, record)
             workload_points(panels[1, 0], own)
             panels[1, 0].set_title(
-                "This machine's CPU: measured roofs" if _is_cpu(record) else "This machine's device"
+                "This machine's CPU: measured roofs" if record.device == "cpu" else "This machine's device"
             )
         figure.legend(
             *_legend(panels[0, 0]), loc="outside upper left", ncols=2, title=title, alignment="left",
@@ -134,10 +132,6 @@ def _legend(axes: Axes) -> tuple[list, list[str]]:
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: (labels[i] != "point as drawn", i))
     return [handles[i] for i in order], [labels[i] for i in order]
-
-
-def _is_cpu(record: Mapping[str, Any]) -> bool:
-    return record.get("device", "cpu") == "cpu"
 
 
 def _note(published: Published, audited: pd.DataFrame) -> str:

@@ -13,11 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis.choice import PROFILE, SWEEP, joint, kind_of
 from tare.literature.published import Published
 from tare.model.study import CONTROL
-from tare.report.figures.batch import SWEEP
-from tare.report.figures.choice import joint, kind_of
-from tare.report.figures.roofs import PROFILE
 from tare.report.labels import env_order, significant
 from tare.stats.intervals import t_interval
 

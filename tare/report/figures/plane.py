@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from tare.analysis import ceilings
+from tare.analysis.roofs import PRECISION
+from tare.model.measured import CeilingsRecord
 from tare.report.figures import style
-from tare.report.figures.roofs import PRECISION
 from tare.report.labels import significant
 
 GIGA = 1e9
@@ -99,7 +100,7 @@ def flat(axes: Axes, flop_per_s: float, label: str, *, va: str = "center", line:
     )  # fmt: skip
 
 
-def machine_roofs(axes: Axes, x: np.ndarray, record: Mapping[str, Any], precision: str = PRECISION) -> None:
+def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: str = PRECISION) -> None:
     """Measured roofs of each level and precision; beside them, dashed, what a datasheet or a model claims.
 
     The roof of `precision`, which the points computed in, is the strongest, and slopes end at it.
@@ -131,7 +132,7 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: Mapping[str, Any], precisio
         text = f"{PRECISION_TITLES.get(name, name)}: {significant(row['flop_per_s'] / GIGA)}"
         flat(axes, row["flop_per_s"], text, va=side, **look)
     if claim is not None:
-        what = "sheet" if record.get("datasheet") else "model"
+        what = "sheet" if record.datasheet else "model"
         text = f"{PRECISION_TITLES.get(precision, precision)}, {what}: {significant(claim / GIGA)}"
         flat(axes, claim, text, va=_side(claim, top), color=style.MUTED, linestyle="--")
 

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.analysis import ceilings
+from tare.analysis.roofs import TURNS_BASIS, family_points, left_out, main_precision, points
+from tare.model.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, turn_names
-from tare.report.figures.roofs import TURNS_BASIS, family_points, left_out, main_precision, points
 from tare.report.labels import decimal_prefix, env_order, env_title, seconds, workload_title
 
 INTENSITY = "intensity (FLOP per byte; bytes {})"
@@ -28,7 +29,7 @@ FAMILY_MARKERS = {
 }
 
 
-def roofline(metrics: pd.DataFrame, record: Mapping[str, Any]) -> style.Drawing:
+def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
     """Whole workloads in every environment under this machine's roofs; both axes in powers of two."""
     title = "Roofline of this machine"
     found = points(metrics)
@@ -54,7 +55,7 @@ def roofline(metrics: pd.DataFrame, record: Mapping[str, Any]) -> style.Drawing:
 
 
 def families_roofline(
-    families: pd.DataFrame, metrics: pd.DataFrame, record: Mapping[str, Any], workload: str
+    families: pd.DataFrame, metrics: pd.DataFrame, record: CeilingsRecord, workload: str
 ) -> style.Drawing:
     """The families of one workload's operators on the host, and the whole workload, under this machine's roofs."""
     title = f"{workload_title(workload)}: roofline by operator"
@@ -83,7 +84,7 @@ def families_roofline(
     return style.Drawing(figure=figure, title=title, alt=f"{title}: {_roofs_told(record)}. {told}.")
 
 
-def prepare(axes: Axes, found: pd.DataFrame, record: Mapping[str, Any]) -> None:
+def prepare(axes: Axes, found: pd.DataFrame, record: CeilingsRecord) -> None:
     """Limits that hold points and ridges, then the roofs."""
     tops = [row["flop_per_s"] for row in ceilings.peaks(record).values()]
     precision = main_precision(found, record)
@@ -131,16 +132,16 @@ def _family_point(axes: Axes, row: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
-def _roofs_note(record: Mapping[str, Any]) -> str:
+def _roofs_note(record: CeilingsRecord) -> str:
     """What the roofs are."""
-    claim = "Dashed: " + ("the datasheet's. " if record.get("datasheet") else "modelled from units and clock. ")
+    claim = "Dashed: " + ("the datasheet's. " if record.datasheet else "modelled from units and clock. ")
     return (
         "Roofs: measured, the best repetition of copy, triad and matrix products, with the study's threads; bytes "
         f"as STREAM counts them. {claim if ceilings.claimed(record) else ''}"
     ).strip()
 
 
-def _roofs_told(record: Mapping[str, Any]) -> str:
+def _roofs_told(record: CeilingsRecord) -> str:
     """The roofs in words, for who can't see them."""
     slopes = ceilings.levels(record) or {"the largest working set": ceilings.memory(record)}
     told = [f"{name} {decimal_prefix(row['bytes_per_s'])}B/s" for name, row in slopes.items()]

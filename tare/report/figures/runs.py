@@ -7,9 +7,9 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tare.analysis.choice import kind_of
 from tare.analysis.launch_rows import PHASES
 from tare.report.figures import style
-from tare.report.figures.choice import kind_of
 from tare.report.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
 

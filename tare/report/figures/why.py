@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.analysis.causes import PHASE_METRICS, PhaseCost, environments_of, extra, phase_costs
-from tare.model.study import CONTROL, is_headline
+from tare.analysis.choice import of_causes, of_rounds
+from tare.model.registry import CONTROL
 from tare.report.figures import style
-from tare.report.figures.choice import joint, kind_of
 from tare.report.figures.forest import ROW_IN, group_title
 from tare.report.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import Interval
@@ -18,18 +18,6 @@ GAP = 1.2  # rows of a group beyond its environments
 BELOW = 0.36  # rows below the bar of the imports: what their files cost
 REACH = 2.5  # the axis ends at this many times the largest mean: wide intervals go on beyond it
 IMPORTS = "imports_s"
-
-
-def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:
-    """Rows of a workload's campaigns of causes."""
-    wanted = table["campaign"].map(lambda name: is_headline(name, "causes")).astype(bool)
-    return table[wanted & (table["workload"] == workload)]
-
-
-def of_rounds(table: pd.DataFrame, workload: str) -> pd.DataFrame:
-    """Rows of a workload's headline campaign of whole runs."""
-    rows = joint(table)
-    return rows[(rows["workload"] == workload) & (rows["campaign"].map(kind_of) == "rounds")]
 
 
 def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.Drawing:

@@ -11,8 +11,8 @@ from campaign_builders import launch_record
 
 from tare.analysis import image_costs
 from tare.core.files import write_json
-from tare.experiments import starts
-from tare.model import tables
+from tare.model import tables, units
+from tare.model.measured import StartsRecord
 from tare.model.study import CONTROL, HOST
 
 STACK = "torch-2.13"
@@ -76,13 +76,14 @@ def start_record(env: str, phase: str, generator: random.Random) -> dict[str, An
     """One start that succeeded."""
     runtime, imports, cold = STARTS.get(env, OTHER_START)
     record = launch_record(env, generator)
-    is_cold = phase == starts.COLD
+    is_cold = phase == units.COLD
     entry = record["spawn_ns"] + int(1e9 * runtime * generator.gauss(1, 0.02))
     imported = entry + int(1e9 * (imports + cold * is_cold) * generator.gauss(1, 0.02))
     instants = {"entry": entry, "imports": imported, "last": imported + 1_000_000}
     record["inside"]["marks"] = [
         {"name": name, "at_ns": at, "user_s": 1.0, "system_s": 0.1} for name, at in instants.items()
     ]
+    record["inside"]["mode"] = "start"
     record["inside"]["results"] = {
         "read_bytes": 366_000_000 if is_cold else 5_000_000,
         "read_bytes_reason": None,
@@ -103,30 +104,31 @@ def starts_record(
 ) -> dict[str, Any]:
     """The record of `tare starts`; with an obstacle, none could be cold."""
     generator = random.Random(seed)
-    first = starts.AS_FOUND if obstacle else starts.COLD
+    first = units.AS_FOUND if obstacle else units.COLD
     launches = [HOST, CONTROL, *(name for name in names if name != HOST)]
-    units = [
+    repeated = [
         {
             "unit": number,
             "order": launches,
             "launches": {
-                name: {phase: start_record(name, phase, generator) for phase in (first, starts.WARM)}
+                name: {phase: start_record(name, phase, generator) for phase in (first, units.WARM)}
                 for name in launches
             },
         }
         for number in range(repetitions)
     ]
     return {
-        "schema": starts.SCHEMA, "study": study, "stack": STACK, "workload": "mnist_cnn",
+        "schema": StartsRecord.VERSION, "study": study, "stack": STACK, "workload": "mnist_cnn",
         "arm": "stack=same, allocator=default", "seed": seed, "conditions": {},
-        "cold": {"means": starts.COLD_MEANS, "reason": obstacle}, "environments": launches,
-        "unavailable": dict(unavailable), "machine": {}, "provenance": {}, "units": units,
+        "cold": {"means": units.COLD_MEANS, "reason": obstacle}, "environments": launches,
+        "unavailable": dict(unavailable), "machine": {}, "provenance": {}, "units": repeated,
     }  # fmt: skip
 
 
-def price_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:
-    """Starts and the table of prices, by the real code from the records below `root`."""
+def image_cost_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:
+    """Starts and the table of what images cost, by the real code from the records below `root`."""
     record = starts_record(names, unavailable, **starting)
     write_json(root / "starts.json", record)
     forms = image_costs.read_forms(root / "images", STACK, [*names, *unavailable])
-    tables.write("prices", image_costs.build(record["study"], [forms], record), root / "tables/prices.csv")
+    made = image_costs.build(record["study"], [forms], image_costs.read_starts(root / "starts.json"))
+    tables.write("image_costs", made, root / "tables/image_costs.csv")

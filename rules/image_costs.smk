@@ -1,5 +1,5 @@
-# What an image costs: first starts, and a table of seconds and bytes. More than one stack can be priced.
-PRICED_STACKS = [STACK, *config["stacks"]]
+# What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
+COUNTED_STACKS = [STACK, *config["stacks"]]
 
 
 rule measure_starts:
@@ -27,28 +27,28 @@ rule measure_starts:
         " --environments {params.environments:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
 
 
-rule price_images:
+rule count_image_costs:
     input:
         images=collect(
-            "results/images/{stack}/{env}.json", stack=PRICED_STACKS, env=ENVIRONMENTS
+            "results/images/{stack}/{env}.json", stack=COUNTED_STACKS, env=ENVIRONMENTS
         ),
         shared=collect(
             "results/images/{stack}/{record}.json",
-            stack=PRICED_STACKS,
+            stack=COUNTED_STACKS,
             record=["tree", "oci"],
         ),
         oci=f"results/images/{STACK}/oci.json",
         starts=rules.measure_starts.output.record,
     output:
-        table="<results>/tables/prices.csv",
+        table="<results>/tables/image_costs.csv",
     log:
-        "<results>/logs/prices.log",
+        "<results>/logs/image_costs.log",
     params:
-        study=study_json("prices"),
+        study=study_json("image_costs"),
         code=EXTRACTION,
         images=subpath(input.oci, ancestor=2),
     message:
-        "price the images: seconds, bytes, first starts"
+        "count what images cost: seconds, bytes, first starts"
     shell:
-        "python -m tare prices --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
+        "python -m tare image-costs --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
         " --out {output.table:q} 2> {log:q}"

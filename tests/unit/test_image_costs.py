@@ -4,8 +4,9 @@ import os
 from types import SimpleNamespace
 
 import builders
-import price_builders
+import image_cost_builders
 import pytest
+from campaign_builders import base_plan, write_campaign
 
 from tare.analysis import image_costs
 from tare.cli.main import main
@@ -20,39 +21,45 @@ from tare.model.study import load_checked
 from tare.report import evidence, figures
 from tare.report import image_costs as words
 
-STACK = price_builders.STACK
+STACK = image_cost_builders.STACK
 NAMES = ("host", "docker", "apptainer", "charliecloud")
 GONE = {"podman": "podman is not installed"}
 
 
+def read_back(folder, record):
+    """Starts as they are read from their file."""
+    write_json(folder / "starts.json", record)
+    return image_costs.read_starts(folder / "starts.json")
+
+
 def table_of(folder, names=NAMES, gone=GONE, starts="some", **starting):
-    price_builders.image_records(folder, names, gone)
-    record = price_builders.starts_record(names, gone, **starting) if starts else None
-    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, [*names, *gone])], record)
+    image_cost_builders.image_records(folder, names, gone)
+    found = read_back(folder, image_cost_builders.starts_record(names, gone, **starting)) if starts else None
+    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, [*names, *gone])], found)
 
 
 def case_of(table):
     """The sentences of a table alone, without campaigns."""
-    return words.Case(SimpleNamespace(prices=table, study=load_checked(builders.STUDY)), STACK)
+    return words.Case(SimpleNamespace(image_costs=table, study=load_checked(builders.STUDY)), STACK)
 
 
 def test_stages_add_up_and_nothing_is_counted_twice(tmp_path):
     table = table_of(tmp_path)
-    assert image_costs.price(table, STACK, "host", "ready_s") == 20.0  # fetch and tree; its parts are in the tree
-    assert image_costs.price(table, STACK, "docker", "ready_s") == 40.0
-    assert image_costs.price(table, STACK, "apptainer", "convert_s") == 18.0
-    assert image_costs.price(table, STACK, "host", "convert_s") is None
-    assert image_costs.price(table, STACK, "docker", "convert_bytes_per_s") == price_builders.IMAGE_BYTES / 10.0
+    assert image_costs.cost(table, STACK, "host", "ready_s") == 20.0  # fetch and tree; its parts are in the tree
+    assert image_costs.cost(table, STACK, "docker", "ready_s") == 40.0
+    assert image_costs.cost(table, STACK, "apptainer", "convert_s") == 18.0
+    assert image_costs.cost(table, STACK, "host", "convert_s") is None
+    assert image_costs.cost(table, STACK, "docker", "convert_bytes_per_s") == image_cost_builders.IMAGE_BYTES / 10.0
 
 
 def test_bytes_are_those_of_the_disk_beyond_the_tree_and_those_to_carry(tmp_path):
     table = table_of(tmp_path)
-    assert image_costs.price(table, STACK, "host", "added_bytes") == 0
-    assert image_costs.price(table, STACK, "host", "archive_bytes") == 244_000_000
-    assert image_costs.price(table, STACK, "apptainer", "archive_bytes") == 250_000_000
-    assert image_costs.price(table, STACK, "docker", "archive_bytes") == price_builders.IMAGE_BYTES
-    assert image_costs.price(table, STACK, "docker", "said_bytes") == 850_000_000
-    assert image_costs.price(table, STACK, "charliecloud", "said_bytes") is None
+    assert image_costs.cost(table, STACK, "host", "added_bytes") == 0
+    assert image_costs.cost(table, STACK, "host", "archive_bytes") == 244_000_000
+    assert image_costs.cost(table, STACK, "apptainer", "archive_bytes") == 250_000_000
+    assert image_costs.cost(table, STACK, "docker", "archive_bytes") == image_cost_builders.IMAGE_BYTES
+    assert image_costs.cost(table, STACK, "docker", "said_bytes") == 850_000_000
+    assert image_costs.cost(table, STACK, "charliecloud", "said_bytes") is None
     sources = table[table["item"] == "archive_bytes"].set_index("env")["source"]
     assert "not compressed" in sources["docker"] and "zstd" in sources["apptainer"]
 
@@ -70,46 +77,66 @@ def test_what_is_missing_says_why(tmp_path):
 
 
 def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
-    price_builders.image_records(tmp_path, NAMES, {})
+    image_cost_builders.image_records(tmp_path, NAMES, {})
     path = tmp_path / STACK / "docker.json"
     record = read_json(path)
     record["seconds"].pop("load")
     write_json(path, {**record, "seconds": {**record["seconds"], "prepare": 0.1}})
     table = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
-    assert image_costs.price(table, STACK, "docker", "convert_s") is None
+    assert image_costs.cost(table, STACK, "docker", "convert_s") is None
     assert "had the image already" in image_costs.why_not(table, STACK, "docker", "convert_s")
-    assert image_costs.price(table, STACK, "docker", "ready_s") is None
+    assert image_costs.cost(table, STACK, "docker", "ready_s") is None
 
 
 def test_two_stacks_stand_in_one_table(tmp_path):
-    price_builders.image_records(tmp_path, NAMES, {})
-    price_builders.image_records(tmp_path, [], dict.fromkeys(NAMES, "no CPython 3.7 here"), stack="older")
+    image_cost_builders.image_records(tmp_path, NAMES, {})
+    image_cost_builders.image_records(tmp_path, [], dict.fromkeys(NAMES, "no CPython 3.7 here"), stack="older")
     forms = [image_costs.read_forms(tmp_path, stack, NAMES) for stack in (STACK, "older")]
-    table = image_costs.build("nyu2022", forms, price_builders.starts_record(NAMES, {}))
+    table = image_costs.build("nyu2022", forms, read_back(tmp_path, image_cost_builders.starts_record(NAMES, {})))
     assert image_costs.stacks_of(table) == [STACK, "older"]
     assert image_costs.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
-    assert f"starts each of {STACK}." in figures.image_prices(table).figure.get_supxlabel().replace("\n", " ")
-    assert image_costs.price(table, STACK, "docker", "warm_start_s") > 0
-    assert image_costs.price(table, "older", "docker", "warm_start_s") is None
+    assert f"starts each of {STACK}." in figures.image_costs(table).figure.get_supxlabel().replace("\n", " ")
+    assert image_costs.cost(table, STACK, "docker", "warm_start_s") > 0
+    assert image_costs.cost(table, "older", "docker", "warm_start_s") is None
 
 
-def test_a_price_without_kind_or_reason_is_refused(tmp_path):
+def test_a_cost_without_kind_or_reason_is_refused(tmp_path):
     table = table_of(tmp_path)
     table.loc[0, "value"] = None
     with pytest.raises(IntegrityError):
-        tables.write("prices", table, tmp_path / "prices.csv")
+        tables.write("image_costs", table, tmp_path / "image_costs.csv")
 
 
 def test_a_failed_start_is_a_row_with_its_reason(tmp_path):
-    price_builders.image_records(tmp_path, NAMES, {})
-    record = price_builders.starts_record(NAMES, {})
+    image_cost_builders.image_records(tmp_path, NAMES, {})
+    record = image_cost_builders.starts_record(NAMES, {})
     for unit in record["units"]:
         failed = {"status": "failed", "reason": "no such image", "inside": None}
         unit["launches"]["docker"] = {"cold": failed, "warm": failed}
-    table = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], record)
+    table = image_costs.build(
+        "nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], read_back(tmp_path, record)
+    )
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
     told = " ".join(case_of(table).starts())
     assert "Docker" not in told and "Charliecloud" in told
+
+
+def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):
+    record = image_cost_builders.starts_record(NAMES, GONE)
+    image_cost_builders.image_records(tmp_path, NAMES, GONE)
+    forms = [image_costs.read_forms(tmp_path, STACK, [*NAMES, *GONE])]
+    old = image_costs.build("nyu2022", forms, read_back(tmp_path, record))
+    names = [f"{env}/{phase}" for env in record["environments"] for phase in ("cold", "warm")]
+    plan = base_plan("nyu2022", "mnist_cnn", "starts", record["environments"], 3)
+    plan |= {"arm": record["arm"], "unavailable": GONE, "spec": {"mode": "start"}, "discarded": 0}
+    units = []
+    for unit in record["units"]:
+        launches = {f"{env}/{phase}": one for env, pair in unit["launches"].items() for phase, one in pair.items()}
+        common = {"discarded": False, "voided": None, "cost_s": 1.0, "order": names}
+        units.append({"unit": unit["unit"], **common, "launches": launches})
+    write_campaign(tmp_path / "starts", plan, units)
+    found = image_costs.read_starts(tmp_path / "starts/sealed.json")
+    assert image_costs.build("nyu2022", forms, found).equals(old)
 
 
 def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):
@@ -139,8 +166,8 @@ def test_the_page_says_what_the_table_holds(tmp_path):
     assert "the disk's own may not be" in told
     assert "all of it is added" in told
     assert "equivalent" not in told and "different" not in told
-    price_list, starts = part.tables
-    assert ["Convert", None, "18.0 s", "9.00 s", "10.0 s", None] in price_list.rows
+    cost_list, starts = part.tables
+    assert ["Convert", None, "18.0 s", "9.00 s", "10.0 s", None] in cost_list.rows
     assert len(starts.rows) == 2 * (len(found.environments) + 1)
 
 
@@ -213,17 +240,17 @@ def test_layers_are_listed_lowest_first(tmp_path):
 
 
 def test_the_figure_shows_what_there_is_and_says_what_cold_is(tmp_path):
-    drawing = figures.image_prices(table_of(tmp_path))
-    shown = figures.write(drawing, tmp_path / "prices.svg").read_text()
+    drawing = figures.image_costs(table_of(tmp_path))
+    shown = figures.write(drawing, tmp_path / "image_costs.svg").read_text()
     for text in ("20.0 s", "48.0 s", "238 MiB", "Host again", "page cache was empty", "n = 3 starts each"):
         assert text in shown, text
     assert "Podman" not in drawing.alt and "Docker: ready after 40.0 s, 839 MiB on the disk." in drawing.alt
     nothing = table_of(tmp_path, names=(), gone=dict.fromkeys(NAMES, "no disk"), starts=None)
-    assert "nothing to draw" in figures.image_prices(nothing).alt
+    assert "nothing to draw" in figures.image_costs(nothing).alt
 
 
 def test_the_notebooks_table_has_every_environment_once(tmp_path):
-    wide = figures.price_table(table_of(tmp_path))
+    wide = figures.image_costs_table(table_of(tmp_path))
     assert wide.loc[(STACK, "docker"), "ready_s"] == 40.0
     assert list(wide.columns) == [item for item in image_costs.ITEMS if item in wide.columns]
     assert not wide.index.duplicated().any()
@@ -233,8 +260,8 @@ def test_the_notebooks_table_has_every_environment_once(tmp_path):
     ("name", "text", "says"),
     [
         ("starts.json", "{", "starts.json is cut short"),
-        ("starts.json", '{"schema": 99}', "no record of starts"),
-        ("starts.json", '{"schema": 1, "units": [], "stack": "torch-2.13"}', "the record of starts is not what"),
+        ("starts.json", '{"schema": 99}', "has schema 99, this version reads 1"),
+        ("starts.json", '{"schema": 1, "units": [], "stack": "torch-2.13"}', "missing; delete it and run again"),
         (
             f"{STACK}/docker.json",
             '{"status": "ok"}',
@@ -244,13 +271,13 @@ def test_the_notebooks_table_has_every_environment_once(tmp_path):
     ],
 )
 def test_a_damaged_record_is_one_line(tmp_path, capsys, name, text, says):
-    price_builders.image_records(tmp_path, NAMES[:2], {})
+    image_cost_builders.image_records(tmp_path, NAMES[:2], {})
     record = tmp_path / "starts.json"
-    write_json(record, price_builders.starts_record(NAMES[:2], {}))
+    write_json(record, image_cost_builders.starts_record(NAMES[:2], {}))
     (tmp_path / name).write_text(text)
     study = '{"stacks": [], "environments": ["host", "docker"]}'
-    arguments = ["prices", "--study", study, "--images", str(tmp_path), "--starts", str(record)]
-    assert main([*arguments, "--out", str(tmp_path / "prices.csv")]) == 4
+    arguments = ["image-costs", "--study", study, "--images", str(tmp_path), "--starts", str(record)]
+    assert main([*arguments, "--out", str(tmp_path / "image_costs.csv")]) == 4
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and says in told and "again" in told
-    assert not (tmp_path / "prices.csv").exists()
+    assert not (tmp_path / "image_costs.csv").exists()

@@ -17,11 +17,13 @@ import numpy as np
 import pandas as pd
 
 from tare.analysis import ceilings
-from tare.model.study import HOST, is_headline
+from tare.analysis.choice import PROFILE
+from tare.model.measured import CeilingsRecord
+from tare.model.registry import HOST
+from tare.model.study import is_headline
 from tare.stats.intervals import t_interval, t_quantile
 from tare.worker.families import ARITHMETIC, CONVOLUTION, PRODUCT
 
-PROFILE = "profile"
 PRECISION = "float32"  # what the workloads compute in where nothing was counted
 # Counted FLOPs of each precision, and the precision of the ceilings that is their roof.
 COUNTED_IN = {
@@ -100,13 +102,13 @@ def _precision(row: pd.Series) -> str:
     return COUNTED_IN[str(counts.idxmax())] if counts.max() > 0 else PRECISION
 
 
-def main_precision(found: pd.DataFrame, record: Mapping[str, Any]) -> str:
+def main_precision(found: pd.DataFrame, record: CeilingsRecord) -> str:
     """The precision whose roof is drawn strongest: of most points, if its ceiling was measured."""
     most = found["precision"].mode() if "precision" in found else pd.Series(dtype=str)
     return roof_precision(str(most.iloc[0]) if len(most) else PRECISION, record)
 
 
-def roof_precision(precision: str, record: Mapping[str, Any]) -> str:
+def roof_precision(precision: str, record: CeilingsRecord) -> str:
     """The precision whose measured roof stands for this one: its own, or fp32's where it was not measured."""
     return precision if precision in ceilings.peaks(record) else PRECISION
 
@@ -168,7 +170,7 @@ def left_out(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.DataF
     return rest[["family", "self_s_per_step"]].sort_values("self_s_per_step", ascending=False, ignore_index=True)
 
 
-def roofs(record: Mapping[str, Any], precision: str = PRECISION) -> dict[str, pd.Series]:
+def roofs(record: CeilingsRecord, precision: str = PRECISION) -> dict[str, pd.Series]:
     """The roofs of a point: memory's bandwidth and the fastest (B/s), and its precision's best product (FLOP/s)."""
     table = ceilings.bandwidths(record)
     return {
@@ -183,7 +185,7 @@ def attainable(intensity: Any, peak_flop_per_s: float, bytes_per_s: float) -> An
     return np.minimum(peak_flop_per_s, intensity * bytes_per_s)
 
 
-def roofline_table(metrics: pd.DataFrame, record: Mapping[str, Any]) -> pd.DataFrame:
+def roofline_table(metrics: pd.DataFrame, record: CeilingsRecord) -> pd.DataFrame:
     """The points: intensity (FLOP/B), rate (GFLOP/s), its interval, and the share of the roof that it reaches."""
     found = points(metrics)
     peaks, memory = ceilings.peaks(record), ceilings.memory(record)["bytes_per_s"]

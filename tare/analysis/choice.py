@@ -5,9 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from tare.model import arms
-from tare.model.study import BASELINE, HOST, is_headline
+from tare.model.registry import BASELINE, HOST
+from tare.model.study import is_headline
 
 KINDS = ("rounds", "turns")
+PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
 METRIC_OF = {"rounds": "real_s", "turns": "turn_step_s"}  # what a kind of campaign answers
 
 
@@ -28,10 +30,16 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["campaign"] == wanted]
 
 
-def arm_of(campaign: str) -> arms.Arm | None:
-    """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
-    parts = campaign.split(".", 2)  # names of stacks may hold dots
-    return arms.parse(parts[2]) if len(parts) == 3 and parts[0] in KINDS else None
+def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Rows of a workload's campaigns of causes."""
+    wanted = table["campaign"].map(lambda name: is_headline(name, "causes")).astype(bool)
+    return table[wanted & (table["workload"] == workload)]
+
+
+def of_rounds(table: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Rows of a workload's headline campaign of whole runs."""
+    rows = joint(table)
+    return rows[(rows["workload"] == workload) & (rows["campaign"].map(kind_of) == "rounds")]
 
 
 def is_ours(arm: arms.Arm | None, *, stacks: bool) -> bool:
@@ -44,17 +52,17 @@ def is_ours(arm: arms.Arm | None, *, stacks: bool) -> bool:
 
 def arm_campaigns(table: pd.DataFrame, workload: str, *, stacks: bool = False) -> list[str]:
     """Names of the arms' campaigns of one workload, rounds first: of the same packages, or of other stacks."""
-    return [name for name in _varied(table, workload) if is_ours(arm_of(name), stacks=stacks)]
+    return [name for name in _varied(table, workload) if is_ours(arms.of_campaign(name), stacks=stacks)]
 
 
 def setting_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
     """Names of the campaigns of the framework's settings of one workload, rounds first."""
-    return [name for name in _varied(table, workload) if arm_of(name).is_setting]
+    return [name for name in _varied(table, workload) if arms.of_campaign(name).is_setting]
 
 
 def _varied(table: pd.DataFrame, workload: str) -> list[str]:
     names = table.loc[table["workload"] == workload, "campaign"].unique()
-    found = [name for name in names if arm_of(name) is not None]
+    found = [name for name in names if arms.of_campaign(name) is not None]
     return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
 
 
