@@ -203,6 +203,14 @@ def test_a_second_run_has_nothing_to_do_and_says_so_quickly(extended):
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
 
 
+def test_snakemakes_own_report_still_works(extended, tmp_path):
+    page = tmp_path / "report.html"
+    snakemake(extended, "--cores", "1", "--report", str(page), "all", **POOR)
+    text = page.read_text()
+    for words in ("the whole report", "ratio to the host", "what an image costs"):
+        assert words in text
+
+
 MEASUREMENTS = (ROUNDS, TURNS, PROFILE, "kernels, operators and files", "batch sweep", "measure the ceilings")
 
 
