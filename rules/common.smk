@@ -45,6 +45,7 @@ WORKLOADS = list(config["workloads"])
 PROBED = module_names("envs")  # also those that are no part of this study
 RESULTS = study_module.results_folder(STUDY)
 
+FRAMEWORKS = {name: framework_of(name) for name in (STACK, *config["stacks"])}
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -71,11 +72,8 @@ def code_of(kind):
         elif "env" in wildcards.keys():
             names = [wildcards.env]
         settings = [arm.factor] if arm and arm.is_setting else []
-        stacks = {
-            STUDIED.stack,
-            arm.other_stack if arm and arm.other_stack else STUDIED.stack,
-        }
-        frameworks = sorted(set(map(framework_of, stacks)))
+        other = arm.other_stack if arm else None
+        frameworks = sorted({FRAMEWORKS[STACK], FRAMEWORKS[other or STACK]})
         return closure.code_sha256(
             kind, wildcards.get("workload"), names, settings, frameworks
         )
