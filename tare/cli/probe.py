@@ -21,25 +21,13 @@ def add(subparsers: Any) -> None:
 def run_probe(arguments: argparse.Namespace) -> int:
     """An environment that does not work is a record with its reason, not a failure."""
     from tare.core.progress import say
-    from tare.model.images import ProbeRecord
+    from tare.launch.trial import probe_record
     from tare.model.registry import environment
-    from tare.runtimes.programs import where
 
-    adapter = environment(arguments.env)
-    found = adapter.probe()
-    ProbeRecord(
-        env=adapter.name,
-        title=adapter.title,
-        description=adapter.description,
-        available=found.available,
-        version=found.version,
-        reason=found.reason,
-        remedy=found.remedy,
-        details=found.details,
-        programs=where(adapter.programs),
-    ).write(arguments.out)
+    found = probe_record(environment(arguments.env))
+    found.write(arguments.out)
     verdict = "available" if found.available else f"unavailable: {found.reason}"
-    say(f"{adapter.name} {found.version or ''}: {verdict}")
+    say(f"{found.env} {found.version or ''}: {verdict}")
     return 0
 
 

@@ -13,7 +13,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tare.experiments.reference_input import add_programs, bring_data, read, ver
 from tare.experiments.reference_pack import drop_unfinished, finish
 from tare.experiments.reference_parts import SHARES, Clock, not_run, parts_of, run_parts, wants_again
 from tare.images import installed
+from tare.launch.trial import probe_record
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import study
@@ -32,7 +33,6 @@ from tare.model.references import RECORD, ReferenceRecord, check
 from tare.model.registry import HOST, describe_workload, environment, module_names
 from tare.model.stacks import BOUND
 from tare.model.words import nearest
-from tare.runtimes.programs import where
 
 BUDGET_S = 540.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
@@ -237,17 +237,14 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
     """Try every environment, bind the framework, and write the records; how each one stands, by name."""
     probes = {}
     for name in module_names("envs"):
-        adapter = environment(name)
-        identity = {"schema": 1, "env": name, "title": adapter.title, "description": adapter.description}
-        probes[name] = {**identity, **asdict(adapter.probe()), "programs": where(adapter.programs)}
-        write_json(out / "probe" / f"{name}.json", probes[name])
-        say(f"{name}: {'available' if probes[name]['available'] else probes[name]['reason']}")
-    records = installed.bind(python, out / "images" / BOUND, {name: probes[name] for name in names})
+        probes[name] = probe_record(environment(name))
+        probes[name].write(out / "probe" / f"{name}.json")
+        say(f"{name}: {'available' if probes[name].available else probes[name].reason}")
+    records = installed.bind(python, out / "images" / BOUND, {name: probes[name].to_json() for name in names})
     found = {}
     for name in names:
-        works = records[name]["status"] == "ok"
-        facts = {"version": probes[name]["version"], "reason": records[name]["reason"]}
-        found[name] = {"available": works, **facts}
+        works = records[name].status == "ok"
+        found[name] = {"available": works, "version": probes[name].version, "reason": records[name].reason}
     if not found.get(HOST, {}).get("available"):
         raise UnavailableError(f"the host can't be measured: {found.get(HOST, {}).get('reason')}")
     return found

@@ -21,6 +21,8 @@ from tare.core.process import run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.model.environment import Bind, Environment, Launch, Probe
+from tare.model.images import ProbeRecord
+from tare.runtimes.programs import where
 
 TIMEOUT_S = 20.0
 NO_OPTIONS: Mapping[str, str] = {}
@@ -239,3 +241,19 @@ def probe_by_trial(
         mend = getattr(error, "remedy", None) or remedy
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)
+
+
+def probe_record(adapter: Environment) -> ProbeRecord:
+    """What the probe of an environment gave, and the programs that it found."""
+    found = adapter.probe()
+    return ProbeRecord(
+        env=adapter.name,
+        title=adapter.title,
+        description=adapter.description,
+        available=found.available,
+        version=found.version,
+        reason=found.reason,
+        remedy=found.remedy,
+        details=found.details,
+        programs=where(adapter.programs),
+    )
