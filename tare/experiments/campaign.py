@@ -24,6 +24,9 @@ from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha
 from tare.core.progress import Counter, say
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Row, identity, uses_gpu
+from tare.launch import scenarios
+from tare.launch.conditions import choose_cpus
+from tare.launch.scenarios import SINGLE
 from tare.machine import gpu_health
 from tare.model import units as measured
 from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
@@ -140,14 +143,19 @@ def time_is_up(done: Sequence[Unit]) -> str | None:
 def _run_unit(folder: Path, design: Design, plan: Plan, done: Sequence[Unit]) -> Unit:
     """One unit, checked as it will be read."""
     number, started = len(done), time.monotonic()
-    with gpu_health.watched(uses_gpu(plan)) as gpu:
-        found = design.run_unit(plan, number, done)
+    around = scenarios.around(choose_cpus(plan.conditions.get("cpus", 1)))
+    with gpu_health.watched(uses_gpu(plan)) as gpu, scenarios.surrounded(plan.scenario, around) as span:
+        found = design.run_unit(plan, number, done) if span.reason is None else {"order": [], "launches": {}}
+    if span.reason and done and done[-1].voided == span.reason:  # it would be so for ever
+        raise UnavailableError(span.reason)
     row = {
         "unit": number,
         "discarded": finished(done) < plan.discarded,
         "voided": None,
         **found,
         "launches": {name: as_json(launch) for name, launch in found["launches"].items()},
+        **({"voided": span.reason} if span.reason else {}),
+        **({"scenario": span.to_json()} if plan.scenario != SINGLE else {}),
         **({"gpu": gpu} if gpu else {}),
         "cost_s": round(time.monotonic() - started, 3),
     }

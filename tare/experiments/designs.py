@@ -12,6 +12,7 @@ from typing import Any
 
 from tare.launch.place import Site
 from tare.launch.run import launch
+from tare.launch.scenarios import SINGLE
 from tare.machine import facts
 from tare.model import arms, closure
 from tare.model.campaigns import Kind, Machine, Plan, Sampling, Unit
@@ -37,6 +38,7 @@ class Setup:
         unavailable: the others of the study, each with its reason.
         provenance: images and data that were used.
         arm: what differs from the headline.
+        scenario: what runs beside each unit (tare.launch.scenarios).
     """
 
     study: Mapping[str, Any]
@@ -45,6 +47,7 @@ class Setup:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     arm: arms.Arm | None = None
+    scenario: str = SINGLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ def declare(
         code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm), frameworks),
         provenance=dict(setup.provenance),
         optional=arm is not None and arm.is_optional,
-        scenario="single",
+        scenario=setup.scenario,
         machine=identity(spec.get("device") == "cuda"),
         **own,
     )

@@ -64,6 +64,31 @@ class Conversation:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._selector.register(self._pidfd, selectors.EVENT_READ, "end")
 
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+        return self._process.pid
+
+    @property
+    def greeted(self) -> bool:
+        """Whether it is known to have begun."""
+        return False
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """What becomes readable when it says something, and when it ends."""
+        return self._output.fileno(), self._pidfd
+
+    def is_readable(self) -> bool:
+        """Whether it has said something that nobody has heard."""
+        return bool(self._rest) or bool(select.select([self._output], [], [], 0)[0])
+
+    def has_ended(self) -> bool:
+        """Whether it has ended; what it says to nobody is dropped, so that it can go on."""
+        while self.is_readable() and (self._rest or os.read(self._output.fileno(), READ_BYTES)):
+            self._rest.clear()
+        return bool(select.select([self._pidfd], [], [], 0)[0])
+
     def ask(self, word: str, expected: str, *, timeout_s: float, **values: Any) -> dict[str, Any]:
         """Say one line and hear the one that answers it.
 

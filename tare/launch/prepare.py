@@ -45,6 +45,7 @@ class Member:
         rank, size: which, of how many.
         address, port: where they meet; rank 0 listens there.
         network: what they share of it: the path of a network namespace, or `host`.
+        cpus: its own logical CPUs.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class Member:
     address: str
     port: int
     network: str
+    cpus: tuple[int, ...]
 
     def variables(self) -> dict[str, str]:
         """What the members' frameworks find each other by, named as torchrun names it."""
@@ -114,7 +116,7 @@ def ready(
             reference=site.reference,
             binds=transport.binds(folder, cargo, folders, site.scratch),
             workdir=transport.workdir(folder),
-            cpus=choose_cpus(conditions["cpus"]),
+            cpus=member.cpus if member else choose_cpus(conditions["cpus"]),
             shm_bytes=shared_memory_bytes(),
             nofile=conditions["open_files"],
             uid=os.getuid(),
@@ -212,7 +214,7 @@ def mount_points(adapter: Environment, planned: Launch) -> Iterator[None]:
     """The folders that the adapter names, made before the launch; those of it alone are removed after it."""
     try:
         for point in adapter.mount_points(planned):
-            if not point.exists():
+            if planned.reference and Path(planned.reference).is_dir():  # never a folder where an image should be
                 point.mkdir(parents=True, exist_ok=True)
         yield
     finally:

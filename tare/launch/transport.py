@@ -24,7 +24,7 @@ from tare.launch.channel import Conversation, ConversationError
 from tare.model.environment import Bind, Environment, Launch
 from tare.model.launches import Clock
 
-RECORD, SPEC = "record.json", "spec.json"
+RECORD, SPEC, STARTED = "record.json", "spec.json", "record.json.started"
 WORKER = (
     "tare/worker/line.py",
     "tare/worker/boot.py",
@@ -116,16 +116,21 @@ class Ready:
         """Where the program's record is found."""
         return self.folder / RECORD
 
+    @property
+    def started_path(self) -> Path:
+        """What a member of a group makes when it has come to its first line, where it can."""
+        return self.folder / STARTED
+
     def run(self, timeout_s: float) -> Finished:
         """Start it and wait for its end; how that came about."""
         return transport_of(self.environment).run(self, timeout_s)
 
-    def converse(self, protocol: str) -> Conversation:
-        """Start it to be talked to.
+    def start(self) -> Conversation:
+        """Start it, and wait for nothing; its end is asked for later."""
+        return transport_of(self.environment).start(self)
 
-        Raises:
-            ConversationError: the transport broke before the worker was started.
-        """
+    def converse(self, protocol: str) -> Conversation:
+        """Start it to be talked to; a transport that breaks before says so at the first word."""
         return transport_of(self.environment).converse(self, protocol)
 
 
@@ -170,6 +175,10 @@ class Binds:
         """Start it and wait for its end."""
         argv = ready.environment.command(ready.planned)
         return run(argv, timeout_s=timeout_s, env=ready.client, cwd=ready.planned.workdir)
+
+    def start(self, ready: Ready) -> Conversation:
+        """Start it, and wait for nothing."""
+        return self.converse(ready, "nothing")
 
     def converse(self, ready: Ready, protocol: str) -> Conversation:
         """Start it to be talked to."""
@@ -221,7 +230,11 @@ class Channel:
 
     def run(self, ready: Ready, timeout_s: float) -> Finished:
         """Start it, bring its files, wait for its end, fetch what it wrote."""
-        return Carrier(ready, None).end(timeout_s=timeout_s)
+        return self.start(ready).end(timeout_s=timeout_s)
+
+    def start(self, ready: Ready) -> Conversation:
+        """Start it, bring its files, and wait for nothing more."""
+        return Carrier(ready, None)
 
     def converse(self, ready: Ready, protocol: str) -> Conversation:
         """Start it, bring its files, and hand on the streams."""
@@ -264,6 +277,15 @@ class Carrier(Conversation):
         if self._failure is not None:
             raise self._failure
         return super().hear(expected, timeout_s=timeout_s)
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the other side has taken its files and begun."""
+        return self._failure is None
+
+    def has_ended(self) -> bool:
+        """Whether the worker has ended: it says so."""
+        return self._failure is not None or self.is_readable() or super().has_ended()
 
     def end(self, *, timeout_s: float) -> Finished:
         """Wait for the worker's end, fetch what it wrote, and let the other side go."""

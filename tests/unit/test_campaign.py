@@ -1,5 +1,6 @@
 """Campaigns: interrupted, resumed across the decision, sealed, set aside, ended early, tampered with."""
 
+import contextlib
 import json
 import math
 import time
@@ -14,10 +15,11 @@ from tare.core.files import Journal, read_json
 from tare.experiments import alone
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity, skipped
+from tare.launch import scenarios
 from tare.machine import facts
 from tare.model import units as model_units
 from tare.model.campaigns import Plan, Sampling
-from tare.model.sealed import DECISION_KEY, PLAN, SEALED, UNITS, read_sealed
+from tare.model.sealed import DECISION_KEY, PLAN, SEALED, UNITS, read_rows, read_sealed
 from tare.model.study import CONTROL, HOST
 from tare.stats.intervals import t_quantile
 
@@ -323,3 +325,28 @@ def test_an_environment_that_keeps_failing_is_given_up_and_the_others_go_on(tmp_
     assert seen[2]["docker"] == seen[3]["docker"] == "given up after 2 failures in a row: broke"
     assert summary.failures == {"docker": "broke"}
     assert summary.units == 3
+
+
+def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_begins_ends_the_campaign(
+    tmp_path, monkeypatch
+):
+    dies = iter([True, False, False, False, False])
+
+    @contextlib.contextmanager
+    def flaky(around):
+        wrong = "it fell over" if next(dies) else None
+        yield lambda: wrong
+
+    def absent(around):
+        raise UnavailableError("no such neighbour")
+
+    monkeypatch.setitem(scenarios.SCENARIOS, "flaky", flaky)
+    monkeypatch.setitem(scenarios.SCENARIOS, "absent", absent)
+    run(tmp_path / "flaky", scenario="flaky")
+    rows = read_rows(tmp_path / "flaky").units
+    assert [row.voided for row in rows][:2] == ["the scenario flaky did not last: it fell over", None]
+    assert [row.scenario["lived"] for row in rows] == [False] + [True] * (len(rows) - 1)
+    with pytest.raises(UnavailableError, match="the scenario absent could not begin: no such neighbour"):
+        run(tmp_path / "absent", scenario="absent")
+    (unit,) = read_rows(tmp_path / "absent").units
+    assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None

@@ -13,8 +13,9 @@ from pathlib import Path
 import fakes
 import pytest
 
+from tare.core.errors import UserError
 from tare.core.process import Finished
-from tare.launch import conditions, prepare, record, transport
+from tare.launch import conditions, group, prepare, record, scenarios, transport
 from tare.launch.channel import ConversationError
 from tare.launch.place import Site
 from tare.launch.run import launch
@@ -250,7 +251,7 @@ def test_mount_points_are_made_before_the_launch_and_gone_after_it(tmp_path):
     environment.script = (
         f"import pathlib; found = list(pathlib.Path({str(tmp_path)!r}).glob('*/inner')); assert found"
     )
-    found = launch(site_of(environment), SPEC, CONDITIONS)
+    found = launch(replace(site_of(environment), reference=str(tmp_path)), SPEC, CONDITIONS)
     assert "status 0" in found.reason, "the folders were there"
     assert list(tmp_path.iterdir()) == []
 
@@ -316,3 +317,21 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_group_shares_out_cpus_and_one_is_an_ordinary_launch(monkeypatch):
+    assert group.split((0, 1, 2, 3), 2) == [(0, 1), (2, 3)]
+    assert group.split((0, 1), 3) == [(0, 1)] * 3
+    monkeypatch.setattr(group, "launch", lambda *given, **more: ("alone", more))
+    assert group.launch_group(None, SPEC, CONDITIONS, size=1, pad_bytes=3) == ("alone", {"pad_bytes": 3})
+
+
+def test_an_unknown_scenario_is_named_with_the_nearest():
+    with pytest.raises(UserError, match="there is no scenario 'singel': did you mean 'single'"):
+        scenarios.scenario("singel")
+
+
+def test_single_is_nothing_at_all():
+    with scenarios.surrounded("single", scenarios.around([0])) as span:
+        pass
+    assert span.to_json()["lived"] and span.reason is None

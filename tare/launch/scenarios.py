@@ -1,0 +1,137 @@
+"""Scenarios: what runs beside a unit of a campaign, or how many train together. `single` is a job alone.
+
+A scenario is a context manager around each unit, by its name in `SCENARIOS`. It yields a function that says what is
+wrong by now, or None: what was measured beside something that had died does not count. Whatever it starts goes
+through `tare.core.process`, so that it ends with us, also when we are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.process import ended, kill_group, start
+from tare.launch.conditions import PATH
+from tare.model.words import nearest
+
+SINGLE = "single"
+SETTLE_S = 0.2  # in which a program that can't run has usually ended
+Problem = Callable[[], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What a scenario is told of the unit that it surrounds.
+
+    Attributes:
+        cpus: logical CPUs that the launches use.
+        environment: of the client, for programs that it starts.
+    """
+
+    cpus: tuple[int, ...]
+    environment: Mapping[str, str]
+
+
+def around(cpus: Sequence[int]) -> Around:
+    """What a scenario is told of launches on these CPUs."""
+    return Around(cpus=tuple(cpus), environment={"PATH": PATH})
+
+
+Scenario = Callable[[Around], AbstractContextManager[Problem]]
+
+
+@contextlib.contextmanager
+def nothing(around: Around) -> Iterator[Problem]:
+    """A job alone on its machine."""
+    yield lambda: None
+
+
+SCENARIOS: dict[str, Scenario] = {SINGLE: nothing}
+
+
+@dataclass
+class Span:
+    """When a scenario began and ended, and whether it lived in between."""
+
+    name: str
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a unit's row keeps it."""
+        lived = self.began_ns is not None and self.reason is None
+        return {
+            "name": self.name,
+            "began_ns": self.began_ns,
+            "ended_ns": self.ended_ns,
+            "lived": lived,
+            "reason": self.reason,
+        }
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario of that name.
+
+    Raises:
+        UserError: there is none; the nearest is named.
+    """
+    if name not in SCENARIOS:
+        raise UserError(f"there is no scenario {name!r}: {nearest(name, sorted(SCENARIOS))}")
+    return SCENARIOS[name]
+
+
+@contextlib.contextmanager
+def surrounded(name: str, around: Around) -> Iterator[Span]:
+    """Run a scenario around a unit; afterwards its span says how that went, with a reason where it did not hold.
+
+    A scenario that can't begin gives a span with its reason and no beginning: the unit is void, and nothing need be
+    launched. Errors of the unit itself pass through.
+    """
+    span = Span(name)
+    with contextlib.ExitStack() as stack:
+        try:
+            problem = stack.enter_context(scenario(name)(around))
+        except UserError:
+            raise
+        except (TareError, OSError) as error:
+            span.reason = f"the scenario {name} could not begin: {error}"
+            yield span
+            return
+        span.began_ns = time.monotonic_ns()
+        yield span
+        wrong = problem()
+        span.ended_ns = time.monotonic_ns()
+        if wrong:
+            span.reason = f"the scenario {name} did not last: {wrong}"
+
+
+@contextlib.contextmanager
+def beside(argv: Sequence[str], around: Around) -> Iterator[Problem]:
+    """A program that runs beside the unit, and is ended with all that it started.
+
+    Raises:
+        UnavailableError: it is not there, or ends at once.
+    """
+    null = subprocess.DEVNULL
+    process = start(argv, env=around.environment, cwd=None, stdin=null, stdout=null, stderr=null)
+
+    def problem() -> str | None:
+        status = process.poll()
+        return None if status is None else f"{argv[0]} ended with status {status}"
+
+    try:
+        time.sleep(SETTLE_S)
+        if reason := problem():
+            raise UnavailableError(reason)
+        yield problem
+    finally:
+        kill_group(process.pid)
+        process.wait()
+        ended(process.pid)

@@ -1,0 +1,187 @@
+"""The launch contract, by small real things: streams alone, a group over loopback, a neighbour on a core."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import contract
+import pytest
+
+from tare.core.files import cache_dir, project_root
+from tare.experiments import rounds, turns
+from tare.experiments.blocks import Burst, Stretch, live_block
+from tare.launch import scenarios
+from tare.launch.conditions import choose_cpus
+from tare.launch.group import launch_group
+from tare.launch.place import site_of
+from tare.launch.run import launch
+from tare.model import arms
+from tare.model.registry import describe_workload, environment
+
+pytestmark = pytest.mark.runtime
+WORKLOAD = "mnist_cnn"
+
+
+@pytest.fixture(scope="module")
+def spec(study):
+    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+
+
+@pytest.fixture(scope="module")
+def conditions(study):
+    return arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+
+
+@pytest.fixture(scope="module")
+def data(folders):
+    return folders(describe_workload(WORKLOAD)["dataset"])
+
+
+@pytest.fixture(scope="module")
+def cell(forms, data):
+    """A site that gets nothing but two streams: the unpacked image, as another environment has it, is its root."""
+    return replace(site_of("cell", contract.Cell(), forms("charliecloud"), data), options={})
+
+
+def burners():
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes()
+        except OSError:
+            continue
+        if b"tare-busy-core" in line and b"while True" in line:
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_for(holds, within_s=10.0):
+    deadline = time.monotonic() + within_s
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
+
+
+def test_a_launch_that_shares_no_folder_trains_as_on_the_host(cell, spec, conditions, launches):
+    record = launch(cell, spec, conditions, pad_bytes=64)
+    assert record.ok, record.reason
+    inside = record.seen_inside()
+    host = launches("host", WORKLOAD, "train")["inside"]
+    assert inside.results["losses"] == pytest.approx(host["results"]["losses"], rel=1e-5)
+    assert record.transport == "channel" and record.deviations == ()
+    assert set(record.unseen) == set(contract.Cell.unseen)
+    assert {"mnt", "time", "net"} <= set(inside.facts.own_namespaces)
+    assert not (cache_dir("launches") / record.launch).exists(), "nothing is left of it here"
+    clock = record.clock
+    assert not clock.shared and clock.exchanges == 32
+    assert abs(clock.offset_ns + contract.CLOCK_AHEAD_S * 10**9) <= clock.error_ns < 10**9
+    ours = [mark.at_ns + clock.offset_ns for mark in inside.marks]
+    assert record.spawn_ns < ours[0] - clock.error_ns + 10**6 and ours[-1] - clock.error_ns < record.end_ns
+    assert 0 < record.put_s < (record.end_ns - record.spawn_ns) / 1e9 and record.fetch_s > 0
+
+
+def test_it_takes_turns_with_the_host_over_its_streams(cell, study, forms, data):
+    sites = {"host": site_of("host", environment("host"), forms("host"), data), "cell": cell}
+    conditions = {**study["conditions"], "allocator": "steady"}
+    spec = turns.turn_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+    with live_block(
+        sites, spec, dict.fromkeys(sites, conditions), order=list(sites), pads=dict.fromkeys(sites, 64),
+        cores=[choose_cpus(2)[1]], generator=random.Random(1),
+    ) as (block, record):  # fmt: skip
+        block.run(Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2)))
+    assert record["voided"] is None, record["voided"]
+    draws = {name: record["launches"][name]["draws"][0] for name in sites}
+    assert draws["host"]["turns"]["loss_last"] == draws["cell"]["turns"]["loss_last"]
+    assert record["launches"]["cell"]["clock"]["shared"] is False
+
+
+@pytest.mark.parametrize("env", ["host", "charliecloud", "cell"])
+def test_two_that_train_together_end_with_equal_weights(env, forms, data, cell, spec, conditions):
+    site = cell if env == "cell" else site_of(env, environment(env), forms(env), data)
+    record = launch_group(site, spec, conditions, size=2)
+    assert record.ok, record.reason
+    assert [one.rank for one in record.instances] == [0, 1]
+    weights = {one.inside.results["weights_sha256"] for one in record.instances}
+    assert len(weights) == 1 and None not in weights
+    samples = [one.inside.results["samples"] for one in record.instances]
+    assert sum(samples) == pytest.approx(describe_workload(WORKLOAD)["samples"], abs=2)
+    assert record.spawn_ns == min(one.spawn_ns for one in record.instances)
+    assert record.end_ns == max(one.end_ns for one in record.instances)
+    networks = {one.inside.facts.namespaces["net"] for one in record.instances}
+    assert len(networks) == 1 and networks != {str(Path("/proc/self/ns/net").readlink())}
+    assert record.deviations == ()
+
+
+def test_a_member_that_dies_ends_the_others_with_its_reason(forms, data, spec, conditions):
+    site = site_of("host", environment("host"), forms("host"), data)
+
+    class Half(type(site.environment)):
+        def command(self, launch):
+            argv = super().command(launch)
+            if "RANK=1" in argv:
+                argv = ["sh", "-c", "sleep 4; echo out of luck >&2; exit 3"]
+            return argv
+
+    started = time.monotonic()
+    record = launch_group(replace(site, environment=Half()), spec, conditions, size=2)
+    assert time.monotonic() - started < 30
+    assert record.status == "failed" and record.reason == "rank 1: sh ended with status 3: out of luck"
+    assert [one.status for one in record.instances] == ["stopped", "failed"]
+    assert "ended with its group: rank 1" in record.instances[0].reason
+
+
+def test_a_rank_that_never_starts_is_a_timeout_that_names_it(forms, data, spec, conditions):
+    site = site_of("host", environment("host"), forms("host"), data)
+
+    class Late(type(site.environment)):
+        def command(self, launch):
+            argv = super().command(launch)
+            return ["sleep", "600"] if "RANK=1" in argv else argv
+
+    record = launch_group(replace(site, environment=Late()), spec, {**conditions, "launch_timeout_s": 8.0}, size=2)
+    assert (record.status, record.reason) == ("timeout", "rank 1 did not start after 8 s")
+
+
+def test_a_busy_core_is_there_while_it_surrounds_and_gone_afterwards(monkeypatch):
+    monkeypatch.setitem(scenarios.SCENARIOS, "busy-core", contract.busy_core)
+    with scenarios.surrounded("busy-core", scenarios.around(choose_cpus(1))) as span:
+        assert wait_for(lambda: len(burners()) == 1)
+        time.sleep(0.5)
+    found = span.to_json()
+    assert found["lived"] and found["ended_ns"] - found["began_ns"] > 4e8
+    assert burners() == []
+    with scenarios.surrounded("busy-core", scenarios.around(choose_cpus(1))) as span:
+        os.kill(burners()[0], signal.SIGKILL)
+        time.sleep(0.2)
+    assert not span.to_json()["lived"] and "did not last" in span.reason
+
+
+def test_a_busy_core_ends_when_the_harness_is_killed():
+    script = (
+        "import sys, time; sys.path.insert(0, 'tests'); import contract\n"
+        "from tare.launch import scenarios\n"
+        "scenarios.SCENARIOS['busy-core'] = contract.busy_core\n"
+        "with scenarios.surrounded('busy-core', scenarios.around([0])): time.sleep(600)\n"
+    )
+    harness = subprocess.Popen([sys.executable, "-c", script], cwd=project_root())
+    assert wait_for(lambda: len(burners()) == 1, 30)
+    harness.kill()
+    harness.wait()
+    assert wait_for(lambda: not burners())
+
+
+def test_a_scenario_that_can_not_begin_is_one_line():
+    def broken(around):
+        return scenarios.beside(["sh", "-c", "exit 7"], around)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(scenarios.SCENARIOS, "broken", broken)
+        with scenarios.surrounded("broken", scenarios.around([0])) as span:
+            pass
+    assert span.reason == "the scenario broken could not begin: sh ended with status 7"
+    assert not span.to_json()["lived"]
