@@ -2,6 +2,7 @@
 import os
 import sys
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -45,7 +46,7 @@ WORKLOADS = list(config["workloads"])
 PROBED = module_names("envs")  # also those that are no part of this study
 RESULTS = study_module.results_folder(STUDY)
 
-FRAMEWORKS = {name: framework_of(name) for name in (STACK, *config["stacks"])}
+stack_framework = cache(framework_of)
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -73,7 +74,7 @@ def code_of(kind):
             names = [wildcards.env]
         settings = [arm.factor] if arm and arm.is_setting else []
         other = arm.other_stack if arm else None
-        frameworks = sorted({FRAMEWORKS[STACK], FRAMEWORKS[other or STACK]})
+        frameworks = sorted({stack_framework(STACK), stack_framework(other or STACK)})
         return closure.code_sha256(
             kind, wildcards.get("workload"), names, settings, frameworks
         )

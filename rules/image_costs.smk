@@ -16,7 +16,9 @@ rule measure_starts:
         machine=1,
     params:
         study=study_module.part_of(STUDIED, "starts", WORKLOADS[0]),
-        code=closure.code_sha256("starts", WORKLOADS[0], ENVIRONMENTS),
+        code=closure.code_sha256(
+            "starts", WORKLOADS[0], ENVIRONMENTS, [], [stack_framework(STACK)]
+        ),
         workload=WORKLOADS[0],
         environments=ENVIRONMENTS,
         images=subpath(input.host, parent=True),
