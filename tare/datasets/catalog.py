@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, project_root, sha256_text
@@ -23,6 +21,7 @@ from tare.core.store import Kept
 from tare.datasets.fetch import DOWNLOADS, Dataset, Fetched, Source, fetch, probe
 from tare.datasets.prepare import RECIPES, recipe_code_sha256
 from tare.model.images import DataFile, DataRecord, DataSource
+from tare.model.schema import read_yaml
 from tare.model.words import nearest
 
 AUTO = "auto"
@@ -64,14 +63,10 @@ def load_registry(path: Path | None = None) -> Registry:
         UserError: it can't be read, or an entry lacks a key or names what does not exist.
     """
     path = path or project_root() / "data" / "registry.yaml"
+    content = read_yaml(path, "the registry of data")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
         datasets = {name: _dataset(name, entry) for name, entry in content["datasets"].items()}
         groups = {name: tuple(members) for name, members in content["groups"].items()}
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: an entry lacks the key {error} or has another form") from error
     for group, members in groups.items():

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root
 from tare.core.manifest import allocated_bytes
@@ -34,6 +32,7 @@ from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_wheels, packages_of
 from tare.model.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
+from tare.model.schema import read_yaml
 from tare.model.stacks import Stack, load_stack
 
 FORMAT = 2  # counts up when the same inputs would give another image
@@ -55,10 +54,7 @@ def load_recipe(path: Path | None = None) -> dict[str, Any]:
         UserError: it can't be read, or lacks one of its parts.
     """
     path = path or project_root() / "containers" / "recipe.yaml"
-    try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    recipe: dict[str, Any] = read_yaml(path, "the recipe")
     parts = {
         "base": {"registry", "debian"},
         "native": {"packages"},
