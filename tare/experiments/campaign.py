@@ -184,6 +184,8 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     """How many units, from the pilot alone; where an environment is in one unit of `shares`, that many for each."""
     pilot, sampling = measured.counted(done), plan.sampling
     ratios = log_ratios_of([design.values(unit) for unit in pilot], plan.environments)
+    if shares > 1:  # the second host is in every unit, the others in their share of them
+        ratios = {name: values[: sampling.pilot] for name, values in ratios.items()}
     found = decide(
         ratios,
         sampling.to_json(),

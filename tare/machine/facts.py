@@ -5,6 +5,7 @@ What cannot be read is None, and `reasons` says why. Nothing here is measured; r
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import platform
@@ -129,9 +130,26 @@ def _meminfo(name: str) -> int:
     return int(found.group(1)) * 1024
 
 
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
 def available_memory_bytes() -> int:
-    """Memory that new processes may take without swapping, as the kernel estimates it."""
-    return _meminfo("MemAvailable")
+    """Memory that new processes of ours may take without swapping: of the machine, and of the groups we are in."""
+    return min([_meminfo("MemAvailable"), *_room_in_cgroups(CGROUPS, OWN_CGROUP)])
+
+
+def _room_in_cgroups(root: Path, own: Path) -> list[int]:
+    """What is left below each limit of memory that holds for this process (cgroup v2), in bytes."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
+        here = root / path.strip("/")
+        for folder in (here, *here.parents):
+            if (folder / "memory.max").exists() and (limit := (folder / "memory.max").read_text().strip()) != "max":
+                found.append(max(0, int(limit) - int((folder / "memory.current").read_text())))
+            if folder == root:
+                break
+    return found
 
 
 def identity() -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from tare.experiments import turns
 from tare.experiments.turns import components_of, cores_of, cycle_ratios, fitting, groups_of, settle, unit_values
 from tare.launch import conditions
+from tare.machine import facts
 from tare.model.campaigns import Prior
 from tare.model.study import CONTROL, HOST
 from tare.stats.planning import Components
@@ -124,6 +125,19 @@ def test_what_fits_follows_from_the_first_launch_alone():
     device = {"peak_bytes": 2 * gib, "total_bytes": 16 * gib}
     assert fitting({**draw, "device_memory": device}, 100 * gib, 8) == 4, "5 x 2.6 GiB is more than 0.8 x 16 GiB"
     assert fitting({**draw, "device_memory": {**device, "total_bytes": 80 * gib}}, 100 * gib, 8) == 8
+
+
+def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path):
+    group = tmp_path / "outer/inner"
+    group.mkdir(parents=True)
+    own = tmp_path / "own"
+    own.write_text("0::/outer/inner\n")
+    assert facts._room_in_cgroups(tmp_path, own) == []
+    for folder, limit, taken in ((group, "max", 5), (group.parent, "100", 30)):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{taken}\n")
+    assert facts._room_in_cgroups(tmp_path, own) == [70]
+    assert facts.available_memory_bytes() > 0
 
 
 def unit_of(launches, voided=None):
