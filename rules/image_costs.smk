@@ -1,5 +1,6 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
 COUNTED_STACKS = [STACK, *config["stacks"]]
+STARTS = study_module.campaign_name("starts", ENVIRONMENTS)
 
 
 rule measure_starts:
@@ -7,7 +8,7 @@ rule measure_starts:
         host=f"results/images/{STACK}/host.json",
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
     output:
-        record="<results>/starts.json",
+        sealed=f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{STARTS}/sealed.json",
     log:
         "<results>/logs/starts.log",
     retries: 0
@@ -26,7 +27,7 @@ rule measure_starts:
         "start every environment, from an empty page cache and from a full one"
     shell:
         "python -m tare starts --study {params.study:q} --workload {params.workload:q}"
-        " --environments {params.environments:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
+        " --environments {params.environments:q} --images {params.images:q} --out {output.sealed:q} 2> {log:q}"
 
 
 rule count_image_costs:
@@ -40,7 +41,7 @@ rule count_image_costs:
             record=["tree", "oci"],
         ),
         oci=f"results/images/{STACK}/oci.json",
-        starts=rules.measure_starts.output.record,
+        starts=rules.measure_starts.output.sealed,
     output:
         table="<results>/tables/image_costs.csv",
     log:

@@ -4,6 +4,7 @@ import pytest
 
 from tare.analysis import image_costs
 from tare.experiments import starts
+from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.registry import environment
 
@@ -22,8 +23,9 @@ def pairs(study, forms):
             site = site_of(name, adapter, forms(name), None)
             small = {**study, "starts": {"repetitions": 1}}
             with adapter.session():
-                record = starts.run_starts(small, "mnist_cnn", {name: site}, {}, {})
-            found[name] = record["units"][0]["launches"][name]
+                design = starts.starts(Setup(study=small, workload="mnist_cnn", sites={name: site}))
+                unit = design.run_unit(design.plan, 0, [])
+            found[name] = {phase: unit["launches"][f"{name}/{phase}"] for phase in ("cold", "warm")}
         return found[name]
 
     return pair

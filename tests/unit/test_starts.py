@@ -1,18 +1,29 @@
 """First starts: order, phases, a broken environment, a page cache that can't be emptied, what is counted inside."""
 
-import json
 import random
 
 import image_cost_builders
 import pytest
 
 from tare.core.errors import UserError
-from tare.experiments import starts
+from tare.experiments import designs, starts
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Setup
 from tare.machine.fitting import settled
+from tare.model.launches import LaunchRecord
+from tare.model.schema import parse
+from tare.model.sealed import SEALED, read_sealed
 from tare.model.study import load_checked
 from tare.worker import start
 
-SITES = {name: name for name in ("host", "host.control", "docker", "apptainer")}
+
+class Named(str):
+    """A site that is known by its name."""
+
+    framework = "torch"
+
+
+SITES = {name: Named(name) for name in ("host", "host.control", "docker", "apptainer")}
 
 
 @pytest.fixture
@@ -29,46 +40,49 @@ def launches(monkeypatch):
         phase = conditions["page_cache"]
         seen.append((site, phase))
         if site in broken:
-            return {"status": "failed", "reason": "no such image", "inside": None}
-        return image_cost_builders.start_record(site, phase, generator)
+            return LaunchRecord(status="failed", reason="no such image")
+        return parse(LaunchRecord, image_cost_builders.start_record(site, phase, generator), "a start")
 
-    monkeypatch.setattr(starts, "launch", launch)
+    monkeypatch.setattr(designs, "launch", launch)
     monkeypatch.setattr(starts, "cold_obstacle", lambda: None)
     return seen, broken
 
 
-def run(study):
-    return starts.run_starts(study, "mnist_cnn", SITES, {"charliecloud": "ch-run is not installed"}, {})
+def run(study, folder):
+    unavailable = {"charliecloud": "ch-run is not installed"}
+    run_campaign(
+        folder, starts.starts(Setup(study=study, workload="mnist_cnn", sites=SITES, unavailable=unavailable))
+    )
+    return read_sealed(folder / SEALED)
 
 
-def test_every_launch_is_cold_and_then_warm_in_random_order(study, launches):
-    record = run(study)
+def test_every_launch_is_cold_and_then_warm_in_random_order(study, launches, tmp_path):
+    record = run(study, tmp_path)
     seen, _ = launches
     assert len(seen) == 2 * 2 * len(SITES)
     assert all(seen[i][0] == seen[i + 1][0] for i in range(0, len(seen), 2))
     assert [phase for _, phase in seen] == ["cold", "warm"] * (len(seen) // 2)
-    assert len({tuple(unit["order"]) for unit in record["units"]}) == 2
-    assert record["unavailable"] == {"charliecloud": "ch-run is not installed"}
-    json.dumps(record, allow_nan=False)
+    assert len({unit.order for unit in record.units}) == 2
+    assert record.plan.unavailable == {"charliecloud": "ch-run is not installed"}
 
 
-def test_a_broken_environment_is_not_tried_again_and_stops_no_other(study, launches):
+def test_a_broken_environment_is_not_tried_again_and_stops_no_other(study, launches, tmp_path):
     seen, broken = launches
     broken.add("docker")
-    record = run(study)
+    record = run(study, tmp_path)
     assert [name for name, _ in seen].count("docker") == 1
-    rows = [record["units"][number]["launches"]["docker"] for number in range(2)]
-    assert rows[0]["cold"]["status"] == "failed"
-    assert [rows[0]["warm"]["status"], rows[1]["cold"]["status"]] == ["skipped", "skipped"]
-    assert rows[1]["warm"]["reason"] == "not tried again: no such image"
-    assert all(unit["launches"]["apptainer"]["warm"]["status"] == "ok" for unit in record["units"])
+    first, second = (unit.launches for unit in record.units)
+    assert first["docker/cold"].status == "failed"
+    assert [first["docker/warm"].status, second["docker/cold"].status] == ["skipped", "skipped"]
+    assert second["docker/warm"].reason == "not tried again: no such image"
+    assert all(unit.launches["apptainer/warm"].ok for unit in record.units)
 
 
-def test_where_the_cache_can_not_be_emptied_nothing_is_called_cold(study, launches, monkeypatch):
+def test_where_the_cache_can_not_be_emptied_nothing_is_called_cold(study, launches, tmp_path, monkeypatch):
     monkeypatch.setattr(starts, "cold_obstacle", lambda: "only root may")
-    record = run(study)
+    record = run(study, tmp_path)
     assert {phase for _, phase in launches[0]} == {"as_found", "warm"}
-    assert record["cold"]["reason"] == "only root may"
+    assert record.plan.spec["no_cold"] == "only root may"
 
 
 def test_the_obstacle_names_the_command(tmp_path):
@@ -98,7 +112,7 @@ def test_a_start_counts_what_the_process_read(tmp_path):
 
 def test_an_unknown_workload_or_environment_is_one_line(tmp_path):
     with pytest.raises(UserError, match="no workload 'mnist'"):
-        starts.measure_starts('{"stacks": []}', "mnist", ["docker"], None, tmp_path / "starts.json")
+        starts.measure_starts('{"stacks": []}', "mnist", ["docker"], None, tmp_path / "sealed.json")
     with pytest.raises(UserError, match="no environment 'dokcer'"):
-        starts.measure_starts('{"stacks": []}', "mnist_cnn", ["dokcer"], tmp_path, tmp_path / "starts.json")
-    assert not (tmp_path / "starts.json").exists()
+        starts.measure_starts('{"stacks": []}', "mnist_cnn", ["dokcer"], tmp_path, tmp_path / "sealed.json")
+    assert not (tmp_path / "sealed.json").exists()
