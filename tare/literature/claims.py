@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -188,7 +189,7 @@ def ratios(here: Here, workload: str, metric: str) -> list[Ratio]:
     return _of_metrics(here.metrics, workload, metric, margin)
 
 
-def _of_verdict(row: tuple) -> Ratio:
+def _of_verdict(row: Any) -> Ratio:
     numbers = {name: _number(getattr(row, name)) for name in ("ratio", "ci_low", "ci_high")}
     return Ratio(
         env=row.env, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tare.literature import own_claims
 from tare.literature.finding import Finding, amount, listed, yes_no
@@ -43,7 +44,7 @@ def _devices(published: Published) -> list[Finding]:
     for workload, device in devices.items():
         size = DEVICE_MEMORY.search(device)
         memory = float(size.group(1)) * 1e9 if size else None
-        labels = {"figure": "table V", "check": "contradiction", "workload": workload}
+        labels: dict[str, Any] = {"figure": "table V", "check": "contradiction", "workload": workload}
         found.append(
             Finding(
                 **labels,

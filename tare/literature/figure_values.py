@@ -102,7 +102,7 @@ def allowance(row: Any, log: Logged) -> float:
 
 def fits(row: Any, log: Logged) -> bool:
     """Whether a figure's value can be this number of a log; a hair more than the allowance for binary fractions."""
-    return abs(row.value - log.value) <= allowance(row, log) + 1e-9 * abs(log.value)
+    return bool(abs(row.value - log.value) <= allowance(row, log) + 1e-9 * abs(log.value))
 
 
 def findings(published: Published, here: Here) -> list[Finding]:

@@ -7,7 +7,9 @@ and a kernel's time follows from one metric of each kind: invocations x transact
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -107,7 +109,7 @@ def _counts(published: Published, workload: str, env: str, own: Sums) -> list[Fi
         parts = both.get(metric, (metric,))
         maxima, weighted = (sum(of[part] for part in parts) for of in (own.maxima, own.weighted))
         said = summary(published, workload, env, metric)
-        labels = {"figure": "log", "workload": workload, "env": env, "metric": metric, "unit": "1"}
+        labels: dict[str, Any] = {"figure": "log", "workload": workload, "env": env, "metric": metric, "unit": "1"}
         found.append(
             Finding(
                 **labels,
@@ -125,7 +127,7 @@ def _counts(published: Published, workload: str, env: str, own: Sums) -> list[Fi
     return found
 
 
-def _follows(labels: dict[str, str], said: float | None, own: float, what: str, slack: float) -> Finding:
+def _follows(labels: Mapping[str, Any], said: float | None, own: float, what: str, slack: float) -> Finding:
     """Whether the summary of a log is what its own kernels give."""
     unit = labels["unit"]
     agree = None if said is None else abs(said - own) <= slack
@@ -141,7 +143,7 @@ def _follows(labels: dict[str, str], said: float | None, own: float, what: str, 
 def _throughput(published: Published, workload: str, env: str, own: Sums, name: str) -> list[Finding]:
     metric = f"dram_{name}_bytes_per_s"
     said = summary(published, workload, env, metric)
-    labels = {"figure": "log", "workload": workload, "env": env, "metric": metric, "unit": "B/s"}
+    labels: dict[str, Any] = {"figure": "log", "workload": workload, "env": env, "metric": metric, "unit": "B/s"}
     blind, right, mean = own.blind_bytes_per_s[name], own.right_bytes_per_s[name], own.mean_bytes_per_s[name]
 
     def agree(value: float) -> str:
@@ -184,5 +186,5 @@ def _time(published: Published, workload: str, env: str, own: Sums) -> list[Find
     if said is not None:
         note += f"; the rate is FLOPs by {amount(said, 's')}, {said / took:.1f} times as long"
     agrees = yes_no(None if said is None else abs(said / took - 1) <= 0.05)
-    labels = {"figure": "log", "workload": workload, "env": env, "metric": "kernel_s", "unit": "s"}
+    labels: dict[str, Any] = {"figure": "log", "workload": workload, "env": env, "metric": "kernel_s", "unit": "s"}
     return [Finding(**labels, check="kernel_time", published=said, recomputed=took, agrees=agrees, note=f"{note}.")]

@@ -17,6 +17,7 @@ from tare.literature.finding import Finding, amount, yes_no
 from tare.literature.kernel_sums import PASSES, TRANSACTION_BYTES, summary, sums
 from tare.literature.published import Published
 from tare.model import datasheet
+from tare.model.datasheet import Precision
 from tare.model.registry import HOST
 
 PUBLISHED, WEIGHTED = "published", "invocation-weighted"
@@ -24,7 +25,7 @@ COLUMNS = (
     "workload", "env", "basis", "intensity_flop_per_byte", "flop_per_s",
     "roof_flop_per_s", "roof_bytes_per_s", "bound", "device",
 )  # fmt: skip
-PRECISION = "fp32"
+PRECISION: Precision = "fp32"
 
 
 def points(published: Published) -> pd.DataFrame:

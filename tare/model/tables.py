@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -231,7 +232,7 @@ def _schema(name: str) -> pa.DataFrameSchema:
     return {**SCHEMAS, **FINDINGS, **COUNTED}[name]
 
 
-def make(name: str, rows: list[dict[str, object]]) -> pd.DataFrame:
+def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """A table from rows, in its schema's columns and types.
 
     Raises:
