@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
 
 def run_install(arguments: argparse.Namespace) -> int:
     """Install what is missing; RUNTIMES=system forbids it."""
-    from tare.runtimes.programs import install
+    from tare.runtimes.install import install
 
     return install()
 

@@ -280,7 +280,7 @@ def warm_up() -> None:
 
 def start_runtimes() -> subprocess.Popen[bytes]:
     """Install container runtimes beside pip; their lines go straight to the terminal."""
-    return subprocess.Popen([sys.executable, "-m", "tare.runtimes.programs", "install"], stdin=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-m", "tare.runtimes.install"], stdin=subprocess.DEVNULL)
 
 
 def finish(runtimes: subprocess.Popen[bytes]) -> None:

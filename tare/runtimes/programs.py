@@ -1,26 +1,21 @@
-"""Finds the container runtimes, and installs the missing ones as root on a Debian-family machine.
+"""Knows the container runtimes: which programs they need, where those are, which package of Debian brings one.
 
-Standard library only: `python3.11 -m tare.runtimes.programs install` works before the virtual environment exists.
-What the machine has is used as it is. RUNTIMES=system forbids any installation. What was installed, and how, is
-recorded in the cache.
+Standard library only, for it serves before the virtual environment exists. What the machine has is used as it is.
+What was installed, and how, is recorded in the cache.
 """
 
 from __future__ import annotations
 
 import calendar
-import contextlib
 import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import TareError, UserError
-from tare.core.files import cache_dir, locked, read_json, write_json, write_text
+from tare.core.files import cache_dir, read_json, write_json
 from tare.core.process import Finished, run
 from tare.core.progress import say, step
 
@@ -28,7 +23,6 @@ APT_S = 600.0
 RETRY_S = 6 * 3600.0
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 APT_OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
-POLICY = Path("/usr/sbin/policy-rc.d")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -193,91 +187,3 @@ def may_install() -> str | None:
     if not (which("apt-get") and which("dpkg")):
         return "not a Debian-family machine"
     return None
-
-
-def install() -> int:
-    """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks."""
-    if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
-        raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
-    wants = missing()
-    if not wants and find_apptainer():
-        return 0
-    if reason := may_install():
-        for want in wants:
-            say(f"missing: {want.programs[0]} (for {want.purpose}); not installed ({reason})")
-        if not find_apptainer():
-            say(f"missing: apptainer; not installed ({reason})")
-        return 0
-    from tare.runtimes.apptainer import install_apptainer
-
-    with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
-        if wants := [want for want in missing() if not any(failed_lately(name) for name in want.packages)]:
-            install_missing(wants)
-        if not find_apptainer() and not failed_lately("apptainer"):
-            install_apptainer()
-    given_up = [want.programs[0] for want in missing()] + ([] if find_apptainer() else ["apptainer"])
-    if given_up:
-        say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
-    return 0
-
-
-# Services start again by themselves once the process that installed is gone, also when it was killed.
-POLICY_TEXT = """#!/bin/sh
-# Written by Tare: no service starts while process {pid} installs packages; afterwards this file removes itself.
-set -- $(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null)
-[ "${{20}}" = {ticks} ] && [ "$1" != Z ] && exit 101
-rm -f "$0"
-exit 0
-"""
-OLD_POLICY_TEXT = "#!/bin/sh\nexit 101\n"  # earlier versions left this behind when they were killed
-
-
-@contextlib.contextmanager
-def without_services() -> Iterator[None]:
-    """Keep packages from starting services while they are installed, where nothing else decides that.
-
-    The daemon that a measurement uses is started when it is needed, and not beside it.
-    """
-    heal_policy()
-    if POLICY.exists():
-        yield
-        return
-    me = os.getpid()
-    ticks = Path(f"/proc/{me}/stat").read_text().rpartition(")")[2].split()[19]
-    write_text(POLICY, POLICY_TEXT.format(pid=me, ticks=ticks))
-    POLICY.chmod(0o755)
-    try:
-        yield
-    finally:
-        POLICY.unlink(missing_ok=True)
-
-
-def heal_policy() -> None:
-    """Remove a policy that a killed installation left: today's by itself, an earlier version's by its exact text.
-
-    That text is a common one, so it counts as ours only if it is no older than our first installation here.
-    """
-    if not POLICY.exists():
-        return
-    text = POLICY.read_text(errors="replace")
-    if "Written by Tare" in text:
-        run(["/bin/sh", str(POLICY)], timeout_s=20)
-    elif text == OLD_POLICY_TEXT and POLICY.stat().st_mtime >= lock_path().stat().st_mtime:
-        POLICY.unlink()
-        say(f"removed {POLICY}, which an installation that was killed had left: services start again")
-
-
-def main(argv: list[str]) -> int:
-    """`python3.11 -m tare.runtimes.programs install`."""
-    if argv != ["install"]:
-        print("usage: python3.11 -m tare.runtimes.programs install", file=sys.stderr)
-        return 2
-    try:
-        return install()
-    except (TareError, OSError, subprocess.SubprocessError) as error:
-        print(f"tare: {error}", file=sys.stderr)
-        return getattr(error, "exit_code", 2)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

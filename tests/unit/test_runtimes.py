@@ -12,7 +12,7 @@ from processes import finished
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
-from tare.runtimes import apptainer, programs
+from tare.runtimes import apptainer, install, programs
 from tare.runtimes.apptainer import debian_archive, relocate
 
 ROOT = project_root()
@@ -27,7 +27,7 @@ def own_cache(tmp_path, monkeypatch):
 
 def test_runs_before_there_is_a_virtual_environment():
     code = (
-        "import sys; import tare.runtimes.programs, tare.runtimes.apptainer, tare.runtimes.daemon\n"
+        "import sys; import tare.runtimes.install, tare.runtimes.bootstrap, tare.runtimes.daemon\n"
         "foreign = [m for m, x in sys.modules.items() if 'site-packages' in (getattr(x, '__file__', '') or '')]\n"
         "print(foreign)"
     )
@@ -39,7 +39,7 @@ def test_system_runtimes_forbid_installation(monkeypatch, capsys):
     monkeypatch.setenv("RUNTIMES", "system")
     monkeypatch.setattr(programs, "which", lambda name: None)
     monkeypatch.setattr(programs, "apt", lambda *_, **__: pytest.fail("apt was called"))
-    assert programs.install() == 0
+    assert install.install() == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(programs.WANTED) + 1
     assert all("missing: " in line and "RUNTIMES=system" in line for line in lines)
@@ -48,7 +48,7 @@ def test_system_runtimes_forbid_installation(monkeypatch, capsys):
 def test_an_unknown_word_in_runtimes_is_refused(monkeypatch):
     monkeypatch.setenv("RUNTIMES", "sytem")
     with pytest.raises(UserError, match="sytem"):
-        programs.install()
+        install.install()
 
 
 def test_other_users_and_other_families_install_nothing(monkeypatch):
@@ -154,9 +154,9 @@ def test_the_relocated_apptainer_is_found_where_the_machine_has_none(monkeypatch
 INSTALLER = """
 import sys, time
 from pathlib import Path
-from tare.runtimes import programs
-programs.POLICY = Path(sys.argv[1])
-with programs.without_services():
+from tare.runtimes import install
+install.POLICY = Path(sys.argv[1])
+with install.without_services():
     print("in", flush=True)
     input()
 """
@@ -165,8 +165,8 @@ with programs.without_services():
 @pytest.fixture
 def policy(monkeypatch, tmp_path):
     """A place for the policy that invoke-rc.d asks."""
-    monkeypatch.setattr(programs, "POLICY", tmp_path / "policy-rc.d")
-    return programs.POLICY
+    monkeypatch.setattr(install, "POLICY", tmp_path / "policy-rc.d")
+    return install.POLICY
 
 
 def asks(policy):
@@ -193,17 +193,17 @@ def test_services_start_again_however_an_installation_ends(policy, end):
 def test_a_policy_of_others_stays_and_what_we_left_goes(policy):
     theirs = "#!/bin/sh\n# no services in this image\nexit 101\n"
     policy.write_text(theirs)
-    with programs.without_services():
+    with install.without_services():
         pass
     assert policy.read_text() == theirs
     programs.lock_path().touch()
-    policy.write_text(programs.OLD_POLICY_TEXT)
-    with programs.without_services():
+    policy.write_text(install.OLD_POLICY_TEXT)
+    with install.without_services():
         assert "Written by Tare" in policy.read_text()
     assert not policy.exists()
-    policy.write_text(programs.OLD_POLICY_TEXT)
+    policy.write_text(install.OLD_POLICY_TEXT)
     os.utime(policy, (1, 1))
-    with programs.without_services():
+    with install.without_services():
         pass
     assert policy.exists(), "older than anything that we installed: not ours"
 
@@ -227,14 +227,14 @@ def test_installing_gives_up_with_one_line_and_status_0(monkeypatch, capsys):
     monkeypatch.setattr(
         programs, "WANTED", (programs.Want(programs=("nonsense",), packages=("no-such",), purpose="x"),)
     )
-    monkeypatch.setattr(programs, "may_install", lambda: None)
+    monkeypatch.setattr(install, "may_install", lambda: None)
     monkeypatch.setattr(programs, "candidate", lambda name: None)
-    monkeypatch.setattr(programs, "without_services", contextlib.nullcontext)
-    monkeypatch.setattr(programs, "find_apptainer", lambda: Path("/x"))
+    monkeypatch.setattr(install, "without_services", contextlib.nullcontext)
+    monkeypatch.setattr(install, "find_apptainer", lambda: Path("/x"))
     calls = []
     monkeypatch.setattr(programs, "apt", lambda *argv, **_: calls.append(argv) or finished())
-    assert programs.install() == 0
+    assert install.install() == 0
     assert calls == [("apt-get", "update")]
     assert "still missing: nonsense" in capsys.readouterr().out
-    assert programs.install() == 0
+    assert install.install() == 0
     assert len(calls) == 1
