@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -151,7 +152,12 @@ def compare_sets(kernels: pd.DataFrame, *, operators: bool) -> list[SetCompariso
     return found
 
 
-def _compare(env: str, hosts: list[dict], own: list[dict], pairs: list[tuple[dict, dict]]) -> SetComparison:
+def _compare(
+    env: str,
+    hosts: list[dict[str, Any]],
+    own: list[dict[str, Any]],
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]],
+) -> SetComparison:
     on_host, here = set().union(*hosts), set().union(*own)
     always_host, always_here = set(hosts[0]).intersection(*hosts), set(own[0]).intersection(*own)
     counts = []
@@ -259,8 +265,11 @@ def phase_costs(rounds: pd.DataFrame, alpha: float) -> list[PhaseCost]:
         whole = extra(rounds, "real_s", env, level)
         for phase in ("real_s", *PHASE_METRICS):
             own = extra(rounds, phase, env, level)
-            told = whole.low is not None and not whole.low <= 0 <= whole.high and own.mean is not None
-            found.append(PhaseCost(env=env, phase=phase, extra=own, share=own.mean / whole.mean if told else None))
+            share = None
+            if whole.told is not None and own.mean is not None:
+                mean, low, high = whole.told
+                share = None if low <= 0 <= high else own.mean / mean
+            found.append(PhaseCost(env=env, phase=phase, extra=own, share=share))
     return [cost for cost in found if cost.extra.n]
 
 
@@ -288,13 +297,14 @@ def file_accounts(rounds: pd.DataFrame, causes: pd.DataFrame, alpha: float) -> l
 
 def _account(env: str, imports: Interval, files: Interval, after: Interval) -> FileAccount:
     ratio, low, high, reason = None, None, None, None
-    if imports.low is None or files.low is None:
+    whole, part = imports.told, files.told
+    if whole is None or part is None:
         reason = "there is no interval yet: two complete units of each campaign are the least"
-    elif imports.low <= 0:
+    elif whole[1] <= 0:
         reason = "at the level that two intervals together need, imports may take no longer: no share is told"
     else:
-        ends = [top / bottom for top in (files.low, files.high) for bottom in (imports.low, imports.high)]
-        ratio, low, high = files.mean / imports.mean, min(ends), max(ends)
+        ends = [top / bottom for top in part[1:] for bottom in whole[1:]]
+        ratio, low, high = part[0] / whole[0], min(ends), max(ends)
     return FileAccount(
         env=env, imports=imports, files=files, after=after, ratio=ratio, low=low, high=high, reason=reason
     )

@@ -57,7 +57,7 @@ def arm_campaigns(table: pd.DataFrame, workload: str, *, stacks: bool = False) -
 
 def setting_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
     """Names of the campaigns of the framework's settings of one workload, rounds first."""
-    return [name for name in _varied(table, workload) if arms.of_campaign(name).is_setting]
+    return [name for name in _varied(table, workload) if (arm := arms.of_campaign(name)) and arm.is_setting]
 
 
 def _varied(table: pd.DataFrame, workload: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ def build(
         IntegrityError: a record was changed after it was sealed, or is cut short.
         UserError: records that must not be mixed, each named; a profile that does not lie under its own workload.
     """
-    rows: dict[str, list[dict]] = {name: [] for name in tables.SCHEMAS}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables.SCHEMAS}
     read = [_campaign(sealed) for sealed in campaigns]
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
@@ -59,7 +60,7 @@ def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, f
         UserError: two campaigns of the same comparison, campaigns with different margins, or margins that are not
             the study's any more; the records are named.
     """
-    seen: dict[tuple, Path] = {}
+    seen: dict[tuple[Any, ...], Path] = {}
     first: tuple[Path, Mapping[str, float]] | None = None
     for sealed, plan in ((one.path, one.plan) for one in campaigns):
         key = (plan.kind, plan.workload, plan.arm, plan.scenario, tuple(sorted(plan.environments)))

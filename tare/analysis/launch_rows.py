@@ -10,7 +10,7 @@ import statistics
 from typing import Any
 
 from tare.core.errors import IntegrityError
-from tare.model.launches import CausesResults, Kernels, LaunchRecord, TrainResults
+from tare.model.launches import CausesResults, FilePasses, FirstPass, Kernels, LaunchRecord, TrainResults
 from tare.model.rows import measured, unavailable
 from tare.model.units import launched_ns, mark_ns, real_s
 
@@ -132,8 +132,7 @@ def cause_rows(launch: LaunchRecord) -> list[Row]:
     Raises:
         IntegrityError: the record is of another kind of launch.
     """
-    results = looked_for_causes(launch)
-    first, files = results.first, results.files
+    first, files, kernels, operators = looked_for_causes(launch)
     after_read_s = (mark_ns(launch, "imports") - mark_ns(launch, "read")) / 1e9
     return [
         measured("files_first_s", first.modules_s + first.libraries_s, "s", "clock"),
@@ -147,8 +146,8 @@ def cause_rows(launch: LaunchRecord) -> list[Row]:
         measured("files_bytes", files.modules_bytes, "B", "imports"),
         measured("libraries_count", files.libraries, "1", "/proc/self/maps"),
         measured("libraries_touched_bytes", files.touched_bytes, "B", "/proc/self/pagemap"),
-        _calls(results.operators, "operators_per_step", "torch.profiler"),
-        _calls(results.kernels, "kernels_per_step", "oneDNN and MKL"),
+        _calls(operators, "operators_per_step", "torch.profiler"),
+        _calls(kernels, "kernels_per_step", "oneDNN and MKL"),
     ]
 
 
@@ -163,7 +162,7 @@ def kernel_rows(launch: LaunchRecord) -> list[Row]:
     """Operators, kernels of libraries and kernels of a device, each with its calls and own seconds per step."""
     if not launch.ok:
         return []
-    results = looked_for_causes(launch)
+    _, _, kernels, operators = looked_for_causes(launch)
     return [
         {
             "library": row.library,
@@ -172,22 +171,23 @@ def kernel_rows(launch: LaunchRecord) -> list[Row]:
             "calls_per_step": row.calls / part.steps,
             "s_per_step": row.s / part.steps,
         }
-        for part in (results.operators, results.kernels)
+        for part in (operators, kernels)
         for row in part.rows or ()
     ]
 
 
-def looked_for_causes(launch: LaunchRecord) -> CausesResults:
-    """What a launch of a campaign of causes found.
+def looked_for_causes(launch: LaunchRecord) -> tuple[FirstPass, FilePasses, Kernels, Kernels]:
+    """What a launch of a campaign of causes found: first and later passes over files, kernels, operators.
 
     Raises:
         IntegrityError: it looked for something else.
     """
     results = launch.seen_inside().results_as(CausesResults)
-    parts = {name: getattr(results, name) for name in ("first", "files", "kernels", "operators")}
-    missing = [name for name, part in parts.items() if part is None]
-    if missing:
+    first, files, kernels, operators = results.first, results.files, results.kernels, results.operators
+    if first is None or files is None or kernels is None or operators is None:
+        parts = {"first": first, "files": files, "kernels": kernels, "operators": operators}
+        missing = [name for name, part in parts.items() if part is None]
         raise IntegrityError(
             f"a launch in a campaign of causes has no {', '.join(missing)}: run the campaign again"
         )
-    return results
+    return first, files, kernels, operators

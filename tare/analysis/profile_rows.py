@@ -18,7 +18,7 @@ from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
 from tare.model.arms import stack_of
-from tare.model.launches import Count
+from tare.model.launches import Count, ProfileResults
 from tare.model.measured import CounterPart, Counters, ProfileRecord, Timeline
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
@@ -98,9 +98,15 @@ class ProfileRows:
         return events
 
     @property
+    def _told(self) -> ProfileResults:
+        """What a launch that succeeded gave; nobody asks another."""
+        assert self.results is not None
+        return self.results
+
+    @property
     def steps(self) -> int:
         """Number of recorded steps."""
-        return self.results.profiled_steps
+        return self._told.profiled_steps
 
     def metrics(self) -> list[Row]:
         """Metric rows of the launch, per training step where the name says so."""
@@ -111,7 +117,7 @@ class ProfileRows:
         return [{**self.identity, "rep": None, **row} for row in rows]
 
     def _counted(self) -> list[Row]:
-        counts = self.results.counts
+        counts = self._told.counts
         names = {"flops_per_step": ("flops", "1"), "operator_bytes_per_step": ("bytes", "B")}
         if counts.operators is None:
             return [
@@ -124,13 +130,13 @@ class ProfileRows:
 
     def _timed(self) -> list[Row]:
         source = "torch.profiler"
-        plain = statistics.median(self.results.plain_step_s)
+        plain = statistics.median(self._told.plain_step_s)
         rows = [measured("plain_step_s", plain, "s", "marks")]
         if self.events is None:
-            why = self.results.profiler_reason or NO_TRACE
+            why = self._told.profiler_reason or NO_TRACE
             return [*rows, unavailable("profiler_slowdown", "1", source, why)]
         operators = torch_trace.operators(self.events).set_index("name")
-        slowdown = statistics.median(self.results.profiled_step_s) / plain
+        slowdown = statistics.median(self._told.profiled_step_s) / plain
         rows += [
             measured("profiler_slowdown", slowdown, "1", source),
             measured("operator_s_per_step", operators["self_s"].sum() / self.steps, "s", source),

@@ -118,8 +118,14 @@ def _rate(flops: float, plain_s: float, steps: Sequence[float]) -> dict[str, Any
         return {"rate": flops / plain_s, "low": math.nan, "high": math.nan, "n": 1, "basis": PLAIN_BASIS}
     found = t_interval([math.log(flops / step) for step in steps], ALPHA)
     assert found.mean is not None
-    low, high = (math.nan, math.nan) if found.low is None else (math.exp(found.low), math.exp(found.high))
-    return {"rate": math.exp(found.mean), "low": low, "high": high, "n": found.n, "basis": TURNS_BASIS}
+    _, low, high = found.told or (math.nan, math.nan, math.nan)
+    return {
+        "rate": math.exp(found.mean),
+        "low": math.exp(low),
+        "high": math.exp(high),
+        "n": found.n,
+        "basis": TURNS_BASIS,
+    }
 
 
 def family_points(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.DataFrame:

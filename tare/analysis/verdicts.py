@@ -98,7 +98,7 @@ def interval_of(ratios: pd.Series, design: str, pilot: Sequence[int], alpha: flo
         return ordinary
     ordered = ratios.sort_index()
     two_stage = stein_interval(ordered.to_numpy(), int(ordered.index.isin(pilot).sum()), alpha)
-    return max(ordinary, two_stage, key=lambda interval: interval.high - interval.low)
+    return max(ordinary, two_stage, key=lambda interval: interval.width)
 
 
 def design_of(campaign: SealedCampaign) -> str:

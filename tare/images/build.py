@@ -33,7 +33,7 @@ from tare.images.wheels import fetch_wheels, packages_of
 from tare.model.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
 from tare.model.schema import read_yaml
-from tare.model.stacks import Stack, load_stack
+from tare.model.stacks import BOUND, Stack, load_stack
 
 FORMAT = 2  # counts up when the same inputs would give another image
 
@@ -186,7 +186,7 @@ def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS
         UserError: no such environment.
         IntegrityError: the tree of an environment that is not contained is gone or damaged.
     """
-    if record.install == installed.STACK:
+    if record.install == BOUND:
         return installed.derive(record, name)
     adapter = environment(name)
     return contained_form(record, adapter, options) if adapter.contained else _tree_form(record, name, options)
@@ -211,7 +211,7 @@ def ensure(record: ImageRecord) -> ImageRecord:
         raise UnavailableError(record.reason or f"{record.env} has no image")
     if _is_there(record):
         return record
-    if record.install == installed.STACK:
+    if record.install == BOUND:
         again = installed.again(record)
     elif record.install == "native":
         again = native.derive(record.stack, record.variant, environment(record.env), load_recipe())
@@ -228,7 +228,7 @@ def ensure(record: ImageRecord) -> ImageRecord:
 
 def _is_there(record: ImageRecord) -> bool:
     adapter = environment(record.env)
-    if record.install == installed.STACK:
+    if record.install == BOUND:
         installed.check(record)
         if not adapter.contained:
             return True

@@ -139,7 +139,7 @@ def build(python: Path) -> OciRecord:
         UserError: the interpreter can't be used.
     """
     found = examine(python)
-    shared = {
+    shared: dict[str, Any] = {
         "stack": STACK,
         "variant": found.variant,
         "install": STACK,

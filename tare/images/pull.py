@@ -83,17 +83,18 @@ def _choose(index: dict[str, Any], digest: str) -> str:
     for entry in index["manifests"]:
         platform = entry.get("platform", {})
         if platform.get("os") == "linux" and platform.get("architecture") == "amd64":
-            return entry["digest"]
+            return str(entry["digest"])
     raise UnavailableError(f"{digest} has no image for linux/amd64")
 
 
 def _manifest(repository: Repository, digest: str, token: list[str]) -> dict[str, Any]:
-    return json.loads(_small(repository, "manifests", digest, token))
+    manifest: dict[str, Any] = json.loads(_small(repository, "manifests", digest, token))
+    return manifest
 
 
 def _small(repository: Repository, kind: str, digest: str, token: list[str]) -> bytes:
     with _open(repository, kind, digest, token) as answer:
-        data = answer.read(MANIFEST_LIMIT_BYTES)
+        data: bytes = answer.read(MANIFEST_LIMIT_BYTES)
     _check(hashlib.sha256(data).hexdigest(), digest, f"{repository.host}/{repository.name}")
     return data
 
@@ -155,4 +156,4 @@ def _token(challenge: str, timeout_s: float) -> str:
     query = urllib.parse.urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
     with urllib.request.urlopen(f"{fields['realm']}?{query}", timeout=timeout_s) as answer:
         content = json.load(answer)
-    return content.get("token") or content["access_token"]
+    return str(content.get("token") or content["access_token"])

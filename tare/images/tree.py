@@ -56,7 +56,7 @@ class Tree:
     path: Path
     inside: Path
     digest: str
-    entries: tuple[dict, ...]
+    entries: tuple[dict[str, Any], ...]
     size_bytes: int
     python: str
     glibc: tuple[int, ...]

@@ -31,6 +31,18 @@ class Interval:
     low: float | None
     high: float | None
 
+    @property
+    def told(self) -> tuple[float, float, float] | None:
+        """Mean, low and high; None where there is no interval."""
+        if self.mean is None or self.low is None or self.high is None:
+            return None
+        return self.mean, self.low, self.high
+
+    @property
+    def width(self) -> float:
+        """From low to high; 0 where there is no interval."""
+        return 0.0 if self.low is None or self.high is None else self.high - self.low
+
 
 def t_quantile(alpha: float, degrees: int) -> float:
     """Two-sided quantile of Student's t at level 1 - alpha."""
