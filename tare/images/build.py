@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import project_root
+from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.manifest import allocated_bytes
 from tare.images import installed, native
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import find_interpreter
 from tare.images.oci import FolderLayer, assemble
+from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import (
     NO_OPTIONS,
     base_fields,
@@ -32,7 +32,6 @@ from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_wheels, packages_of
 from tare.model.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
-from tare.model.schema import read_yaml
 from tare.model.stacks import BOUND, Stack, load_stack
 
 FORMAT = 2  # counts up when the same inputs would give another image
@@ -45,25 +44,6 @@ class BuiltTree:
     stack: Stack
     tree: Tree
     record: TreeRecord
-
-
-def load_recipe(path: Path | None = None) -> dict[str, Any]:
-    """Read containers/recipe.yaml.
-
-    Raises:
-        UserError: it can't be read, or lacks one of its parts.
-    """
-    path = path or project_root() / "containers" / "recipe.yaml"
-    recipe: dict[str, Any] = read_yaml(path, "the recipe")
-    parts = {
-        "base": {"registry", "debian"},
-        "native": {"packages"},
-        "config": {"env", "workdir", "labels"},
-    }
-    for part, keys in parts.items():
-        if not isinstance(recipe, dict) or not keys <= set(recipe.get(part) or {}):
-            raise UserError(f"{path}: {part!r} needs {', '.join(sorted(keys))}")
-    return recipe
 
 
 def build_stack_tree(name: str, variant: str = "auto") -> BuiltTree:

@@ -22,6 +22,7 @@ from tare.core.files import canonical_json, project_root, sha256_file, sha256_te
 from tare.core.process import run
 from tare.images.base import glibc_of, host_release
 from tare.images.oci import assemble
+from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import contained_form, form_record, keep_image
 from tare.images.sysroot import gather, within
 from tare.machine.cuda_runtime import cuda_of_packages
@@ -158,8 +159,6 @@ def build(python: Path) -> OciRecord:
 
 def _image(found: Installation) -> dict[str, Any]:
     """What the image adds to the record; from the cache where its files are the same."""
-    from tare.images.build import load_recipe
-
     root, missing = gather(found.python, found.folders)
     config = load_recipe()["config"]
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
 from tare.images import native
-from tare.images.build import derive, load_recipe, without
+from tare.images.build import derive, without
+from tare.images.recipe import load_recipe
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Probe
 from tare.model.images import ImageRecord, OciRecord, TreeFacts

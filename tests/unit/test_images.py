@@ -12,6 +12,7 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import read_json, sha256_file, write_json
 from tare.images import build
+from tare.images import recipe as recipe_file
 from tare.images import tree as trees
 from tare.images.base import Base
 from tare.images.oci import TarLayer
@@ -77,7 +78,7 @@ def world(tmp_path, monkeypatch):
     layer = tmp_path / "base.tar"
 
     class World:
-        recipe = build.load_recipe()
+        recipe = recipe_file.load_recipe()
         runtime, host = Runtime(), Host()
         base = Base(
             kind="debian",
@@ -293,10 +294,10 @@ def test_bad_arguments_are_one_line(tmp_path, capsys):
 def test_recipe_without_its_parts_is_refused(tmp_path, text):
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(UserError, match=r"recipe\.yaml"):
-        build.load_recipe(tmp_path / "recipe.yaml")
+        recipe_file.load_recipe(tmp_path / "recipe.yaml")
 
 
 def test_recipe_pins_a_digest_and_records_are_json():
-    registry = build.load_recipe()["base"]["registry"]
+    registry = recipe_file.load_recipe()["base"]["registry"]
     assert registry["digest"].startswith("sha256:") and len(registry["digest"]) == 71
-    json.dumps(build.load_recipe())
+    json.dumps(recipe_file.load_recipe())

@@ -17,6 +17,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import sha256_file
 from tare.core.process import run
 from tare.images import build, native
+from tare.images import recipe as recipe_file
 from tare.images.base import Base
 from tare.images.interpreter import find_interpreter, shared_libraries, stdlib_files
 from tare.images.layers import Blob, layers_of, unpack, whiteouts
@@ -92,7 +93,7 @@ def world(tmp_path, monkeypatch, base_layer):
     path = make_wheel(tmp_path / "wheels")
 
     class World:
-        recipe = build.load_recipe()
+        recipe = recipe_file.load_recipe()
         wheel = Wheel(name="demo", version="1.0", sha256=sha256_file(path), path=path)
         fetched = Fetched(wheels=(wheel,), seconds=1.0)
         base = Base(
