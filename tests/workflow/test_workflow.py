@@ -214,15 +214,29 @@ def test_snakemakes_own_report_still_works(extended, tmp_path):
 MEASUREMENTS = (ROUNDS, TURNS, PROFILE, "kernels, operators and files", "batch sweep", "measure the ceilings")
 
 
+SMOKE = ("--cores", "1", "all", "--configfile", "config/smoke.yaml")
+
+
 def planned(folder):
-    done = snakemake(folder, "-n", "--cores", "1", "all", **POOR)
+    done = snakemake(folder, "-n", *SMOKE)
     return done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A copy in which Snakemake takes the smoke study for done: empty files, with its records of how they came."""
+    folder = copy_checkout(tmp_path_factory.mktemp("finished") / "tare")
+    listed = snakemake(folder, "--summary", *SMOKE).stdout.splitlines()[1:]
+    for name in (line.split("\t")[0] for line in listed):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    snakemake(folder, "--touch", "--forceall", *SMOKE)
+    return folder
+
+
 @pytest.fixture
-def copied(extended, tmp_path):
-    """A copy of the finished study, to be edited."""
-    return shutil.copytree(extended, tmp_path / "copy", symlinks=True)
+def copied(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "copy", symlinks=True)
 
 
 def append(path, text="\nEDITED = 1\n"):
@@ -230,29 +244,35 @@ def append(path, text="\nEDITED = 1\n"):
 
 
 def test_an_edit_elsewhere_reruns_no_measurement(copied):
-    """A plot, an arm's definition, an unused setting, a sentence, a comment, another workload, a touched file."""
+    """A plot, a sentence, an arm's definition, an unused setting, a comment, another data set, a touched file."""
+    assert "nothing to be done" in planned(copied).lower()
     for name in ("report/labels.py", "report/figures/style.py", "model/arms.py", "worker/settings/layout.py"):
         append(copied / "tare" / name)
     append(copied / "tare/worker/main.py", "\n# edited\n")
-    append(copied / "workloads/softmax_mnist.py", "\n# edited\n")
+    append(copied / "workloads/mnist_cnn.py", "\n# edited\n")
     append(copied / "workloads/sentiment_rnn.py")
     append(copied / "envs/podman.py")
-    for path in (copied / "tare/launch").glob("*.py"):
+    for path in [*(copied / "tare/launch").glob("*.py"), *(copied / "workloads").glob("*.py")]:
         path.touch()
+    registry = copied / "data/registry.yaml"
+    registry.write_text(registry.read_text().replace("title: ", "title: The "))
     text = planned(copied)
     assert "write the report" in text
-    assert not [message for message in MEASUREMENTS if message in text]
+    assert not [message for message in (*MEASUREMENTS, "fetch and verify") if message in text]
 
 
 def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
-    workload = copied / "workloads/softmax_mnist.py"
     (copied / "workloads/helper.py").write_text("ONE = 1\n")
-    append(copied / "envs/broken.py", "\nfrom envs import _layers as layers\n")
+    append(copied / "envs/_layers.py")  # docker imports it, apptainer and the host do not
     text = planned(copied)
-    assert ROUNDS in text and "profiled launch in broken" in text and "profiled launch in host" not in text
-    append(workload, "\n\ndef helped():\n    from workloads.helper import ONE\n\n    return ONE\n")
+    assert ROUNDS in text and "profiled launch in docker" in text and "profiled launch in host" not in text
+    append(
+        copied / "workloads/mnist_cnn.py",
+        "\n\ndef helped():\n    from workloads.helper import ONE\n\n    return ONE\n",
+    )
     text = planned(copied)
-    assert ROUNDS in text and "profiled launch in host" in text
+    assert not [message for message in MEASUREMENTS[:-1] if message not in text]
+    assert "profiled launch in host" in text and MEASUREMENTS[-1] not in text  # ceilings train nothing
 
 
 DESCRIBE = ("--cores", "1", "results/machine.json", "--forcerun", "describe_machine")
