@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, UserError
-from tare.core.files import Journal, project_root, read_json, write_json
+from tare.core.files import Journal, canonical_json, project_root, read_json, write_json
 from tare.core.process import run
 from tare.experiments import campaign
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment
@@ -39,7 +39,10 @@ from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
 from tare.model import closure
+from tare.model.campaigns import Plan
 from tare.model.registry import describe_workload
+from tare.model.schema import read
+from tare.model.sealed import read_sealed
 from tare.model.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
 from tare.stats.intervals import Interval, t_interval
 
@@ -152,7 +155,7 @@ def account(study: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     results = ROOT / results_folder(study["study"])
     found = []
     for sealed in sorted((ROOT / "results/campaigns" / study["study"]).glob("*/*/sealed.json")):
-        units = campaign.read_sealed(sealed)[1]
+        units = [unit.to_json() for unit in read_sealed(sealed).units]
         cost_s = sum(unit["cost_s"] for unit in units)
         alive_s = sum(spans_s(list(unit["launches"].values())) for unit in units)
         found.append((f"{sealed.parent.parent.name} {sealed.parent.name}, {len(units)} units", cost_s, alive_s))
@@ -182,15 +185,15 @@ def measure_study(arguments: argparse.Namespace) -> int:
 
 def repeated(sealed: Path, folder: Path, count: int) -> None:
     """A sealed campaign of `count` units in `folder`, made of another's units over and over."""
-    plan, units = read_json(sealed.parent / campaign.PLAN), campaign.read_sealed(sealed)[1]
+    plan, units = read_json(sealed.parent / campaign.PLAN), [unit.to_json() for unit in read_sealed(sealed).units]
     first = [unit for unit in units if unit["discarded"]]
-    good = campaign.counted(units)
+    good = [unit for unit in units if not unit["discarded"] and unit["voided"] is None]
     rows = [*first, *(good[number % len(good)] for number in range(count))]
     folder.mkdir(parents=True)
     write_json(folder / campaign.PLAN, plan)
     journal = Journal(folder / campaign.UNITS)
-    journal.path.write_text("".join(json.dumps({**row, "unit": number}) + "\n" for number, row in enumerate(rows)))
-    campaign.seal(folder, journal, plan, campaign.units_of(journal.read()), None, None)
+    journal.path.write_text("".join(canonical_json({**row, "unit": n}) + "\n" for n, row in enumerate(rows)))
+    campaign.close(folder, journal, read(Plan, folder / campaign.PLAN), None)
 
 
 def timed(argv: Sequence[str]) -> float:

@@ -9,18 +9,13 @@ made good by the next run: a decision without a row, a seal without its summary,
 from __future__ import annotations
 
 import contextlib
-import gzip
-import hashlib
-import json
 import os
 import time
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha256_text, sync_directory, write_json
+from tare.core.files import Journal, canonical_json, sha256_file, sha256_text, sync_directory
 from tare.core.progress import Counter, say
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Row, identity, uses_gpu
@@ -30,13 +25,12 @@ from tare.launch.scenarios import SINGLE
 from tare.machine import gpu_health
 from tare.model import units as measured
 from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
 from tare.model.schema import as_json, parse, read
 from tare.model.sealed import (
     ASIDE,
     DECISION_KEY,
     ENDED_KEY,
-    PACKED_UNITS,
     PLAN,
     SEAL_KEY,
     SEALED,
@@ -337,115 +331,3 @@ def summarise(folder: Path, rows: Rows) -> Sealed:
     )
     summary.write(folder / SEALED)
     return summary
-
-
-# What reads and writes rows instead of units, until its callers have units.
-
-SCHEMA = 2
-
-
-def units_of(rows: Sequence[Row]) -> list[Row]:
-    """The units among the rows of a journal."""
-    return [row for row in rows if "unit" in row]
-
-
-def counted(units: Sequence[Row]) -> list[Row]:
-    """Units that count: neither discarded nor void."""
-    return [unit for unit in units if not unit["discarded"] and unit["voided"] is None]
-
-
-def family_alpha(plan: Mapping[str, Any]) -> float:
-    """Bonferroni's level of one interval: the environments of a workload and metric hold together."""
-    return float(1 - plan["sampling"]["confidence"]) / max(1, len(compared(plan)))
-
-
-def compared(plan: Mapping[str, Any]) -> list[str]:
-    """The environments that are compared with the host."""
-    return [name for name in plan["environments"] if name not in (HOST, CONTROL) and not name.endswith(BASELINE)]
-
-
-def given_up(units: Sequence[Row]) -> dict[str, str]:
-    """Environments whose last measured.GIVE_UP_AFTER launches all failed, with the last reason."""
-    reasons: dict[str, list[str | None]] = {}
-    for unit in units:
-        for env, launch in unit["launches"].items():
-            if launch["status"] not in ("skipped", "stopped"):
-                reasons.setdefault(env, []).append(None if launch["status"] == "ok" else launch["reason"])
-    return {
-        env: f"given up after {measured.GIVE_UP_AFTER} failures in a row: {last[-1]}"
-        for env, last in reasons.items()
-        if len(last) >= measured.GIVE_UP_AFTER and all(last[-measured.GIVE_UP_AFTER :])
-    }
-
-
-def seal(
-    folder: Path,
-    journal: Journal,
-    plan: Mapping[str, Any],
-    units: Sequence[Row],
-    decision: Mapping[str, Any] | None,
-    ended: str | None,
-) -> Row:
-    """Close the journal and write the summary with the hashes of plan and units.
-
-    Raises:
-        UnavailableError: the campaign ended before any unit counted.
-    """
-    if ended and not counted(units) and not plan.get("optional"):
-        raise UnavailableError(f"no unit of the campaign in {folder} counts: {ended}; run it again")
-    if not any(SEAL_KEY in row for row in journal.read()):
-        journal.append({SEAL_KEY: sha256_text(canonical_json(list(units)))})
-    failures: dict[str, str] = {}
-    for unit in units:
-        for env, row in unit["launches"].items():
-            if row["status"] in ("failed", "timeout"):
-                failures[env] = row["reason"]
-    summary = {
-        "schema": SCHEMA,
-        "status": "ended" if ended else "sealed",
-        "reason": ended,
-        "plan_sha256": sha256_file(folder / PLAN),
-        "units_sha256": sha256_file(folder / UNITS),
-        "units": len(counted(units)),
-        "voided": sum(unit["voided"] is not None for unit in units),
-        "machine_s": round(sum(unit["cost_s"] for unit in units), 3),
-        "decision": decision,
-        "failures": failures,
-        "sealed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    write_json(folder / SEALED, summary)
-    return summary
-
-
-def read_sealed(sealed: Path) -> tuple[Row, list[Row]]:
-    """Plan and units of a sealed campaign; the plan has its `decision`, where one was taken, and `ended`.
-
-    Raises:
-        IntegrityError: plan or journal are not those that were sealed, or of another schema.
-    """
-    summary = read_json(sealed)
-    folder = sealed.parent
-    if summary.get("schema") != SCHEMA:
-        raise IntegrityError(
-            f"{sealed} has schema {summary.get('schema')}, this version reads {SCHEMA}: run it again"
-        )
-    packed = folder / PACKED_UNITS
-    journal = _unpacked(packed) if packed.exists() else None
-    for name, key in ((PLAN, "plan_sha256"), (UNITS, "units_sha256")):
-        if name == UNITS and journal is not None:
-            found = hashlib.sha256(journal).hexdigest()
-        else:
-            found = sha256_file(folder / name) if (folder / name).exists() else "missing"
-        if found != summary[key]:
-            raise IntegrityError(f"{folder / name} is not what was sealed: sha256 {found}, sealed {summary[key]}")
-    plan = read_json(folder / PLAN)
-    rows = Journal(folder / UNITS).read() if journal is None else map(json.loads, journal.splitlines())
-    units = units_of(list(rows))
-    return {**plan, "decision": summary["decision"], "ended": summary["reason"]}, units
-
-
-def _unpacked(path: Path) -> bytes:
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise IntegrityError(f"{path} is cut short or no gzip file: {error}") from error

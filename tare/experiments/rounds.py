@@ -88,16 +88,3 @@ def sweep(setup: Setup) -> Design:
         )
 
     return Design(plan=plan, run_unit=run_unit, what=f"{workload} batch sweep")
-
-
-# What reads rows instead of units, until its callers read units.
-
-
-def unit_values(unit: Mapping[str, Any]) -> dict[str, float]:
-    """Real time of each launch of a round that succeeded."""
-    found = {}
-    for name, row in unit["launches"].items():
-        if row["status"] == "ok":
-            at = {mark["name"]: mark["at_ns"] for mark in row["inside"]["marks"]}
-            found[name] = (row["end_ns"] - row["spawn_ns"] - (at["last"] - at["epoch_end"])) / 1e9
-    return found

@@ -11,13 +11,14 @@ import pytest
 from fakes import CONDITIONS, Fake, site, still_running, study
 
 from tare.core.errors import UnavailableError
-from tare.core.files import Journal
-from tare.experiments import blocks, campaign, turns
+from tare.experiments import blocks, turns
 from tare.experiments.blocks import Burst, Stretch, live_block, turn_problem
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
-from tare.model.sealed import SEALED, read_sealed
+from tare.model.sealed import SEALED, read_rows, read_sealed
 from tare.model.study import CONTROL, HOST
+from tare.model.units import counted
+from tare.stats.fits import turn_values
 
 NAMES = [HOST, CONTROL, "docker"]
 STRETCH = Stretch(draws=2, cycles=3, warmup=2, burst=Burst(discard=1, steps=2))
@@ -231,49 +232,49 @@ def test_a_void_unit_is_repeated_and_never_counted(tmp_path, pids):
     environments = fakes(pids, docker={2: "turn:3:die"})
     environments["docker"].step_s = 0.022
     summary = run(tmp_path / "c", environments)
-    plan, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
+    found = read_sealed(tmp_path / "c" / SEALED)
     assert (summary.units, summary.voided) == (3, 1)
-    assert [unit["voided"] is None for unit in units] == [True, True, False, True, True]
-    assert len(campaign.counted(units)) == 3
+    assert [unit.voided is None for unit in found.units] == [True, True, False, True, True]
+    assert len(found.counted) == 3
     assert "docker" in summary.failures
     # 10% slower, with 0.2% of noise per step
-    for unit in campaign.counted(units):
-        values = turns.unit_values(unit)
+    for unit in found.counted:
+        values = turn_values(unit)
         assert values["docker"] / values[HOST] == pytest.approx(1.1, rel=0.005)
     assert still_running(pids) == []
-    assert plan["ended"] is None
+    assert found.ended is None
 
 
 def test_an_environment_that_fails_twice_in_a_row_is_given_up_and_the_others_go_on(tmp_path, pids):
     environments = fakes(pids, docker={1: "turn:0:die", 2: "draw:0:exit"})
     summary = run(tmp_path / "c", environments)
-    _, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
+    found = read_sealed(tmp_path / "c" / SEALED)
     assert (summary.units, summary.voided) == (3, 2)
     assert environments["docker"].launched == 3
-    for unit in campaign.counted(units):
-        assert unit["launches"]["docker"]["status"] == "skipped"
-        assert "given up after 2 failures in a row" in unit["launches"]["docker"]["reason"]
-        assert set(turns.unit_values(unit)) == {HOST, CONTROL}
+    for unit in found.counted:
+        assert unit.launches["docker"].status == "skipped"
+        assert "given up after 2 failures in a row" in unit.launches["docker"].reason
+        assert set(turn_values(unit)) == {HOST, CONTROL}
 
 
 def test_a_host_that_fails_ends_the_campaign_with_its_reason(tmp_path, pids):
     environments = fakes(pids, control={0: "turn:0:die", 1: "turn:0:die"})
     with pytest.raises(UnavailableError, match=r"no launch on the host lives to take turns: given up after 2"):
         run(tmp_path / "c", environments)
-    assert not (tmp_path / "c" / campaign.SEALED).exists()
-    assert campaign.counted(campaign.units_of(Journal(tmp_path / "c" / campaign.UNITS).read())) == []
+    assert not (tmp_path / "c" / SEALED).exists()
+    assert counted(read_rows(tmp_path / "c").units) == []
     assert still_running(pids) == []
 
 
 def test_a_pilot_decides_the_number_of_units_of_a_real_campaign(tmp_path, pids):
     summary = run(tmp_path / "c", fakes(pids), units=None, pilot=6, half_width=0.01, budget_s=30)
-    plan, units = campaign.read_sealed(tmp_path / "c" / campaign.SEALED)
-    decision = plan["decision"]
-    assert decision["units"] == summary.units == len(campaign.counted(units))
-    assert decision["design"] in ("stein", "fixed")
-    assert units[0]["discarded"] and units[0]["calibration"]["discard"] >= 1
-    assert all(unit["calibration"] is None if "calibration" in unit else True for unit in units[1:])
-    assert len(units[1]["launches"][HOST]["draws"]) == units[0]["calibration"]["draws"]
+    found = read_sealed(tmp_path / "c" / SEALED)
+    units = found.units
+    assert found.decision.units == summary.units == len(found.counted)
+    assert found.decision.design in ("stein", "fixed")
+    assert units[0].discarded and units[0].calibration.discard >= 1
+    assert all(unit.calibration is None for unit in units[1:])
+    assert len(units[1].launches[HOST].draws) == units[0].calibration.draws
 
 
 def test_launches_that_do_not_fit_in_memory_together_are_never_started_together(tmp_path, pids, monkeypatch):

@@ -6,9 +6,10 @@ from cause_builders import causes_record
 
 from tare.core.errors import UnavailableError, UserError
 from tare.experiments import causes, designs
-from tare.experiments.campaign import read_sealed, run_campaign
+from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.model import arms
+from tare.model.sealed import read_sealed
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
 NAMES = ("host", "host.control", "docker")
@@ -70,10 +71,10 @@ def test_the_host_lists_its_files_and_all_later_launches_read_them(tmp_path, lau
     first, later = launched[:3], launched[3:]
     assert {site: spec["keep_list"] for site, spec in first} == {name: name == "host" for name in NAMES}
     assert all(spec["files"] == LISTED for _, spec in later)
-    plan, units = read_sealed(tmp_path / "c/sealed.json")
-    assert (plan["kind"], plan["discarded"], plan["sampling"]["units"]) == ("causes", 1, 2)
-    assert plan["arm"] == "stack=same,allocator=default,page_cache=warm"
-    assert [unit["discarded"] for unit in units] == [True, False, False]
+    found = read_sealed(tmp_path / "c/sealed.json")
+    assert (found.plan.kind, found.plan.discarded, found.plan.sampling.units) == ("causes", 1, 2)
+    assert found.plan.arm == "stack=same,allocator=default,page_cache=warm"
+    assert [unit.discarded for unit in found.units] == [True, False, False]
 
 
 def test_where_nothing_has_to_be_warm_only_the_host_lists(tmp_path, launched):

@@ -17,6 +17,7 @@ from tare.experiments import campaign
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.machine import facts, gpu_health, nvml
+from tare.model.sealed import SEALED, read_sealed
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 ASK_STUB = """
@@ -285,13 +286,19 @@ def run(folder, plan, run_unit=unit):
     return run_campaign(folder, design)
 
 
+def sealed_json(folder):
+    """Plan and units, as JSON holds them."""
+    found = read_sealed(folder / SEALED)
+    return found.plan.to_json(), [one.to_json() for one in found.units]
+
+
 def on_cuda(**changes):
     return plan_of(spec={"device": "cuda"}, machine=identity(on_gpu=True), **changes)
 
 
 def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_path, on_gpu, capsys):
     run(tmp_path / "cuda", on_cuda())
-    plan, units = campaign.read_sealed(tmp_path / "cuda" / campaign.SEALED)
+    plan, units = sealed_json(tmp_path / "cuda")
     assert plan["machine"]["gpus"][0]["uuid"] == UUID
     assert plan["gpu_at_start"]["flags"] == ["another process was on the GPU: python (process 4711, 512 MiB)"]
     assert "another process was on the GPU" in capsys.readouterr().out
@@ -300,7 +307,7 @@ def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_pat
     assert gpu_health.gpu_flags(units)[0].startswith("new memory errors that were corrected in 3 of 3 units")
     taken = len(on_gpu)
     run(tmp_path / "cpu", plan_of(spec={"device": "cpu"}))
-    plan, units = campaign.read_sealed(tmp_path / "cpu" / campaign.SEALED)
+    plan, units = sealed_json(tmp_path / "cpu")
     assert not any("gpu" in row for row in units) and "gpu_at_start" not in plan
     assert "gpus" not in plan["machine"] and len(on_gpu) == taken
 

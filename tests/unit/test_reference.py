@@ -28,6 +28,7 @@ from tare.model.campaigns import Sampling
 from tare.model.images import DataFile, DataRecord
 from tare.model.registry import module_names
 from tare.model.schema import read as read_record
+from tare.model.sealed import read_sealed
 
 STUDY, STACK = "recorded", "torch-2.13"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -152,8 +153,8 @@ def test_a_campaign_ends_before_its_deadline_and_is_sealed_with_the_reason(tmp_p
     summary = campaign.run_campaign(tmp_path, SLOW)
     assert summary.status == "ended" and summary.reason.startswith("no time left")
     assert 1 <= summary.units < 50
-    plan, units = campaign.read_sealed(tmp_path / "sealed.json")
-    assert len(units) == summary.units and plan["ended"] == summary.reason
+    found = read_sealed(tmp_path / "sealed.json")
+    assert len(found.units) == summary.units and found.ended == summary.reason
 
 
 def test_a_campaign_without_time_for_one_unit_is_unavailable(tmp_path, monkeypatch):
