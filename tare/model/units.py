@@ -65,14 +65,15 @@ def mark_ns(launch: LaunchRecord, name: str) -> int:
 
 
 def real_s(launch: LaunchRecord) -> float:
-    """Seconds of a successful whole run, the harness's own bookkeeping after the epoch taken off."""
+    """Seconds of a successful whole run, without the bookkeeping after the epoch and the carrying of files."""
     spawn_ns, end_ns = launched_ns(launch)
-    return (end_ns - spawn_ns - (mark_ns(launch, "last") - mark_ns(launch, "epoch_end"))) / 1e9
+    bookkeeping_ns = mark_ns(launch, "last") - mark_ns(launch, "epoch_end")
+    return (end_ns - spawn_ns - bookkeeping_ns) / 1e9 - launch.put_s - launch.fetch_s
 
 
 def start_s(launch: LaunchRecord) -> float | None:
     """Seconds from the launcher's call until the imports were done; None for a launch that failed."""
-    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9 if launch.ok else None
+    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9 - launch.put_s if launch.ok else None
 
 
 def turn_medians(launch: LaunchRecord) -> list[list[float]]:
