@@ -174,7 +174,7 @@ class Case:
         kept = self.cost(image_costs.SHARED, "disk_bytes")
         if kept:
             lines.append(
-                f"The image that they are made from, as an archive and as layers, takes {size_bytes(kept)} more in "
+                f"The image that they are made from, as an archive, takes {size_bytes(kept)} more in "
                 "the cache, once; nothing that runs needs it."
             )
         return lines
