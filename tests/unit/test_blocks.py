@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_one_that_hangs_is_ended_after_the_time_for_an_answer(fault, pids, monke
     started = time.monotonic()
     record = block_of(fakes(pids, docker={0: fault}))
     assert time.monotonic() - started < 10
-    assert "docker: no " in record["voided"] and "within 1 s" in record["voided"]
+    assert re.search(r"docker: no .* within \d s", record["voided"])
     assert record["launches"]["docker"]["status"] == "timeout"
     assert still_running(pids) == []
 
