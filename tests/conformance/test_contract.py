@@ -1,5 +1,6 @@
 """The launch contract, by small real things: streams alone, a group over loopback, a neighbour on a core."""
 
+import json
 import os
 import random
 import signal
@@ -145,6 +146,52 @@ def test_a_rank_that_never_starts_is_a_timeout_that_names_it(forms, data, spec, 
 
     record = launch_group(replace(site, environment=Late()), spec, {**conditions, "launch_timeout_s": 8.0}, size=2)
     assert (record.status, record.reason) == ("timeout", "rank 1 did not start after 8 s")
+
+
+KILLED = """
+import sys
+from tare.launch.run import launch
+from tare.launch.place import site_of
+from tare.launch.transport import Binds
+from tare.model.images import ImageRecord
+from tare.model.registry import environment
+from tare.model.schema import parse
+import json
+Binds.words = lambda self, python, program: ("/bin/sh", "-c", f"sleep {sys.argv[2]}")
+adapter = environment(sys.argv[1])
+image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
+with adapter.session():
+    launch(site_of(sys.argv[1], adapter, image, None), {"mode": "train"}, json.loads(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("env", ["host", "docker", "apptainer", "charliecloud"])
+def test_a_launch_ends_when_the_harness_is_killed(env, forms, conditions):
+    marker = str(986_000 + hash(env) % 997)
+
+    def sleeping():
+        return [
+            path.parent.name
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if f"sleep\0{marker}\0".encode() in read_bytes(path) and b"python" not in read_bytes(path)
+        ]
+
+    argv = [sys.executable, "-c", KILLED, env, marker, json.dumps(dict(conditions))]
+    with environment(env).session():  # the daemon lives on: it is not its end that ends the container
+        harness = subprocess.Popen(argv, cwd=project_root(), stdin=subprocess.PIPE)
+        harness.stdin.write(json.dumps(forms(env).to_json()).encode() + b"\n")
+        harness.stdin.flush()
+        assert wait_for(sleeping, 60)
+        harness.kill()
+        harness.wait()
+        assert wait_for(lambda: not sleeping(), 20)
+
+
+def read_bytes(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_busy_core_is_there_while_it_surrounds_and_gone_afterwards(monkeypatch):
