@@ -17,6 +17,10 @@ METRICS = {
     "first_step_s": ("First step", "from the model to the end of the first training step, loader start included"),
     "epoch_rest_s": ("Rest of epoch", "the remaining steps of the paper's one epoch"),
     "exit_s": ("Exit", "from the program's last line to the end of the runtime"),
+    "clock_error_s": (
+        "Error between clocks",
+        "of times between the launcher's clock and the launch's own",
+    ),
     "turn_step_s": ("Training step", "on batches in memory, launches taking turns, the machine's mood taken out"),
     "turn_step_mean_s": ("Training step, mean", "of the same steps: stalls weigh in full"),
     "step_cpu_s": ("CPU time of a step", "user and system, of launches that take turns"),

@@ -213,6 +213,15 @@ def test_deviations_are_counted(evidence, tmp_path):
     ]
 
 
+def test_what_a_transport_can_not_see_is_said(evidence):
+    units = json_units(evidence.campaigns[0])
+    for unit in units:
+        unit["launches"]["docker"] |= {"transport": "streams", "unseen": ["/dev/shm bytes"]}
+    changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
+    (line,) = conditions.deviation_sentences(changed)
+    assert line.startswith("Docker: /dev/shm bytes could not be set or seen (7 of ")
+
+
 def test_failed_launches_are_shown(evidence):
     units = json_units(evidence.campaigns[0])
     units[-1]["launches"]["docker"] = {"status": "timeout", "reason": "180 s", "inside": None, "deviations": []}
