@@ -11,10 +11,11 @@ import builders
 import pandas as pd
 import pytest
 
-from tare.core.files import read_json
+from tare.analysis import choice
+from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
 from tare.report import figures, labels
-from tare.report.figures import axis, choice, style
+from tare.report.figures import axis, style
 from tare.report.figures.strip import strip
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,7 +55,7 @@ def every_drawing(results, metrics, verdicts):
         "operators": figures.operator_times(operators, "mnist_cnn"),
         "why": figures.why(metrics, verdicts, "mnist_cnn"),
         "image_costs": figures.image_costs(tables.read("image_costs", results / "tables/image_costs.csv")),
-        "roofline": figures.roofline(metrics, read_json(results / "ceilings.json")),
+        "roofline": figures.roofline(metrics, read_ceilings(results / "ceilings.json")),
     }
 
 
