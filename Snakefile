@@ -25,6 +25,7 @@ wildcard_constraints:
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*",
     notebook=r"[a-z_]+",
     reference=r"[a-z0-9][a-z0-9._-]*",
+    scenario=r"(?:\.[a-z][a-z0-9_]*)?",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
     workload=r"[a-z][a-z0-9_-]*",

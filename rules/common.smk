@@ -76,7 +76,12 @@ def code_of(kind):
         other = arm.other_stack if arm else None
         frameworks = sorted({stack_framework(STACK), stack_framework(other or STACK)})
         return closure.code_sha256(
-            kind, wildcards.get("workload"), names, settings, frameworks
+            kind,
+            wildcards.get("workload"),
+            names,
+            settings,
+            frameworks,
+            (wildcards.get("scenario") or ".single")[1:],
         )
 
     return code
@@ -120,10 +125,12 @@ def arm_of(wildcards):
 
 
 def campaign_options(wildcards):
-    """The options that name a campaign's environments and its arm."""
-    arm = arm_of(wildcards)
+    """The options that name a campaign's environments, its arm and its scenario."""
+    arm, scenario = arm_of(wildcards), wildcards.get("scenario")
     names = " ".join(campaign_environments(wildcards))
-    return f"--environments {names}" + (f" --arm {arm.name}" if arm else "")
+    options = [f"--arm {arm.name}"] if arm else []
+    options += [f"--scenario {scenario[1:]}"] if scenario else []
+    return " ".join([f"--environments {names}", *options])
 
 
 def campaign_images(wildcards):

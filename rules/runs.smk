@@ -58,9 +58,9 @@ rule run_rounds:
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}/sealed.json",
+        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}{arm}.log",
+        "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
     retries: 0
     threads: workflow.cores
     resources:
@@ -72,7 +72,7 @@ rule run_rounds:
         options=campaign_options,
         images=f"results/images/{STACK}",
     message:
-        "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}"
+        "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
     shell:
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
@@ -80,15 +80,15 @@ rule run_rounds:
 
 use rule run_rounds as run_turns with:
     output:
-        sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}/sealed.json",
+        sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}{scenario}/sealed.json",
     log:
-        "results/logs/{study}/turns/{workload}/{environments}{arm}.log",
+        "results/logs/{study}/turns/{workload}/{environments}{arm}{scenario}.log",
     params:
         kind="turns",
         study=study_json("turns"),
         code=code_of("turns"),
     message:
-        "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}"
+        "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
 use rule run_rounds as run_causes with:

@@ -20,6 +20,7 @@ def add(subparsers: Any) -> None:
         parser.add_argument("--workload", required=True)
         parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
         parser.add_argument("--arm", help="factor=level: a deliberate variation of one thing")
+        parser.add_argument("--scenario", default="single", help="what runs beside each unit (default: nothing)")
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
@@ -59,6 +60,7 @@ def run_comparison(arguments: argparse.Namespace) -> int:
         arguments.data,
         arguments.out,
         arguments.arm,
+        arguments.scenario,
     )
     return 0
 

@@ -21,11 +21,10 @@ from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Row, identity, uses_gpu
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
-from tare.launch.scenarios import SINGLE
 from tare.machine import gpu_health
 from tare.model import units as measured
 from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
-from tare.model.registry import HOST
+from tare.model.registry import HOST, SINGLE
 from tare.model.schema import as_json, parse, read
 from tare.model.sealed import (
     ASIDE,

@@ -12,12 +12,11 @@ from typing import Any
 
 from tare.launch.place import Site
 from tare.launch.run import launch
-from tare.launch.scenarios import SINGLE
 from tare.machine import facts
 from tare.model import arms, closure
 from tare.model.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.launches import LaunchRecord
-from tare.model.registry import BASELINE
+from tare.model.registry import BASELINE, SINGLE
 from tare.model.schema import parse
 from tare.model.units import given_up
 from tare.worker.frameworks import DEFAULT
@@ -101,7 +100,7 @@ def declare(
         arm=arms.describe(levels),
         headline_arm=arms.describe(headline),
         stack=study["stack"],
-        code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm), frameworks),
+        code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario),
         provenance=dict(setup.provenance),
         optional=arm is not None and arm.is_optional,
         scenario=setup.scenario,

@@ -15,12 +15,14 @@ from tare.experiments import causes, counter_launches, rounds, turns
 from tare.experiments.alone import alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
+from tare.launch import scenarios
 from tare.launch.run import launch
 from tare.launch.sites import launch_sites, sites
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import arms, datasheet
+from tare.model.registry import SINGLE
 from tare.model.study import (
     HOST,
     PARTS,
@@ -60,16 +62,24 @@ def compare(
     record: Path | None,
     out: Path,
     arm_name: str | None = None,
+    scenario: str = SINGLE,
 ) -> None:
     """A campaign of whole runs (`rounds`), training steps (`turns`) or `causes`, of the headline or of an arm."""
     study = _job(PARTS[kind], source, workload)
     arm = arms.parse(arm_name) if arm_name else None
+    scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments
     with (
         measuring(out),
         launch_sites(study, workload, names, folder, record, arm, kind) as (found, unavailable, provenance),
     ):
         setup = Setup(
-            study=study, workload=workload, sites=found, unavailable=unavailable, provenance=provenance, arm=arm
+            study=study,
+            workload=workload,
+            sites=found,
+            unavailable=unavailable,
+            provenance=provenance,
+            arm=arm,
+            scenario=scenario,
         )
         run_campaign(out.parent, DESIGNS[kind](setup))
 

@@ -18,10 +18,12 @@ from pathlib import Path
 
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_file, sha256_text
+from tare.model.registry import SINGLE
 from tare.worker.frameworks import DEFAULT
 
 MAIN = "tare.worker.main"
 WORKLOADS, FRAMEWORKS, SETTINGS = "workloads", "tare.worker.frameworks", "tare.worker.settings"
+SCENARIOS = "tare.launch.scenarios"
 INSIDE = ("tare", "tare.worker", WORKLOADS)  # packages whose modules are followed inside a launch
 AROUND = ("tare.core.process", "tare.experiments", "tare.launch")
 # Of each kind of measurement: the modes of its launches, and the module of its design.
@@ -57,9 +59,10 @@ def inside(
     return _follow(roots, INSIDE, chosen, (("mode", mode),))
 
 
-def around(kind: str, environments: Iterable[str]) -> tuple[str, ...]:
-    """Paths of what starts the launches of one kind of measurement: adapters, launching, the design."""
-    return tuple(sorted({*adapters(environments), *_follow((KINDS[kind][1],), AROUND)}))
+def around(kind: str, environments: Iterable[str], scenario: str = SINGLE) -> tuple[str, ...]:
+    """Paths of what starts the launches of one kind of measurement: adapters, launching, scenario, the design."""
+    followed = _follow((KINDS[kind][1],), AROUND, ((SCENARIOS, (scenario,)),))
+    return tuple(sorted({*adapters(environments), *followed}))
 
 
 def adapters(environments: Iterable[str]) -> tuple[str, ...]:
@@ -73,12 +76,13 @@ def measurement(
     environments: Iterable[str],
     settings: Iterable[str] = (),
     frameworks: Iterable[str] = (DEFAULT,),
+    scenario: str = SINGLE,
 ) -> tuple[str, ...]:
     """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`."""
     used = {"settings": tuple(settings)}
     pairs = [(mode, framework) for mode in KINDS[kind][0] for framework in frameworks]
     launched = {path for mode, name in pairs for path in inside(mode, workload, framework=name, **used)}
-    return tuple(sorted({*launched, *around(kind, environments)}))
+    return tuple(sorted({*launched, *around(kind, environments, scenario)}))
 
 
 def code_sha256(
@@ -87,9 +91,10 @@ def code_sha256(
     environments: Iterable[str],
     settings: Iterable[str] = (),
     frameworks: Iterable[str] = (DEFAULT,),
+    scenario: str = SINGLE,
 ) -> str:
     """Hash of the programs that a measurement depends on; equal hashes measure the same thing."""
-    return programs_sha256(measurement(kind, workload, environments, settings, frameworks))
+    return programs_sha256(measurement(kind, workload, environments, settings, frameworks, scenario))
 
 
 def programs_sha256(paths: Iterable[str]) -> str:

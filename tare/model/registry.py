@@ -20,6 +20,7 @@ from tare.worker import frameworks
 
 HOST = "host"
 CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
+SINGLE = "single"  # the scenario of a job alone on its machine
 BASELINE = ".headline"  # ends the name of an arm's launch that runs as the headline does
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
 WORKLOAD_KEYS = ("title", "dataset", "parameters", "batch", "optimizer", "loss", "samples")
@@ -37,8 +38,13 @@ def register(name: str) -> Callable[[type[Environment]], type[Environment]]:
 
 
 def module_names(folder: str) -> list[str]:
-    """Names of the modules in envs/ or workloads/, without the private ones."""
+    """Names of the modules of a folder, such as envs/ or workloads/, without the private ones."""
     return sorted(path.stem for path in (project_root() / folder).glob("*.py") if not path.stem.startswith("_"))
+
+
+def scenario_names() -> list[str]:
+    """Names of the scenarios: the modules of tare/launch/scenarios/."""
+    return module_names("tare/launch/scenarios")
 
 
 @cache

@@ -18,17 +18,23 @@ from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model import arms
 from tare.model.campaigns import Prior, Sampling
-from tare.model.registry import BASELINE, CONTROL, HOST, describe_workload, module_names
+from tare.model.registry import (
+    BASELINE,
+    CONTROL,
+    HOST,
+    SINGLE,
+    describe_workload,
+    module_names,
+    scenario_names,
+)
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.stacks import BOUND, known_stacks
 from tare.model.words import nearest
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
 DEFAULT_STUDY = "nyu2022"
-SINGLE: Literal["single"] = "single"
 PART = "part"  # the key that says of which kind of work a job's part of a study is
 
-Scenario = Literal["single"]
 Kind = Literal["rounds", "turns", "causes", "sweep"]
 
 _LETTERS = "must be lower-case letters, digits and hyphens"
@@ -50,6 +56,12 @@ def _with_host(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _known_scenario(name: str) -> str:
+    if name not in (known := scenario_names()):
+        raise ValueError(f"{name!r} is not allowed: {nearest(name, known)}")
+    return name
+
+
 def _with_single(names: tuple[str, ...]) -> tuple[str, ...]:
     if SINGLE not in names:
         raise ValueError(f"{SINGLE} is missing; it is what every other scenario is compared with")
@@ -60,6 +72,7 @@ Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
 StudyName = Annotated[Name, AfterValidator(_no_folder)]
 StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
 Environments = Annotated[tuple[Name, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
+Scenario = Annotated[str, AfterValidator(_known_scenario)]
 Scenarios = Annotated[tuple[Scenario, ...], Distinct, AfterValidator(_with_single)]
 BatchSize = Annotated[int, Field(ge=1, le=65536)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -312,7 +325,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
-    scenarios: Scenarios = ("single",)
+    scenarios: Scenarios = (SINGLE,)
     data: DataChoices
     arms: Arms
 

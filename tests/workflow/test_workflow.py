@@ -16,6 +16,8 @@ import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake, tare
 from tiny_study import BROKEN, TINY
 
+from tare.model.sealed import read_sealed
+
 pytestmark = pytest.mark.workflow
 
 # Findings of `snakemake --lint` that we accept, with the reason.
@@ -40,17 +42,19 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def extended(tmp_path_factory):
-    """A copy with the documentation's environment and workload, run to its report on a poor machine.
+    """A copy with the documentation's environment, workload and scenario, run to its report on a poor machine.
 
     One environment is broken on purpose, and neither Docker's daemon nor ch-run is to be had.
     """
     folder = copy_checkout(tmp_path_factory.mktemp("extended") / "tare")
     (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
     (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
+    (folder / "tare/launch/scenarios/busy_core.py").write_text(code_blocks("add-a-scenario.md", "python")[0])
     (folder / "envs/broken.py").write_text(BROKEN)
     study = yaml.safe_load((folder / "config/config.yaml").read_text())
     study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
     study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
+    study |= yaml.safe_load(code_blocks("add-a-scenario.md", "yaml")[0])
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
     snakemake(folder, "--cores", "1", "all", **POOR)
     return folder
@@ -123,6 +127,19 @@ def test_an_environment_that_is_called_like_a_rule_is_refused(checkout, tmp_path
         "config: environments: all is the name of a rule; give envs/all.py another name"
         in done.stderr + done.stdout
     )
+
+
+def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):
+    campaigns = sorted((extended / "results/campaigns/tiny/softmax_mnist").glob("*.busy_core"))
+    assert [path.name.split(".")[0] for path in campaigns] == ["rounds", "turns"]
+    for folder in campaigns:
+        found = read_sealed(folder / "sealed.json")
+        assert found.plan.scenario == "busy_core"
+        assert len(found.counted) == 2 and all(unit.scenario["lived"] for unit in found.units)
+    metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
+    rows = metrics[metrics["campaign"].str.endswith(".busy_core")]
+    assert len(rows) > 0 and set(rows["scenario"]) == {"busy_core"}
+    assert "busy_core" not in set(metrics.loc[~metrics["campaign"].str.endswith(".busy_core"), "scenario"])
 
 
 def test_a_broken_environment_never_stops_the_others(extended):

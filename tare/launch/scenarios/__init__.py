@@ -1,13 +1,14 @@
 """Scenarios: what runs beside a unit of a campaign, or how many train together. `single` is a job alone.
 
-A scenario is a context manager around each unit, by its name in `SCENARIOS`. It yields a function that says what is
-wrong by now, or None: what was measured beside something that had died does not count. Whatever it starts goes
-through `tare.core.process`, so that it ends with us, also when we are killed.
+A scenario is a module of this folder, whose `surround` is a context manager around each unit. It yields a function
+that says what is wrong by now, or None: what was measured beside something that died does not count. Whatever it
+starts goes through `tare.core.process`, so that it ends with us, also when we are killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +19,9 @@ from typing import Any
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.process import ended, kill_group, start
 from tare.launch.conditions import PATH
+from tare.model.registry import scenario_names
 from tare.model.words import nearest
 
-SINGLE = "single"
 SETTLE_S = 0.2  # in which a program that can't run has usually ended
 Problem = Callable[[], str | None]
 
@@ -46,13 +47,7 @@ def around(cpus: Sequence[int]) -> Around:
 Scenario = Callable[[Around], AbstractContextManager[Problem]]
 
 
-@contextlib.contextmanager
-def nothing(around: Around) -> Iterator[Problem]:
-    """A job alone on its machine."""
-    yield lambda: None
-
-
-SCENARIOS: dict[str, Scenario] = {SINGLE: nothing}
+SCENARIOS: dict[str, Scenario] = {}  # by name, those that have been asked for
 
 
 @dataclass
@@ -83,7 +78,11 @@ def scenario(name: str) -> Scenario:
         UserError: there is none; the nearest is named.
     """
     if name not in SCENARIOS:
-        raise UserError(f"there is no scenario {name!r}: {nearest(name, sorted(SCENARIOS))}")
+        known = scenario_names()
+        if name not in known:
+            raise UserError(f"there is no scenario {name!r}: {nearest(name, known)}")
+        module = importlib.import_module("tare.launch.scenarios." + name)
+        SCENARIOS[name] = module.surround
     return SCENARIOS[name]
 
 
