@@ -142,7 +142,7 @@ class _Table:
         self.totals = pivot(metrics, TOTAL_OF.get(metric, metric)).reindex(columns=names)
         self.margin = margin_of(campaign)
         self.design = design_of(campaign)
-        self.pilot = sorted(metrics["rep"].dropna().unique())[: campaign.plan.sampling.pilot or 0]
+        self.pilot = sorted(metrics["rep"].dropna().unique())[: campaign.pilot]
 
     def row(self, env: str, reference: str, family: int) -> dict[str, Any]:
         """One comparison: an environment with the host, or an arm's level with the headline's."""

@@ -188,7 +188,7 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     )
     if shares > 1:
         found |= {key: shares * found[key] for key in ("units", "wanted", "cap")}
-    return parse(Decision, found, str(folder))
+    return parse(Decision, {**found, "pilot": len(pilot)}, str(folder))
 
 
 def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None) -> None:

@@ -98,7 +98,10 @@ def parse(text: str) -> Arm:
 def of_campaign(name: str) -> Arm | None:
     """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
     parts = name.split(".", 2)  # names of stacks may hold dots
-    return parse(parts[2]) if len(parts) == 3 and parts[0] in ("rounds", "turns") else None
+    named = (
+        len(parts) == 3 and parts[0] in ("rounds", "turns") and "-" in parts[2]
+    )  # a scenario's name has no hyphen
+    return parse(parts[2]) if named else None
 
 
 def moves(arm: Arm, env: str) -> bool:

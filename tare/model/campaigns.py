@@ -124,7 +124,7 @@ class Calibration(Record):
 
 
 class Decision(Record):
-    """The second stage: how many units in all, from the pilot alone."""
+    """The second stage: how many units in all, from the pilot alone: its `pilot` first units."""
 
     units: int
     design: Literal["stein", "fixed"]
@@ -136,6 +136,7 @@ class Decision(Record):
     half_width: float
     unit_s: float
     spent_s: float
+    pilot: int | None = None
 
 
 class Unit(Record):

@@ -81,6 +81,12 @@ class SealedCampaign:
         return self.sealed.decision
 
     @property
+    def pilot(self) -> int:
+        """How many units the decision was taken on; 0 where there was no pilot."""
+        decided = self.decision.pilot if self.decision else None
+        return decided or self.plan.sampling.pilot or 0
+
+    @property
     def ended(self) -> str | None:
         """Why it ended before its time."""
         return self.sealed.reason
