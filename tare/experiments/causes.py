@@ -13,6 +13,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.experiments.designs import Design, Row, Setup, declare, one_after_other, unit_order
 from tare.experiments.rounds import headline_levels, whole_run_spec
 from tare.model.campaigns import Plan, Sampling, Unit
+from tare.model.launches import LaunchRecord
 from tare.model.study import HOST
 
 PASSES = 3  # over the files, once they have been read
@@ -49,7 +50,7 @@ def causes(setup: Setup) -> Design:
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        files = listed(done) if done else None
+        files = listed(done[0].launches[HOST]) if done else None
         order, pads = unit_order(plan.environments, plan.seed, f"{workload}/causes", number)
         if files is None and plan.conditions["page_cache"] != "warm":
             order = [HOST]  # nothing has to be warmed up: only the list of files is wanted
@@ -62,13 +63,12 @@ def causes(setup: Setup) -> Design:
     return Design(plan=plan, run_unit=run_unit, what=f"{workload} causes")
 
 
-def listed(done: Sequence[Unit]) -> Mapping[str, Any]:
-    """The files that the host's imports needed, by their path in the tree.
+def listed(first: LaunchRecord) -> Mapping[str, Any]:
+    """The files that the imports of the host's first launch needed, by their path in the tree.
 
     Raises:
         UnavailableError: that launch failed, so that nobody knows which files matter.
     """
-    first = done[0].launches[HOST]
     if not first.ok:
         raise UnavailableError(f"the host could not list the files that its imports need: {first.reason}")
     files: Mapping[str, Any] = first.seen_inside().results["listed"]

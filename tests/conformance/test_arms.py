@@ -118,7 +118,7 @@ def test_native_is_the_environments_own_interpreter(name, arm, arm_forms, arm_la
     assert facts["executable"] == form.python
     assert facts["python"] == form.details["python_version"]
     assert form.install == "native" and "/opt/tare" not in form.python
-    versions = {package["name"]: package["version"] for package in form.packages}
+    versions = {package.name: package.version for package in form.packages}
     assert facts["torch"]["version"] == versions["torch"]
 
 
@@ -154,7 +154,7 @@ def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
     try:
         again = build.ensure(record)
         assert again.reference == record.reference and again.options == record.options
-        assert path.exists() and not again["cached"]
+        assert path.exists() and not again.cached
     finally:
         lost = path.with_name("lost")
         if lost.exists() and not path.exists():
@@ -164,5 +164,5 @@ def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
 def test_native_installation_is_found_again_at_once(image, arm_forms):
     first = arm_forms("host", "stack=native")
     again = derive_arm(image, "host", "stack=native", {"available": True})
-    assert again["cached"] and again["digest"] == first.digest
+    assert again.cached and again.digest == first.digest
     assert build.ensure(first) is first

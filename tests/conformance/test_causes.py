@@ -31,8 +31,7 @@ def searches(study, forms, folders):
 
     @functools.cache
     def files():
-        first = start("host", {})
-        return causes.listed([{"launches": {"host": first}}])
+        return causes.listed(typed(start("host", {})))
 
     @functools.cache
     def run(name, number=1):
