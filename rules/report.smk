@@ -34,7 +34,7 @@ rule build_report:
     log:
         "<results>/logs/report.log",
     params:
-        study=json.dumps(config, sort_keys=True),
+        study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.page, ancestor=2),
     message:

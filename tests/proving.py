@@ -1,6 +1,6 @@
 """What the proof of the instrument runs: simulated campaigns of turns, and recorded units drawn again.
 
-Both go through the functions that real campaigns go through: `turns.unit_values`, `intervals.log_ratios_of`,
+Both go through the functions that real campaigns go through: `fits.turn_values`, `intervals.log_ratios_of`,
 `planning.decide`, `verdicts.interval_of`, `intervals.judge`. Nothing here knows the truth but the simulation.
 """
 
@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from lean import unit_of_rows
 
 from tare.analysis.verdicts import interval_of
 from tare.core.files import project_root
-from tare.experiments import turns
 from tare.model.study import CONTROL, HOST
+from tare.stats.fits import turn_values
 from tare.stats.intervals import Interval, judge, log_ratios_of, t_quantile
 from tare.stats.planning import decide
 
@@ -158,7 +159,7 @@ def campaign(next_unit: Callable[[], Mapping[str, float]], names: Sequence[str],
 def simulate(world: World, generator: np.random.Generator, design: Design) -> Outcome:
     """One campaign in a world."""
     machine = Machine(world, generator)
-    return campaign(lambda: turns.unit_values(machine.unit()), world.names, design)
+    return campaign(lambda: turn_values(unit_of_rows(machine.unit())), world.names, design)
 
 
 def normal_campaigns(design: Design, campaigns: int) -> list[Outcome]:

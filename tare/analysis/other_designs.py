@@ -170,5 +170,5 @@ def paired(campaign: SealedCampaign) -> Interval:
     ratios = {
         number: found[0] for number, value in values if (found := log_ratios_of([value], [HOST, CONTROL])[CONTROL])
     }
-    pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.pilot]
+    pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
     return interval_of(pd.Series(ratios, dtype=float), design_of(campaign), pilot, family_alpha(campaign.plan))

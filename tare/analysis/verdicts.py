@@ -150,7 +150,8 @@ class _Table:
         level = reference != HOST
         ratios = level_ratios(self.values, env) if level else log_ratios(self.values, env)
         interval = interval_of(ratios, self.design, self.pilot, alpha)
-        control = interval_of(control_ratios(self.values), self.design, self.pilot, alpha)
+        first = self.pilot[: self.campaign.plan.sampling.pilot or 0]  # the control is in every unit
+        control = interval_of(control_ratios(self.values), self.design, first, alpha)
         check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict = judge(interval, self.margin)
         has_total = self.metric not in RATES

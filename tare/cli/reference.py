@@ -18,7 +18,6 @@ NEEDED = {
     "pandas": "pandas",
     "scipy": "scipy",
     "packaging": "packaging",
-    "pydantic": "pydantic",
 }
 
 

@@ -113,6 +113,8 @@ def read_json(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise IntegrityError(f"{path} is no text in UTF-8; delete it and run again") from error
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -8,6 +8,7 @@ hashes and of the recipe; `ensure` makes them again when the cache has lost them
 from __future__ import annotations
 
 import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -227,8 +228,11 @@ def unpack(record: DataRecord, archive: Path) -> DataRecord:
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise IntegrityError(f"{archive} can't be unpacked: {error}") from error
         return {"dataset": record.dataset, "rows": record.rows}
 
     key = Path(record.folder).name

@@ -20,6 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, locked, read_json
 from tare.core.progress import say
 
+LOCK = ".lock"  # of a folder that is measured into
 WORKFLOW = "TARE_WORKFLOW"  # process and start of the workflow that gave this command, as `process_stamp` writes it
 LOCKS = "TARE_LOCKS"  # another folder for the machine-wide lock, as tests have it
 SHARED_LOCKS = Path("/run/lock")
@@ -54,7 +55,7 @@ def writing(folder: Path) -> Iterator[bool]:
     if key in _written:
         yield _written[key]
         return
-    with locked(folder / ".lock", waiting_for=f"it measures into {folder}", tell=say) as waited:
+    with locked(folder / LOCK, waiting_for=f"it measures into {folder}", tell=say) as waited:
         _written[key] = waited
         try:
             yield waited
@@ -90,7 +91,7 @@ def _stat(pid: int) -> list[str] | None:
 def ancestors() -> list[int]:
     """Our parent, its parent, …, up to the first process that has none."""
     found, pid = [], os.getppid()
-    while pid > 1 and (stat := _stat(pid)) is not None:
+    while pid > 0 and (stat := _stat(pid)) is not None:
         found.append(pid)
         pid = int(stat[1])
     return found

@@ -245,6 +245,11 @@ def turn_problem(answer: Mapping[str, Any], cycle: int, burst: Burst, before_ns:
     missing = [name for name in ("id", *TURN_LISTS, *TURN_NUMBERS) if name not in answer]
     if missing:
         return f"its answer to a turn lacks {', '.join(missing)}"
+    lists = [answer[name] for name in TURN_LISTS]
+    if not all(isinstance(values, list) for values in lists) or not all(
+        map(_is_number, map(answer.get, TURN_NUMBERS))
+    ):
+        return "its answer to a turn holds other things than numbers"
     if answer["id"] != cycle:
         return f"it answered turn {answer['id']} where turn {cycle} was due"
     counts = (len(answer["discarded_s"]), len(answer["step_s"]))
@@ -258,6 +263,10 @@ def turn_problem(answer: Mapping[str, Any], cycle: int, burst: Burst, before_ns:
     if not math.isfinite(answer["loss_last"]):
         return f"its loss is {answer['loss_last']}"
     return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import Journal, canonical_json, sha256_file, sha256_text, sync_directory
+from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha256_text, sync_directory
 from tare.core.progress import Counter, say
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Row, identity, uses_gpu
@@ -25,7 +25,7 @@ from tare.machine import gpu_health
 from tare.model import units as measured
 from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
 from tare.model.registry import HOST, SINGLE
-from tare.model.schema import as_json, parse, read
+from tare.model.schema import VERSION, as_json, parse, read
 from tare.model.sealed import (
     ASIDE,
     DECISION_KEY,
@@ -228,6 +228,12 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
     if not (folder / PLAN).exists():
         if (folder / UNITS).exists():
             raise IntegrityError(f"{folder} has {UNITS} and no {PLAN}; {ASIDE}")
+        plan.write(folder / PLAN)
+        return None
+    version = read_json(folder / PLAN).get(VERSION)
+    if version != Plan.VERSION:
+        kept = set_aside(folder)
+        say(f"the campaign in {folder} is of schema {version}, not {Plan.VERSION}; it is kept as {kept}")
         plan.write(folder / PLAN)
         return None
     old, rows = read(Plan, folder / PLAN), read_rows(folder)

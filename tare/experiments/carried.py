@@ -17,8 +17,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, project_root, sha256_file, sha256_text
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha256_text
 
 # What checks every record, with its compiled core: taken together, since a version of one needs one of the others.
 CHECKER = ("pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection")
@@ -55,6 +55,17 @@ def pack_packages(folder: Path) -> None:
                 raise UnavailableError(f"pip could not download {', '.join(PACKAGES)}: {last}")
 
 
+def _refuse_changed(folder: Path, wheels: Sequence[Path]) -> None:
+    """Compare wheels with what was packed, before anything of them is imported."""
+    listing = folder / "input.json"
+    if not listing.exists():
+        return
+    packed = {entry["path"]: entry["sha256"] for entry in read_json(listing)["files"]}
+    for wheel in wheels:
+        if packed.get(f"wheels/{wheel.name}") != sha256_file(wheel):
+            raise IntegrityError(f"{wheel} is not what was packed: run `make reference-input` and carry it again")
+
+
 def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
     """Unpack the wheels of packages that this Python lacks, and put them at the beginning of the module path.
 
@@ -65,6 +76,7 @@ def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
 
     Raises:
         UnavailableError: one is lacking, and was not packed for this Python; the remedy is told.
+        IntegrityError: a wheel is not what was packed.
     """
     lacking = [name for name in names if find_spec(MODULES.get(name, name.replace("-", "_"))) is None]
     if CHECKER[0] in names and not _checks():
@@ -78,6 +90,7 @@ def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
             ".reference)",
         )
     present = [wheel for wheel in wheels.values() if wheel is not None]
+    _refuse_changed(folder, present)
     if not present:
         return None
     target = cache_dir("reference", "packages", sha256_text(" ".join(sha256_file(path) for path in present))[:16])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.files import atomic_path, sha256_file, write_json
+from tare.experiments.alone import LOCK
 from tare.model.references import RECORD
 from tare.model.sealed import PACKED_UNITS, PLAN, SEALED, UNITS
 
@@ -26,6 +27,8 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
         with atomic_path(plan.parent / PACKED_UNITS) as temporary:
             temporary.write_bytes(gzip.compress(journal.read_bytes(), 9, mtime=0))
         journal.unlink()
+    for lock in folder.rglob(LOCK):  # of the commands that measured; they have ended
+        lock.unlink()
     listed = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != RECORD]
     files = [
         {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": sha256_file(path)}

@@ -20,7 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE
-from tare.model.registry import HOST, describe_workload
+from tare.model.registry import HOST, SINGLE, describe_workload
 from tare.model.sealed import SEALED
 from tare.model.stacks import BOUND
 from tare.model.study import Study, campaigns, part_of
@@ -110,7 +110,8 @@ def _profile(whole: Study, workload: str, env: str) -> Part:
 def _campaigns(whole: Study, kind: str, *, of_arms: bool = False) -> Iterator[Part]:
     """The campaigns of one kind, of the headline or of arms of the same stack."""
     for found in campaigns(whole):
-        if found.kind != kind or (found.arm is not None) != of_arms or found.stack != whole.stack:
+        other = found.stack != whole.stack or found.scenario != SINGLE
+        if found.kind != kind or (found.arm is not None) != of_arms or other:
             continue
         arguments = _arguments(whole, kind, found.workload)
         if kind != "sweep":
@@ -243,6 +244,7 @@ def _wait(argv: Sequence[str], variables: Mapping[str, str], log: Any, timeout_s
                 child.wait(GRACE_S)
         process.kill_group(child.pid)  # also what it left behind in its group
         child.wait()
+        process.ended(child.pid)
 
 
 def outcome(record: Path, ended: int | None, printed: str) -> tuple[str, str | None]:

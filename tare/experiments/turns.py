@@ -387,33 +387,3 @@ def turn_logs(turns: Mapping[str, Any]) -> np.ndarray:
     """Log of the median counted step of each turn of a draw, shape [cycles]."""
     logs: np.ndarray = np.log([float(np.median(steps)) for steps in turns["step_s"]])
     return logs
-
-
-# What reads rows instead of units, until its callers read units.
-
-
-def unit_values(unit: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds per step of each launch of a block: one robust fit of launch + cycle to all cycles of all its draws.
-
-    A process whose memory fell badly is several per cent slower for its whole life: with three draws or more, such
-    a draw is weighed down as stalls are. The ratio of totals keeps it in full.
-    """
-    names = [name for name, row in unit["launches"].items() if row["status"] == "ok"]
-    if unit["voided"] or not names:
-        return {}
-    logs = [
-        np.concatenate([turn_logs(draw["turns"]) for draw in unit["launches"][name]["draws"]]) for name in names
-    ]
-    effects, _ = two_way(np.array(logs).T)
-    return {name: float(math.exp(effect)) for name, effect in zip(names, effects, strict=True)}
-
-
-def cycle_ratios(unit: Mapping[str, Any]) -> list[list[float]]:
-    """Log-ratios of the second host to the first, by draw and cycle: variance components come from them."""
-    rows = [unit["launches"].get(name, {}) for name in (HOST, CONTROL)]
-    if unit["voided"] or any(row.get("status") != "ok" for row in rows):
-        return []
-    return [
-        (turn_logs(second["turns"]) - turn_logs(first["turns"])).tolist()
-        for first, second in zip(rows[0]["draws"], rows[1]["draws"], strict=True)
-    ]

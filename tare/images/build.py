@@ -46,7 +46,7 @@ class BuiltTree:
     record: TreeRecord
 
 
-def build_stack_tree(name: str, variant: str = "auto") -> BuiltTree:
+def build_stack_tree(name: str, variant: str) -> BuiltTree:
     """Fetch a stack's wheels and build its tree, or take both from the cache.
 
     Raises:
@@ -109,7 +109,7 @@ def _missing(name: str, variant: str, reason: str) -> dict[str, Any]:
     }
 
 
-def build(name: str, variant: str = "auto") -> OciRecord:
+def build(name: str, variant: str) -> OciRecord:
     """The image of a stack, from the cache or assembled, as a record; `image_of` makes the adapters' view of it.
 
     A machine where no base image can be had gets a record with status `unavailable`: its host is still measured.

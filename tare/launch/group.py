@@ -18,7 +18,7 @@ from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.launch.channel import Conversation, ConversationError
-from tare.launch.conditions import choose_cpus, launcher_environment
+from tare.launch.conditions import choose_cpus, drop_page_cache, launcher_environment
 from tare.launch.place import Site
 from tare.launch.prepare import Member, clean_up, own_folder, ready
 from tare.launch.record import record_of
@@ -72,15 +72,22 @@ def launch_group(
         port = free_port() if network == "host" else PORT
         live: list[Live] = []
         try:
+            prepared = []
             for rank, cpus in enumerate(split(choose_cpus(conditions["cpus"]), size)):
                 member = Member(rank=rank, size=size, address=LOOPBACK, port=port, network=network, cpus=cpus)
-                prepared = stack.enter_context(ready(site, spec, conditions, pad_bytes=pad_bytes, member=member))
-                live.append(Live(rank=rank, ready=prepared, talk=prepared.start()))
+                prepared.append(
+                    stack.enter_context(ready(site, spec, conditions, pad_bytes=pad_bytes, member=member))
+                )
+            if conditions["page_cache"] == "cold":
+                drop_page_cache()
+            for rank, each in enumerate(prepared):
+                live.append(Live(rank=rank, ready=each, talk=each.start()))
             culprit = _watch(live, conditions)
         finally:
             for one in live:
                 if one.record is None:  # the others of one that failed, or of an interruption
                     one.talk.kill()
+                if one.record is None or not one.record.ok:
                     clean_up(site.environment, one.ready.planned)
         return _together(live, culprit, conditions)
 
@@ -114,10 +121,11 @@ def shared_network(site: Site) -> Iterator[str]:
             errors_path=folder / "stderr",
         )
         try:
-            holder.hear("up", timeout_s=START_S)
+            try:
+                holder.hear("up", timeout_s=START_S)
+            except ConversationError as error:
+                raise UnavailableError(f"a group has no network of its own: {error.reason}") from None
             yield f"/proc/{holder.pid}/ns/net"
-        except ConversationError as error:
-            raise UnavailableError(f"a group has no network of its own: {error.reason}") from None
         finally:
             holder.kill()
 
@@ -129,6 +137,11 @@ def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, St
     starts = min(ends, begun + START_S)
     with selectors.DefaultSelector() as selector:
         for one in live:
+            if one.talk.has_ended():  # its channel broke before it began
+                one.record = record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
+                if not one.record.ok:
+                    return one.rank, one.record.status, f"rank {one.rank}: {one.record.reason}"
+                continue
             for descriptor in one.talk.descriptors:
                 selector.register(descriptor, selectors.EVENT_READ, one)
         while waiting := [one for one in live if one.record is None]:

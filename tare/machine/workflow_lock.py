@@ -34,6 +34,9 @@ def release_stale(folder: Path) -> str | None:
     host = _holder_host(folder)
     if host not in (None, platform.node()):
         return f"the lock in {folder} is of {host}: end its workflow there, or run `snakemake --unlock`"
+    strangers = [lock for lock in locks if lock.stat().st_uid != os.getuid()]
+    if host is None and strangers:
+        return f"another user's workflow locks {folder}: if it has ended, run `snakemake --unlock`"
     for lock in locks:
         lock.unlink(missing_ok=True)
     return "the last workflow here was killed; its lock is removed, and this one carries on"

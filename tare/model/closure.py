@@ -36,6 +36,8 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "profile": (("profile", "counters", "train"), "tare.experiments.counter_launches"),
     "ceilings": (("ceilings",), "tare.launch.run"),
 }
+SITES = "tare.launch.sites"  # how launches find images, data, compilers, devices
+FURTHER: Mapping[str, tuple[str, ...]] = {"profile": ("tare.experiments.rounds",)}  # whose specification it takes
 IGNORED = ("__version__", "__all__")
 
 
@@ -61,7 +63,7 @@ def inside(
 
 def around(kind: str, environments: Iterable[str], scenario: str = SINGLE) -> tuple[str, ...]:
     """Paths of what starts the launches of one kind of measurement: adapters, launching, scenario, the design."""
-    followed = _follow((KINDS[kind][1],), AROUND, ((SCENARIOS, (scenario,)),))
+    followed = _follow((KINDS[kind][1], SITES, *FURTHER.get(kind, ())), AROUND, ((SCENARIOS, (scenario,)),))
     return tuple(sorted({*adapters(environments), *followed}))
 
 

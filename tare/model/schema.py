@@ -98,7 +98,7 @@ def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] 
         TareError: `error`, in one line.
     """
     try:
-        return kind.model_validate_json(json.dumps(value))
+        return kind.model_validate_json(json.dumps(value, default=str))  # a date in YAML is told by its place
     except ValidationError as problem:
         raise error(f"{where}: {explain(problem, kind, value)}") from None
     except (TypeError, ValueError) as problem:  # no JSON at all

@@ -373,7 +373,7 @@ def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
     name = found.pop(PART, None)
     if name is None:
         return cast(AnyPart, _checked(found))  # a study is each of its parts
-    if PARTS.get(name) is not kind:
+    if PARTS.get(str(name)) is not kind:
         raise UserError(f"the inline study is the part for {name!r}, which is not what this command runs")
     return parse(kind, found, f"the study's part for {name}", UserError)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fakes import CONDITIONS, Fake, site, still_running, study
+from lean import unit_of_rows
 
 from tare.core.errors import UnavailableError
 from tare.experiments import blocks, turns
@@ -125,7 +126,7 @@ def test_one_that_misbehaves_voids_its_block_and_is_named(what, pids):
         if not late:
             assert record["launches"][name]["reason"] == "ended with its block: docker failed"
     assert json.dumps(record, allow_nan=False)  # goes into the journal as it is
-    assert turns.unit_values(record) == {}
+    assert turn_values(unit_of_rows(record)) == {}
     assert still_running(pids) == []
 
 

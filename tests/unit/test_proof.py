@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from lean import unit_of_rows
 from proving import (
     RECORDED,
     Design,
@@ -27,8 +28,8 @@ from proving import (
     summary,
 )
 
-from tare.experiments import turns
 from tare.model.study import CONTROL
+from tare.stats.fits import turn_values
 from tare.stats.intervals import log_ratios_of
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}
@@ -52,7 +53,7 @@ def streams():
         def next_unit():
             at = next(position)
             if at == len(kept[number]):
-                kept[number].append(turns.unit_values(machines[number].unit()))
+                kept[number].append(turn_values(unit_of_rows(machines[number].unit())))
             return kept[number][at]
 
         return campaign(next_unit, WORLD.names, design)
@@ -201,6 +202,6 @@ def test_the_order_in_which_units_were_recorded_does_not_matter(recorded):
 def test_the_simulated_machine_is_no_kinder_than_real_ones():
     """Spread of a unit's log-ratio host to host: 1% or more, as was seen on a shared virtual machine."""
     machine = Machine(WORLD, np.random.default_rng(5))
-    units = [turns.unit_values(machine.unit()) for _ in range(150)]
+    units = [turn_values(unit_of_rows(machine.unit())) for _ in range(150)]
     spread = np.std(log_ratios_of(units, WORLD.names)[CONTROL], ddof=1)
     assert 0.01 <= spread <= 0.03

@@ -5,13 +5,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lean import unit_of_rows
 
 from tare.experiments import turns
-from tare.experiments.turns import components_of, cores_of, cycle_ratios, fitting, groups_of, settle, unit_values
+from tare.experiments.turns import components_of, cores_of, fitting, groups_of, settle
 from tare.launch import conditions
 from tare.machine import facts
 from tare.model.campaigns import Prior
 from tare.model.study import CONTROL, HOST
+from tare.stats.fits import cycle_ratios, turn_values
 from tare.stats.planning import Components
 
 TRIAL = turns.trial_of(0.05)
@@ -154,7 +156,7 @@ def unit_of(launches, voided=None):
 def test_a_units_values_by_hand():
     """Two cycles whose moods differ by a factor of four; host 1 s, its control 2 s, docker 4 s in the first."""
     cycles = {HOST: [[1.0], [4.0]], CONTROL: [[2.0], [8.0]], "docker": [[4.0], [16.0]]}
-    found = unit_values(unit_of({name: [draw] for name, draw in cycles.items()}))
+    found = turn_values(unit_of_rows(unit_of({name: [draw] for name, draw in cycles.items()})))
     assert found[CONTROL] / found[HOST] == pytest.approx(2)
     assert found["docker"] / found[HOST] == pytest.approx(4)
     assert found[HOST] == pytest.approx(2.0)  # seconds at the median cycle, of logs: between 1 and 4
@@ -162,13 +164,13 @@ def test_a_units_values_by_hand():
 
 def test_a_turn_is_the_median_of_its_steps():
     draws = {HOST: [[[1.0, 1.0, 9.0]] * 4], CONTROL: [[[1.0, 9.0, 1.0]] * 4], "docker": [[[2.0, 2.0, 0.1]] * 4]}
-    found = unit_values(unit_of(draws))
+    found = turn_values(unit_of_rows(unit_of(draws)))
     assert (found[HOST], found[CONTROL], found["docker"]) == pytest.approx((1.0, 1.0, 2.0))
 
 
 def test_draws_that_are_equally_sure_weigh_equally():
     draws = {HOST: [[[1.0]] * 4] * 2, CONTROL: [[[1.0]] * 4] * 2, "docker": [[[1.0]] * 4, [[4.0]] * 4]}
-    found = unit_values(unit_of(draws))
+    found = turn_values(unit_of_rows(unit_of(draws)))
     assert found["docker"] / found[HOST] == pytest.approx(2)  # the mean of logs
 
 
@@ -183,7 +185,7 @@ def test_a_draw_that_a_storm_fell_on_weighs_less_whatever_it_found():
             calm = [[math.exp(effects[0] * (name == "docker"))]] * 10
             wild = [[math.exp(effects[1] * (name == "docker") + value)] for value in storm[number]]
             launches[name] = [calm, wild]
-        found = unit_values(unit_of(launches))
+        found = turn_values(unit_of_rows(unit_of(launches)))
         return math.log(found["docker"]) - (math.log(found[HOST]) + math.log(found[CONTROL])) / 2
 
     none, calm, wild = ratio((0, 0)), ratio((0.1, 0)), ratio((0, 0.1))
@@ -194,17 +196,17 @@ def test_a_draw_that_a_storm_fell_on_weighs_less_whatever_it_found():
 def test_what_did_not_run_is_left_out_and_a_void_unit_has_no_values():
     unit = unit_of({name: [[[1.0]] * 3] for name in (HOST, CONTROL, "docker")})
     unit["launches"]["docker"] = {"status": "skipped", "reason": "given up", "inside": None}
-    assert set(unit_values(unit)) == {HOST, CONTROL}
-    assert cycle_ratios(unit) == [[0.0, 0.0, 0.0]]
-    assert unit_values({**unit, "voided": "docker: it hung"}) == {}
-    assert cycle_ratios({**unit, "voided": "docker: it hung"}) == []
+    assert set(turn_values(unit_of_rows(unit))) == {HOST, CONTROL}
+    assert cycle_ratios(unit_of_rows(unit)) == [[0.0, 0.0, 0.0]]
+    assert turn_values(unit_of_rows({**unit, "voided": "docker: it hung"})) == {}
+    assert cycle_ratios(unit_of_rows({**unit, "voided": "docker: it hung"})) == []
     unit["launches"][CONTROL]["status"] = "stopped"
-    assert cycle_ratios(unit) == []
+    assert cycle_ratios(unit_of_rows(unit)) == []
 
 
 def test_cycle_ratios_are_the_control_over_the_host_by_draw_and_cycle():
     unit = unit_of({HOST: [[[1.0], [2.0]], [[4.0], [4.0]]], CONTROL: [[[2.0], [2.0]], [[1.0], [8.0]]]})
-    found = cycle_ratios(unit)
+    found = cycle_ratios(unit_of_rows(unit))
     assert found[0] == pytest.approx([math.log(2), 0.0])
     assert found[1] == pytest.approx([-math.log(4), math.log(2)])
 
