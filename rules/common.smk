@@ -96,7 +96,7 @@ DRAWING = closure.folders_sha256(["analysis", "literature", "report"])
 def study_json(kind):
     """Input function of `params.study`: the part of the study that one kind of work depends on."""
     return lambda wildcards: study_module.part_of(
-        STUDIED, kind, wildcards.get("workload")
+        STUDIED, kind, wildcards.get("workload"), arm_of(wildcards)
     )
 
 

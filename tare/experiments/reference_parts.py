@@ -20,6 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE
+from tare.model import arms
 from tare.model.registry import HOST, SINGLE, describe_workload
 from tare.model.sealed import SEALED
 from tare.model.stacks import BOUND
@@ -92,8 +93,10 @@ def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
     return [*found, *_campaigns(here, "causes"), *_campaigns(here, "sweep")]
 
 
-def _arguments(whole: Study, kind: str, workload: str | None = None) -> tuple[str, ...]:
-    common = (kind, "--study", part_of(whole, kind, workload))
+def _arguments(
+    whole: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None
+) -> tuple[str, ...]:
+    common = (kind, "--study", part_of(whole, kind, workload, arm))
     return (*common, "--workload", workload) if workload else common
 
 
@@ -113,7 +116,7 @@ def _campaigns(whole: Study, kind: str, *, of_arms: bool = False) -> Iterator[Pa
         other = found.stack != whole.stack or found.scenario != SINGLE
         if found.kind != kind or (found.arm is not None) != of_arms or other:
             continue
-        arguments = _arguments(whole, kind, found.workload)
+        arguments = _arguments(whole, kind, found.workload, arms.parse(found.arm) if found.arm else None)
         if kind != "sweep":
             arguments += ("--environments", *found.environments)
         yield Part(

@@ -128,11 +128,16 @@ class Margins(Record):
     step: Fraction
 
 
-class _Sampled(Record):
+class Allocation(Record):
+    """`allocator`: glibc's as it is, or kept from giving memory back."""
+
+    allocator: Literal["default", "steady"]
+
+
+class _Sampled(Allocation):
     """How many units a kind of campaign has.
 
     Attributes:
-        allocator: glibc's as it is, or kept from giving memory back.
         units: a fixed number, instead of a planned one; `arm_units`, `stack_units`, `setting_units` of an arm, of a
             campaign of another stack, of a setting of the framework.
         pilot: units before their number is decided.
@@ -140,12 +145,11 @@ class _Sampled(Record):
         budget_s: seconds that a campaign may take; `arm_budget_s`, `setting_budget_s` one of an arm, of a setting.
     """
 
-    allocator: Literal["default", "steady"]
     units: Units | None = None
     pilot: Annotated[int, Field(ge=6, le=1000)]
     half_width: Fraction
     budget_s: Seconds
-    arm_budget_s: Seconds
+    arm_budget_s: Seconds | None = None
     arm_units: Units | None = None
     stack_units: Units | None = None
     setting_units: Units | None = None
@@ -254,7 +258,7 @@ class StartsPart(JobPart):
 class ProfilePart(JobPart):
     """What a profiled launch depends on."""
 
-    rounds: Rounds
+    rounds: Allocation
     profile: Profile
 
 
@@ -288,7 +292,7 @@ class CausesPart(CampaignPart):
     """What a campaign that looks for causes depends on."""
 
     margins: Margins
-    rounds: Rounds
+    rounds: Allocation
     causes: Causes
 
 
@@ -296,7 +300,7 @@ class SweepPart(CampaignPart):
     """What the sweep of batch sizes depends on."""
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
-    rounds: Rounds
+    rounds: Allocation
     sweep: Sweep
 
 
@@ -325,6 +329,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    rounds: Rounds
     scenarios: Scenarios = (SINGLE,)
     data: DataChoices
     arms: Arms
@@ -483,7 +488,7 @@ def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: a
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
     budget_s, own = settings.budget_s, None
     if arm:
-        budget_s = settings.arm_budget_s
+        budget_s = settings.arm_budget_s or budget_s
         own = settings.stack_units if arm.other_stack else settings.arm_units
         if arm.is_setting:
             budget_s, own = settings.setting_budget_s or budget_s, settings.setting_units
@@ -494,10 +499,27 @@ def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: a
     return Sampling(metric=metric, confidence=confidence, budget_s=budget_s, pilot=pilot, half_width=half_width)
 
 
-def part_of(study: Study, kind: str, workload: str | None = None) -> str:
-    """What one kind of work depends on, of one workload or of all, as one line of JSON for its command line."""
+def _unused(arm: arms.Arm | None) -> set[str]:
+    """Settings of campaigns of rounds or turns that one of this arm, or of the headline, does not use."""
+    if arm is None:
+        return {"arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"}
+    if arm.is_setting:
+        return {"arm_units", "stack_units"}
+    return {"setting_units", "setting_budget_s", "arm_units" if arm.other_stack else "stack_units"}
+
+
+def part_of(study: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None) -> str:
+    """What one kind of work depends on, of one workload or of all, as one line of JSON for its command line.
+
+    Nothing else is in it: a change of what an arm may take does not reach the headline.
+    """
     whole = study.to_json()
     part = {key: whole[key] for key in PARTS[kind].model_fields if key in whole}
+    if kind in ("rounds", "turns"):
+        unused = _unused(arm)
+        part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
+    elif kind in ("causes", "sweep", "profile"):
+        part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
     if workload is not None:
         settings = settings_of(study.workloads, workload)
         kept = settings if kind == "sweep" else Batch(batch=settings.batch)

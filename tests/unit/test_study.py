@@ -8,7 +8,7 @@ import yaml
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model import study
+from tare.model import arms, study
 from tare.model.schema import Record
 
 
@@ -103,13 +103,29 @@ def test_a_part_holds_what_the_work_depends_on_and_nothing_else(config):
     whole = study.check(config)
     before = study.part_of(whole, "rounds", "mnist_cnn")
     part = study.load_part(study.RoundsPart, before)
-    assert part.rounds == whole.rounds and type(part) is study.RoundsPart
+    assert part.rounds.budget_s == whole.rounds.budget_s and type(part) is study.RoundsPart
     assert list(part.workloads) == ["mnist_cnn"]
     assert not hasattr(part, "sweep") and not hasattr(part, "profile")
     changed = change(
         change(config, ("sweep", "repetitions"), 99), ("workloads", "mnist_cnn", "sweep_batches"), [16]
     )
     assert study.part_of(study.check(changed), "rounds", "mnist_cnn") == before
+    for key in (
+        "arm_budget_s",
+        "arm_units",
+        "stack_units",
+        "setting_units",
+    ):  # of arms: the headline has no part in it
+        changed = study.check(change(config, ("rounds", key), 77))
+        assert study.part_of(changed, "rounds", "mnist_cnn") == before
+    for kind in ("causes", "sweep", "profile"):
+        changed = study.check(change(config, ("rounds", "half_width"), 0.07))
+        assert study.part_of(changed, kind, "mnist_cnn") == study.part_of(whole, kind, "mnist_cnn")
+        changed = study.check(change(config, ("rounds", "allocator"), "steady"))
+        assert study.part_of(changed, kind, "mnist_cnn") != study.part_of(whole, kind, "mnist_cnn")
+    arm = arms.parse("stack=native")
+    changed = study.check(change(config, ("rounds", "arm_units"), 77))
+    assert study.part_of(changed, "rounds", "mnist_cnn", arm) != study.part_of(whole, "rounds", "mnist_cnn", arm)
     changed = change(config, ("margins", "run"), 0.5)
     assert study.part_of(study.check(changed), "rounds", "mnist_cnn") != before
 
