@@ -18,7 +18,7 @@ from tiny_study import BROKEN, TINY
 
 from tare.model.sealed import read_sealed
 
-pytestmark = pytest.mark.workflow
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(1800)]  # a whole study, on a machine that may be busy
 
 # Findings of `snakemake --lint` that we accept, with the reason.
 ACCEPTED_LINTS = {
