@@ -3,12 +3,14 @@
 A process of its own, in a session of its own, that sleeps until its parent is gone. It is told over standard input
 what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group; `{"key": …, "commands":
 [[…], …], "env": {…}, "folder": …}` what to run and to remove; `{"key": …}` alone takes a key back.
-Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT`.
+A program that its parent could not tell it of, having died at that very moment, is found by a mark in its
+environment. Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT NAME MARK`.
 """
 
 import contextlib
 import json
 import os
+import pathlib
 import select
 import shutil
 import signal
@@ -55,6 +57,18 @@ def watch(parent: int) -> dict[str, dict[str, Any]]:
             return left
 
 
+def untold(name: str, mark: str) -> list[int]:
+    """Leaders of sessions whose environment holds `name=mark`."""
+    wanted = f"{name}={mark}".encode()
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            marked = wanted in (entry / "environ").read_bytes().split(b"\0")
+            if marked and os.getsid(int(entry.name)) == int(entry.name):
+                found.append(int(entry.name))
+    return found
+
+
 def end(left: dict[str, dict[str, Any]]) -> None:
     """Kill the groups, then run the commands, then remove the folders."""
     for note in left.values():
@@ -80,4 +94,5 @@ def end(left: dict[str, dict[str, Any]]) -> None:
 if __name__ == "__main__":
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    end(watch(int(sys.argv[1])))
+    told = watch(int(sys.argv[1]))
+    end({**{str(pid): {"group": pid} for pid in untold(*sys.argv[2:4])}, **told})

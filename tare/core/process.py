@@ -28,6 +28,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print t
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
 WRITE_BYTES = 1 << 16
+MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
 
 
@@ -88,7 +89,7 @@ def run(
     Args:
         argv: program and arguments; no shell is involved.
         timeout_s: seconds after which the whole process group is killed.
-        env: the complete environment of the program; None inherits ours.
+        env: the complete environment of the program, but for the mark of its guard; None inherits ours.
         cwd: working directory; None keeps ours.
         stdin: bytes for its standard input, or an unbuffered file, read from where it stands; None: an empty one.
         check: raise when it fails.
@@ -146,11 +147,11 @@ def start(
     Raises:
         UnavailableError: it is not installed, or may not be executed.
     """
-    _guard.begin()
+    mark = _guard.begin()
     try:
         process = subprocess.Popen(
             list(argv),
-            env=None if env is None else dict(env),
+            env={**(os.environ if env is None else env), MARK: mark},
             cwd=cwd,
             stdin=stdin,
             stdout=stdout,
@@ -201,17 +202,24 @@ class _Guard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner: int | None = None
+        self._mark = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._notes: dict[str, dict[str, Any]] = {}
 
-    def begin(self) -> None:
-        """Start the guard where there is none; it gets ready by itself."""
+    def begin(self) -> str:
+        """Start the guard where there is none; it gets ready by itself.
+
+        Returns:
+            What marks the programs that this process starts: the guard finds one so that we could not tell it of.
+        """
         with self._lock:
             if self._owner != os.getpid():
+                self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
                 self._notes = {}  # after a fork, the guard and what it knows are the parent's
                 self._start()
             elif self._process is None or self._process.poll() is not None:
                 self._start()
+            return self._mark
 
     def note(self, key: str, **values: Any) -> None:
         """Have it ended when we die."""
@@ -229,7 +237,7 @@ class _Guard:
     def _start(self) -> None:
         null = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), str(os.getpid())],
+            [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), MARK, self._mark],
             cwd="/", env={}, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True,
         )  # fmt: skip
         self._owner = os.getpid()

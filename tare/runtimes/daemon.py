@@ -32,6 +32,7 @@ from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, locked, project_root, sha256_text
+from tare.core.process import MARK
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
@@ -190,6 +191,7 @@ def _start(places: State, program: str) -> None:
         watcher = subprocess.Popen(
             [sys.executable, "-m", "tare.runtimes.daemon", str(places.folder), str(places.data), program],
             cwd=project_root(),
+            env={name: value for name, value in os.environ.items() if name != MARK},  # it outlives who starts it
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tare.core import process
 from tare.core.errors import UnavailableError
 from tare.core.process import KEEP_OUTPUT_BYTES, run
 
@@ -48,7 +49,8 @@ def test_standard_input_reaches_the_program_and_nothing_leaks_into_its_environme
     assert run(["cat"], timeout_s=10, stdin=b"hello").stdout == "hello"
     os.environ["TARE_TEST_LEAK"] = "1"
     try:
-        assert run(["/usr/bin/env"], timeout_s=10, env={"ONLY": "this"}).stdout == "ONLY=this\n"
+        shown = run(["/usr/bin/env"], timeout_s=10, env={"ONLY": "this"}).stdout.splitlines()
+        assert [line for line in shown if not line.startswith(process.MARK)] == ["ONLY=this"]
     finally:
         del os.environ["TARE_TEST_LEAK"]
 
@@ -116,6 +118,19 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path):
     while (tmp_path / "leftover").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not (tmp_path / "leftover").exists()
+
+
+def test_what_was_started_in_the_last_moment_is_found_too(tmp_path):
+    """The harness dies before it can tell its guard of the program."""
+    mute = "    process._guard.note = lambda *key, **values: None\n    process.run"
+    untold = HARNESS.replace("    process.run", mute)
+        "    process.run", "    process._guard.note = lambda *key, **values: None\n    process.run"
+    )
+    harness = subprocess.Popen([sys.executable, "-c", untold, str(tmp_path)])
+    child, grandchild = int(appears(tmp_path / "child")), int(appears(tmp_path / "grandchild"))
+    harness.kill()
+    harness.wait()
+    assert gone(child) and gone(grandchild)
 
 
 def test_a_guard_that_was_killed_is_started_again_and_knows_all(tmp_path):
