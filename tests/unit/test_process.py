@@ -124,8 +124,6 @@ def test_what_was_started_in_the_last_moment_is_found_too(tmp_path):
     """The harness dies before it can tell its guard of the program."""
     mute = "    process._guard.note = lambda *key, **values: None\n    process.run"
     untold = HARNESS.replace("    process.run", mute)
-        "    process.run", "    process._guard.note = lambda *key, **values: None\n    process.run"
-    )
     harness = subprocess.Popen([sys.executable, "-c", untold, str(tmp_path)])
     child, grandchild = int(appears(tmp_path / "child")), int(appears(tmp_path / "grandchild"))
     harness.kill()
