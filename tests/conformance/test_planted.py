@@ -67,7 +67,7 @@ def test_what_only_wastes_time_computes_the_same(planted_turns):
 
 def test_what_is_faster_because_it_computes_less_is_caught(host, study, tmp_path):
     """Half of each batch: the epoch is shorter, and the loss is another."""
-    study = {**study, "study": "planted", "rounds": {**study["rounds"], "units": 1, "discarded": 0}}
+    study = {**study, "study": "planted", "rounds": {**study["rounds"], "units": 2, "discarded": 0}}
     sites = {HOST: host, CONTROL: host, "halved": planted(host, batch_share=0.5)}
     campaign.run_campaign(tmp_path, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     rows = pd.DataFrame(metrics.campaign_metrics(read_sealed(tmp_path / campaign.SEALED)))
