@@ -35,10 +35,10 @@ def test_a_cold_start_reads_from_the_disk_and_a_warm_one_does_not(env_name, pair
     if obstacle := starts.cold_obstacle():
         pytest.fail(f"a test machine must be able to empty its page cache: {obstacle}")
     cold, warm = pairs(env_name)["cold"], pairs(env_name)["warm"]
-    assert cold["status"] == warm["status"] == "ok", (cold["reason"], warm["reason"])
-    assert cold["machine_read_bytes"] > LEAST_COLD_BYTES
-    assert warm["machine_read_bytes"] < cold["machine_read_bytes"] / 2
-    inside = [launch["inside"]["results"] for launch in (cold, warm)]
+    assert cold.ok and warm.ok, (cold.reason, warm.reason)
+    assert cold.machine_read_bytes > LEAST_COLD_BYTES
+    assert warm.machine_read_bytes < cold.machine_read_bytes / 2
+    inside = [launch.seen_inside().results for launch in (cold, warm)]
     assert all(results["major_faults"] > 0 for results in inside[:1])
     if environment(env_name).contained and inside[0]["read_bytes"] < LEAST_COLD_BYTES:
         # Only where a server in user space reads the image for the process: then its pages are faults all the same.
@@ -54,12 +54,12 @@ def test_a_start_ends_when_the_framework_is_imported(env_name, pairs):
     parts = rows["warm_runtime_start_s"] + rows["warm_imports_s"]
     assert rows["warm_start_s"] == pytest.approx(parts, rel=1e-9)
     assert 0.2 < rows["warm_imports_s"] < 60
-    assert warm["inside"]["facts"]["torch"]["version"] and warm["deviations"] == []
+    assert warm.seen_inside().facts.framework.version and warm.deviations == ()
 
 
 def test_a_form_lies_where_its_adapter_says(env_name, forms):
-    storage = forms(env_name)["storage"]
-    assert storage["reason"] is None
-    assert storage["disk_bytes"] > LEAST_COLD_BYTES
-    expected = storage["disk_bytes"] if env_name == "host" else 0
-    assert storage["shared_bytes"] == expected
+    storage = forms(env_name).storage
+    assert storage.reason is None
+    assert storage.disk_bytes > LEAST_COLD_BYTES
+    expected = storage.disk_bytes if env_name == "host" else 0
+    assert storage.shared_bytes == expected
