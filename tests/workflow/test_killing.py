@@ -108,8 +108,8 @@ def words_of(pid):
 def wait_for(condition, seconds, what):
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
+        assert time.monotonic() < until, what() if callable(what) else what
+        time.sleep(0.05)
 
 
 def measuring_in(folder):
@@ -120,6 +120,12 @@ def measuring_in(folder):
         if str(folder / "notes") in (words := words_of(entry.name)) or
         ("quick_campaign.py" in words and _cwd(entry) == str(folder))
     ]  # fmt: skip
+
+
+def going_on(folder, victim):
+    """What still measures, for a message."""
+    left = {pid: words_of(pid)[:200] for pid in measuring_in(folder)}
+    return f"after {victim} was killed, measuring goes on: {left}"
 
 
 def _cwd(entry):
@@ -160,7 +166,7 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder, record_property):
         killed.append((victim, len(chosen)))
         if victim in ("snakemake", "all"):
             # Nobody is told: what measures has to notice by itself that its workflow is gone.
-            wait_for(lambda: not measuring_in(folder), 8, f"after {victim} was killed, measuring goes on")
+            wait_for(lambda: not measuring_in(folder), 30, partial(going_on, folder, victim))
         end(running)
     assert sum(count for _, count in killed) >= 20, killed
     finished = report(folder)
