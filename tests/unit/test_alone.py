@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -132,12 +133,23 @@ def test_a_command_ends_with_the_workflow_that_started_it(quick, tmp_path):
     assert len(read_rows(tmp_path / "one").units) == done
 
 
+SHELL_OF_ITS_OWN = """
+import os, pathlib, subprocess, sys
+if os.fork():
+    sys.exit()
+pathlib.Path("shell.pid").write_text(str(os.getpid()))
+subprocess.run(sys.argv[1:])
+"""
+
+
 def test_a_command_given_by_hand_outlives_its_shell(quick, tmp_path):
+    """The shell has left the tests' own chain first: `make test` is a workflow, too."""
     starter = tmp_path / "shell"
-    starter.write_text(STARTER)
-    running = quick("one", units=6, starter=starter)
+    starter.write_text(SHELL_OF_ITS_OWN)
+    quick("one", units=6, starter=starter)
     wait_for(lambda: launched(tmp_path))
-    running.kill()
+    os.kill(int((tmp_path / "shell.pid").read_text()), signal.SIGKILL)
+    assert not (tmp_path / "one" / SEALED).exists()
     wait_for((tmp_path / "one" / SEALED).exists, 30)
 
 
@@ -257,12 +269,16 @@ def test_a_journal_that_a_second_writer_touched_is_not_carried_on(tmp_path):
         run_campaign(tmp_path, design())
 
 
-def test_a_record_of_an_older_version_is_named(tmp_path):
+def test_a_campaign_of_an_older_version_is_kept_aside_and_named(tmp_path, capsys):
     run_campaign(tmp_path, design())
     plan = json.loads((tmp_path / PLAN).read_text())
     (tmp_path / PLAN).write_text(json.dumps({**plan, "schema": 1}))
     with pytest.raises(IntegrityError, match=r"plan.json has schema 1, this version reads 2: run it again"):
-        run_campaign(tmp_path, design())
+        read(Plan, tmp_path / PLAN)
+    run_campaign(tmp_path, design())
+    assert "is of schema 1, not 2; it is kept as superseded-1" in capsys.readouterr().out
+    assert json.loads((tmp_path / "superseded-1" / PLAN).read_text())["schema"] == 1
+    assert len(read_sealed(tmp_path / SEALED).units) == 3
 
 
 # --- properties of the journal
