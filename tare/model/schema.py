@@ -75,6 +75,7 @@ class FileRecord(Record):
 
     VERSION: ClassVar[int]
     REMAKE: ClassVar[str] = "delete it and run again"
+    UNMARKED: ClassVar[bool] = False  # files of its first version carry no version
 
     def write(self, path: Path) -> None:
         """Write it whole or not at all."""
@@ -112,16 +113,24 @@ def read(kind: type[AnyFile], path: Path) -> AnyFile:
         UserError: there is no such file.
         IntegrityError: cut short, of another version, or not what the type says.
     """
-    value = read_json(path)
+    return parse_file(kind, read_json(path), str(path))
+
+
+def parse_file(kind: type[AnyFile], value: Any, where: str, error: type[TareError] = IntegrityError) -> AnyFile:
+    """What a file holds, with the version of its type under `schema`; as `parse`.
+
+    Raises:
+        TareError: `error`: no record, of another version, or not what the type says; with what to do about it.
+    """
     if not isinstance(value, dict):
-        raise IntegrityError(f"{path} is no record: {kind.REMAKE}")
-    version = value.pop(VERSION, None)
+        raise error(f"{where} is no record: {kind.REMAKE}")
+    version = value.get(VERSION, 1 if kind.UNMARKED else None)
     if version != kind.VERSION:
-        raise IntegrityError(f"{path} has schema {version}, this version reads {kind.VERSION}: {kind.REMAKE}")
+        raise error(f"{where} has schema {version}, this version reads {kind.VERSION}: {kind.REMAKE}")
     try:
-        return parse(kind, value, str(path))
-    except IntegrityError as error:
-        raise IntegrityError(f"{error}; {kind.REMAKE}") from None
+        return parse(kind, {key: entry for key, entry in value.items() if key != VERSION}, where, error)
+    except error as problem:
+        raise error(f"{problem}; {kind.REMAKE}") from None
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -191,6 +200,8 @@ def _place(loc: Iterable[int | str], value: Any) -> str:
     for part in loc:
         if str(part).startswith(("function-", "tagged-", "[")):
             continue
+        if isinstance(value, dict) and part not in value and part in value.values():  # which of a union it is
+            continue
         try:
             value = value[part]
         except (LookupError, TypeError):
@@ -211,6 +222,12 @@ def _reason(error: ErrorDetails, kind: type[BaseModel]) -> str:
             if error["loc"][-1] == "[key]":
                 return f"unknown key {value!r}: {nearest(str(value), known)}"
             return f"{value!r} is not allowed: {nearest(str(value), known)}"
+        case "union_tag_invalid":
+            known = [word.strip(" '") for word in context["expected_tags"].split(",")]
+            key = str(context["discriminator"]).strip("'")
+            return f"{key} {context['tag']!r} is not allowed: {nearest(context['tag'], known)}"
+        case "union_tag_not_found":
+            return f"{str(context['discriminator']).strip(chr(39))} missing"
         case "greater_than_equal":
             return f"{value!r} must be at least {context['ge']}"
         case "less_than_equal":

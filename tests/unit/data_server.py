@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.datasets import fetch
+from tare.model.data_sets import DataSet, HttpsSource, KnownFile, Part
 
 CONTENT = b"the same bytes from every source\n" * 1000
 GOOD = hashlib.sha256(CONTENT).hexdigest()
@@ -66,15 +66,15 @@ def server():
         running.shutdown()
 
 
-def https_source(url: str, name: str = "first", gives: str = "content", **part) -> fetch.Source:
-    spec = {"parts": [{"gives": gives, "url": url, "unpack": "none", **part}]}
-    return fetch.Source(name=name, kind="https", canonical=name == "first", spec=spec)
+def https_source(url: str, name: str = "first", gives: str = "content", **part) -> HttpsSource:
+    parts = (Part(**{"gives": gives, "url": url, "unpack": "none", **part}),)
+    return HttpsSource(name=name, kind="https", canonical=name == "first", parts=parts)
 
 
-def dataset(*sources: fetch.Source, sha256: str | None = GOOD, name: str = "made") -> fetch.Dataset:
-    return fetch.Dataset(
-        name=name, files={"content": sha256}, sources=sources, recipe="mnist-raw", settings={"title": "t"}
-    )
+def dataset(*sources, sha256: str | None = GOOD, name: str = "made", **more) -> DataSet:
+    about = {"title": "t", "licence": "l", "citation": "c", "recipe": "mnist-raw", "rows": 1}
+    (gives,) = sources[0].gives
+    return DataSet(name=name, files={gives: KnownFile(sha256=sha256)}, sources=sources, **(about | more))
 
 
 def kept_files(cache: Path) -> list[Path]:

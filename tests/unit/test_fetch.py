@@ -13,6 +13,7 @@ import pytest
 from data_server import CONTENT, GOOD, dataset, https_source, kept_files
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import read_json, write_json
 from tare.datasets import fetch
 
 pytestmark = pytest.mark.usefixtures("data_cache")
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("data_cache")
 def test_the_first_source_that_answers_is_used_and_recorded(server):
     got = fetch.fetch(dataset(https_source(f"{server.base}/ok/a"), https_source(f"{server.base}/ok/b", "second")))
     assert got.paths["content"].read_bytes() == CONTENT
-    assert got.source["name"] == "first" and got.source["canonical"] is True
+    assert got.source.name == "first" and got.source.canonical is True
     assert server.hits == ["/ok/a"]
 
 
@@ -34,7 +35,7 @@ def test_a_source_that_fails_gives_way_to_the_next(server, data_cache, monkeypat
     got = fetch.fetch(
         dataset(https_source(f"{server.base}/{trouble}/a"), https_source(f"{server.base}/ok/b", "second"))
     )
-    assert got.source["name"] == "second" and got.source["canonical"] is False
+    assert got.source.name == "second" and got.source.canonical is False
     assert time.monotonic() - started < 5
     assert not list(data_cache.rglob(".partial-*")), "a partial download was left behind"
 
@@ -54,7 +55,7 @@ def test_a_host_that_does_not_accept_a_connection_gives_way_within_the_connect_t
         got = fetch.fetch(
             dataset(https_source(f"http://127.0.0.1:{port}/a"), https_source(f"{server.base}/ok/b", "second"))
         )
-        assert got.source["name"] == "second"
+        assert got.source.name == "second"
         assert time.monotonic() - started < 3
         for client in clients:
             client.close()
@@ -124,7 +125,7 @@ def test_a_torn_origin_record_means_fetching_again(server, data_cache):
     made = dataset(https_source(f"{server.base}/ok/a"))
     fetch.fetch(made)
     (data_cache / "data/origin/made.json").write_text('{"source": ')
-    assert fetch.fetch(made).source["name"] == "first"
+    assert fetch.fetch(made).source.name == "first"
     assert len(server.hits) == 2
 
 
@@ -139,6 +140,20 @@ def test_trust_on_first_use_refuses_a_later_change(server, data_cache):
     with pytest.raises(IntegrityError, match=GOOD):
         fetch.fetch(made)
     assert not list((data_cache / "data/sha256").glob("*"))
+
+
+def test_notes_of_an_older_version_in_the_cache_are_read(server, data_cache):
+    made = dataset(https_source(f"{server.base}/ok/a"), sha256=None)
+    fetch.fetch(made)
+    for note in (data_cache / "data/origin/made.json", data_cache / "data/first-use/content.json"):
+        content = read_json(note)
+        assert content.pop("schema") == 1
+        write_json(note, content)
+    assert fetch.fetch(made).hashes["content"] == GOOD
+    assert server.hits == ["/ok/a"], "an older note made it fetch again"
+    (data_cache / "data/first-use/content.json").write_text('{"sha256": "0"}')
+    with pytest.raises(IntegrityError, match="delete it to trust the next download"):
+        fetch.fetch(made)
 
 
 def test_a_cache_that_can_not_be_made_is_one_clear_line(server, tmp_path, monkeypatch):
