@@ -1,8 +1,8 @@
 """One block: a live launch of every environment and a second host, of which only one works at a time.
 
 The token passes over standard input and output. A turn is one burst of steps, timed by the launch itself; every
-cycle gives each launch one turn, in random order. A launch that dies, hangs or talks nonsense ends the block: what
-the others measured in it does not count either. How long an answer may take follows from the step's time: a
+cycle gives each launch one turn, in balanced order. A launch that dies, hangs or talks nonsense ends the block:
+what the others measured in it does not count either. How long an answer may take follows from the step's time: a
 launch is never ended for being slow, only for being ten times as slow as it has shown to be.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tare.experiments.orders import balanced_orders
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
@@ -117,6 +118,7 @@ class Block:
         self.cycle_s: list[float] = []
         self.cores = list(cores)
         self._sites, self._spec, self._conditions, self._pads = sites, spec, conditions, pads
+        self._orders: dict[int, Iterator[tuple[int, ...]]] = {}
         self._folders = contextlib.ExitStack()
         self._cpus = os.sched_getaffinity(0)
 
@@ -178,10 +180,15 @@ class Block:
         """Give every launch `count` turns."""
         for cycle in range(count):
             started = time.monotonic()
-            order = self.generator.sample(self.workers, len(self.workers))
-            for place, worker in enumerate(order):
-                self._turn(worker, cycle, place, burst)
+            for place, index in enumerate(next(self._orders_of(len(self.workers)))):
+                self._turn(self.workers[index], cycle, place, burst)
             self.cycle_s.append(time.monotonic() - started)
+
+    def _orders_of(self, count: int) -> Iterator[tuple[int, ...]]:
+        """Orders of the cycles of so many launches: balanced over all draws of the block."""
+        if count not in self._orders:
+            self._orders[count] = balanced_orders(count, self.generator)
+        return self._orders[count]
 
     def drop(self) -> None:
         """End the processes of the last draw."""

@@ -18,7 +18,7 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha256_text, sync_directory
 from tare.core.progress import Counter, say
 from tare.experiments.alone import accepted_by_snakemake, writing
-from tare.experiments.designs import Design, Row, identity, uses_gpu
+from tare.experiments.designs import Design, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
@@ -60,7 +60,7 @@ def run_campaign(folder: Path, design: Design) -> Sealed:
         if settled is not None:
             say(f"{design.what}: all its units are measured; it is sealed as it stands")
             return settled
-        return _run(folder, design, plan)
+        return _run(folder, design, read(Plan, folder / PLAN))
 
 
 def _as_started(design: Design) -> Plan:
@@ -228,13 +228,13 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
     if not (folder / PLAN).exists():
         if (folder / UNITS).exists():
             raise IntegrityError(f"{folder} has {UNITS} and no {PLAN}; {ASIDE}")
-        plan.write(folder / PLAN)
+        _open(folder, plan)
         return None
     version = read_json(folder / PLAN).get(VERSION)
     if version != Plan.VERSION:
         kept = set_aside(folder)
         say(f"the campaign in {folder} is of schema {version}, not {Plan.VERSION}; it is kept as {kept}")
-        plan.write(folder / PLAN)
+        _open(folder, plan)
         return None
     old, rows = read(Plan, folder / PLAN), read_rows(folder)
     same = _design(old) == _design(plan)
@@ -248,13 +248,21 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
     if done or not same:
         why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
         say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder)}")
-        plan.write(folder / PLAN)
+        _open(folder, plan)
     return None
+
+
+def _open(folder: Path, plan: Plan) -> None:
+    """Begin a campaign: what is settled at its start goes into its plan, and is carried on from there."""
+    plan.replace(order_seed=order_seed(plan)).write(folder / PLAN)
+
+
+OF_ITS_START = ("gpu_at_start", "order_seed")  # what a plan says of one start of a campaign, not of what it is
 
 
 def _design(plan: Plan) -> Row:
     """A plan without what is said of its start alone: who used the GPU, and how a way to it was refused."""
-    design = {key: value for key, value in plan.to_json().items() if key != "gpu_at_start"}
+    design = {key: value for key, value in plan.to_json().items() if key not in OF_ITS_START}
     provenance = design.get("provenance") or {}
     if "gpu" in provenance:
         ways = {name: {**way, "refused": None} for name, way in provenance["gpu"].items()}

@@ -1,7 +1,8 @@
 """The campaign of causes: launches that say which kernels they run, and what their files cost them.
 
-A unit launches every environment and a second host, one after the other in random order. One unit before them does
-not count: its host says which files the imports need, and every later launch reads just those before it imports.
+A unit launches every environment and a second host, one after the other in balanced order. One unit before them
+does not count: its host says which files the imports need, and every later launch reads just those before it
+imports.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def causes(setup: Setup) -> Design:
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         whole = [unit for unit in done if unit.voided is None]
         files = listed(whole[0].launches[HOST]) if whole else None
-        order, pads = unit_order(plan.environments, plan.seed, f"{workload}/causes", number)
+        order, pads = unit_order(plan, done, plan.environments)
         if files is None and plan.conditions["page_cache"] != "warm":
             order = [HOST]  # nothing has to be warmed up: only the list of files is wanted
 

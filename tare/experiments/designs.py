@@ -1,15 +1,20 @@
 """A design: the plan of a campaign, and what its units do. One for each kind of measurement, all run alike.
 
-Most kinds launch one thing after the other in random order (`one_after_other`); turns hold their launches together.
+Most kinds launch one thing after the other in balanced order (`one_after_other`); turns hold theirs together.
 """
 
 from __future__ import annotations
 
+import itertools
+import platform
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tare.core.files import canonical_json, sha256_text
+from tare.experiments.orders import balanced_orders
 from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.machine import facts
@@ -127,12 +132,38 @@ def conditions_of(plan: Plan, name: str) -> Mapping[str, Any]:
     return plan.conditions
 
 
-def unit_order(names: Sequence[str], seed: int, workload: str, unit: int) -> tuple[list[str], dict[str, int]]:
-    """Random order of a unit's launches and the environment pad of each, from seeds that the plan holds; pure."""
-    generator = random.Random(f"{seed}/{workload}/{unit}")
-    order = list(names)
-    generator.shuffle(order)
-    return order, {name: generator.randrange(LARGEST_PAD_BYTES) for name in order}
+def order_seed(plan: Plan) -> str:
+    """A seed for the orders of a campaign that starts now: no other machine and no other start has it."""
+    started = [plan.to_json(), platform.node(), time.time_ns()]
+    return sha256_text(canonical_json(started))[:16]
+
+
+def seed_of(plan: Plan) -> str:
+    """The seed of a campaign's random orders; plans of older versions have the study's alone."""
+    return plan.order_seed or str(plan.seed)
+
+
+def unit_order(
+    plan: Plan, done: Sequence[Unit], names: Sequence[str], every: int = 1
+) -> tuple[list[str], dict[str, int]]:
+    """Order of the next unit's launches and the environment pad of each, from the seed that the plan holds; pure.
+
+    Units that count take the rows of Williams squares, so that places and predecessors are balanced over them; one
+    that is void leaves its row to the next. Discarded units have a random order.
+
+    Args:
+        plan: of the campaign.
+        done: the units before it.
+        names: of the launches.
+        every: how many units it takes until the same launches come again.
+    """
+    generator = random.Random(f"{seed_of(plan)}/{len(done)}")
+    order = generator.sample(list(names), len(names))
+    if sum(unit.voided is None for unit in done) >= plan.discarded:
+        orders = balanced_orders(len(names), random.Random(f"{seed_of(plan)}/{'/'.join(names)}"))
+        row = next(itertools.islice(orders, sum(unit.counts for unit in done) // every, None))
+        order = [names[index] for index in row]
+    return order, {name: generator.randrange(LARGEST_PAD_BYTES) for name in names}
 
 
 def one_after_other(

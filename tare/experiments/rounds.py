@@ -1,7 +1,7 @@
-"""Rounds: whole runs of every environment and a second host, one after the other in random order.
+"""Rounds: whole runs of every environment and a second host, one after the other in balanced order.
 
 The round is the unit of every statistic on whole runs. The batch sweep is a campaign of the same kind: one unit
-runs every batch size once on the host, in random order.
+runs every batch size once on the host, in balanced order.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ def rounds(setup: Setup) -> Design:
         discarded=study["rounds"]["discarded"],
         margins=study["margins"],
     )
-    seeds = f"{workload}{'/' + arm.name if arm else ''}"
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(plan.environments, plan.seed, seeds, number)
+        order, pads = unit_order(plan, done, plan.environments)
         return one_after_other(plan, setup.sites, done, order, pads)
 
     what = f"{workload} rounds{', ' + arm.name if arm else ''}"
@@ -80,7 +79,7 @@ def sweep(setup: Setup) -> Design:
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(list(sites), plan.seed, f"{workload}/sweep", number)
+        order, pads = unit_order(plan, done, list(sites))
         if number < plan.discarded:
             order = order[:1]  # one launch warms the page cache for every batch size
         return one_after_other(

@@ -1,6 +1,6 @@
 """First starts: how long it takes until the framework is imported, from an empty page cache and from a full one.
 
-A unit starts host, a second host and every environment, in random order. Each starts twice in a row: cold, right
+A unit starts host, a second host and every environment, in balanced order. Each starts twice in a row: cold, right
 after this machine's page cache was emptied, and warm, with what the cold start left there: its launches are called
 `<name>/cold` and `<name>/warm`. Emptying the cache slows whatever else runs on the machine, so that nothing else of
 ours may run meanwhile.
@@ -61,7 +61,7 @@ def starts(setup: Setup) -> Design:
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(plan.environments, plan.seed, "starts", number)
+        order, pads = unit_order(plan, done, plan.environments)
         launches: dict[str, LaunchRecord] = {}
         for name in order:
             launches |= _pair(plan, name, setup.sites[name], pads[name], _failure(done, name))

@@ -20,7 +20,7 @@ import numpy as np
 
 from tare.core.errors import UnavailableError
 from tare.experiments.blocks import Block, Burst, Stretch, Worker, live_block
-from tare.experiments.designs import Design, Row, Setup, conditions_of, declare, skipped, unit_order
+from tare.experiments.designs import Design, Row, Setup, conditions_of, declare, seed_of, skipped, unit_order
 from tare.launch.conditions import choose_cpus
 from tare.machine.facts import available_memory_bytes
 from tare.model import arms
@@ -146,12 +146,10 @@ def _unit(plan: Plan, setup: Setup, number: int, done: Sequence[Unit]) -> Row:
         if name in gone:
             raise UnavailableError(f"no launch on the host lives to take turns: {gone[name]}")
     names, settled = alive(plan, done), calibration_of(done)
-    seeds = f"{plan.arm}/{plan.kind}"
-    order, pads = unit_order(plan.environments, plan.seed, f"{plan.workload}/{seeds}", number)
-    here = [HOST]
-    if settled is not None:
-        groups = groups_of(names, settled.group)
-        here = groups[sum(unit.counts for unit in done) % len(groups)]
+    groups = groups_of(names, settled.group if settled else None)
+    group = groups[sum(unit.counts for unit in done) % len(groups)]
+    order, pads = unit_order(plan, done, group, len(groups))
+    here = group if settled else [HOST]
     free_bytes = available_memory_bytes()
     with live_block(
         setup.sites,
@@ -160,7 +158,7 @@ def _unit(plan: Plan, setup: Setup, number: int, done: Sequence[Unit]) -> Row:
         order=[name for name in order if name in here],
         pads=pads,
         cores=cores_of(number, plan.conditions),
-        generator=random.Random(f"{plan.seed}/{plan.workload}/{seeds}/{number}/turns"),
+        generator=random.Random(f"{seed_of(plan)}/{number}/turns"),
         step_s=settled.step_s if settled else 0.0,
     ) as (block, unit):
         if settled is None:

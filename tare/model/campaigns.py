@@ -57,6 +57,7 @@ class Plan(FileRecord):
         discarded: units that come first and do not count.
         optional: sealed without units where this machine can't run it, such as another stack's.
         scenario: what runs besides, and how many together; `single`: one job alone.
+        order_seed: of every random order: from the study's seed, the machine and the campaign's start.
     """
 
     VERSION: ClassVar[int] = 2
@@ -85,6 +86,7 @@ class Plan(FileRecord):
     scenario: str = "single"
     machine: Machine
     gpu_at_start: Mapping[str, Any] | None = None
+    order_seed: str | None = None
 
 
 class Agreement(Record):

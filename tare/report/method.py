@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tare.model.campaigns import Plan
 from tare.model.registry import BASELINE
 from tare.model.units import compared
 from tare.report.evidence import Campaign, Evidence
@@ -44,7 +45,7 @@ def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
         f"Rounds: each round launched {len(plan.environments)} whole runs to completion, one after the other in "
-        f"random order, the host among them twice. {_discarded(plan.discarded, 'round')}Seed {plan.seed} "
+        f"{_ordered(plan)}, the host among them twice. {_discarded(plan.discarded, 'round')}A seed in the plan "
         "gives every order and every size of the environment block; both are in the records."
     )
 
@@ -54,10 +55,18 @@ def _turns(campaign: Campaign) -> str:
     return (
         f"Turns: in each block {names} launches were alive together, the host among them twice, and one at a time "
         "worked. A draw forked a fresh process from every launch, with a heap of its own; in a cycle each took one "
-        "turn, in random order, on one core that changed from block to block. A turn is a burst of steps: leading "
-        "ones that are discarded, then those that count. A robust fit of launch and cycle takes the machine's mood "
-        "of each moment away. The first block settled all this and counts nowhere: what it settled is below."
+        f"turn, in {_ordered(campaign.plan)}, on one core that changed from block to block. A turn is a burst of "
+        "steps: leading ones that are discarded, then those that count. A robust fit of launch and cycle takes the "
+        "machine's mood of each moment away. The first block settled all this and counts nowhere: what it settled "
+        "is below."
     )
+
+
+def _ordered(plan: Plan) -> str:
+    """How launches followed each other; plans of older versions have no seed of their own."""
+    if plan.order_seed is None:
+        return "random order"
+    return "balanced order (Williams squares: equal mean places, each after each other equally often)"
 
 
 def _discarded(count: int, name: str) -> str:

@@ -79,6 +79,9 @@ def test_a_good_block_holds_every_turn_of_every_launch(pids):
     for number in range(2):
         places = [record["launches"][name]["draws"][number]["turns"]["place"] for name in NAMES]
         assert all(sorted(cycle) == [0, 1, 2] for cycle in zip(*places, strict=True))
+    # Six cycles of three launches are a Williams square: each place twice for each launch, over both draws.
+    everywhere = [[p for d in record["launches"][name]["draws"] for p in d["turns"]["place"]] for name in NAMES]
+    assert all(sorted(places) == [0, 0, 1, 1, 2, 2] for places in everywhere)
     # Only one works at a time: turns of different launches never overlap.
     spans = sorted(
         (start, end)

@@ -1,6 +1,7 @@
 """Campaigns: interrupted, resumed across the decision, sealed, set aside, ended early, tampered with."""
 
 import contextlib
+import itertools
 import json
 import math
 import time
@@ -14,7 +15,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import Journal, read_json
 from tare.experiments import alone
 from tare.experiments.campaign import run_campaign
-from tare.experiments.designs import Design, identity, skipped
+from tare.experiments.designs import Design, identity, skipped, unit_order
 from tare.launch import scenarios
 from tare.machine import facts
 from tare.model import units as model_units
@@ -252,6 +253,55 @@ def test_another_plan_opens_another_campaign(tmp_path):
     summary = run(tmp_path, margins={"run": 0.1})
     assert summary.units == 3
     assert (tmp_path / "superseded-1" / PLAN).exists()
+
+
+def orders_of(folder, sampling=FIXED, run_unit=unit):
+    """Orders of the units of a campaign, taken as designs take them."""
+
+    def ordered(plan, number, done):
+        order, pads = unit_order(plan, done, plan.environments)
+        assert set(pads) == set(order) == set(plan.environments)
+        return {**run_unit(number, done), "order": order}
+
+    run_campaign(folder, Design(plan=plan_of(sampling), run_unit=ordered, values=values_of, what="test"))
+    return [row for row in read_rows(folder).units]
+
+
+def test_orders_are_balanced_over_the_units_that_count_and_void_ones_leave_theirs_to_the_next(tmp_path):
+    def one_void(number, done):
+        return {**unit(number), "voided": "docker: it hung" if number == 2 else None}
+
+    rows = orders_of(tmp_path, FIXED.replace(units=6), one_void)
+    assert rows[2].order == rows[3].order
+    counting = [row.order for row in rows if row.counts]
+    assert {pair: counting.count(pair) for pair in counting} == dict.fromkeys(
+        counting, 1
+    )  # all six orders of three
+    followers = [pair for order in counting for pair in itertools.pairwise(order)]
+    assert {followers.count(pair) for pair in followers} == {2}
+
+
+def test_orders_are_of_one_start_and_a_start_that_is_carried_on_keeps_them(tmp_path):
+    first, second = orders_of(tmp_path / "1", FIXED.replace(units=9)), None
+    second = orders_of(tmp_path / "2", FIXED.replace(units=9))
+    seeds = [read_json(tmp_path / name / PLAN)["order_seed"] for name in "12"]
+    assert seeds[0] != seeds[1]
+    assert [row.order for row in first] != [row.order for row in second]
+
+    def stops(number, done):
+        if number == 4 and not stopped:
+            stopped.append(number)
+            raise KeyboardInterrupt
+        return unit(number)
+
+    stopped = []
+    with pytest.raises(KeyboardInterrupt):
+        orders_of(tmp_path / "3", run_unit=stops, sampling=FIXED.replace(units=9))
+    seed = read_json(tmp_path / "3" / PLAN)["order_seed"]
+    rows = orders_of(tmp_path / "3", run_unit=stops, sampling=FIXED.replace(units=9))
+    plan = read_sealed(tmp_path / "3" / SEALED).plan
+    assert plan.order_seed == seed
+    assert [tuple(unit_order(plan, rows[:k], plan.environments)[0]) for k in range(10)] == [r.order for r in rows]
 
 
 @pytest.fixture
