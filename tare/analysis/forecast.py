@@ -19,7 +19,7 @@ from tare.machine import facts
 from tare.model import arms
 from tare.model.sealed import SEALED, read_sealed
 from tare.model.study import Rounds, Study, Turns, campaigns, sampling_of
-from tare.model.units import compared
+from tare.model.units import calibration_of, compared, groups_of
 from tare.stats.fits import VALUES_OF, cycle_ratios
 from tare.stats.intervals import log_ratios_of, stein_units
 from tare.stats.planning import Components, Costs, estimate_components
@@ -36,6 +36,7 @@ class Experience:
         spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
         unit_s, first_s: seconds of a unit, and of the discarded ones before them together.
         environments: how many were compared with the host; a unit of another number costs in proportion.
+        shares: units that it took to have every environment once, where they did not fit in memory together.
         components, costs: of turns alone: where the spread of a block comes from, and what its parts cost.
     """
 
@@ -44,6 +45,7 @@ class Experience:
     unit_s: float
     first_s: float
     environments: int
+    shares: int = 1
     components: Components | None = None
     costs: Costs | None = None
 
@@ -100,8 +102,11 @@ def forecasts(
 def needed(
     found: Experience, half_width: float, pilot: int, alpha: float, environments: int, fixed: int | None = None
 ) -> tuple[int, float]:
-    """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width."""
-    units = fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha)
+    """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width.
+
+    Where an environment is in one unit of several, it takes as many more to have each in enough.
+    """
+    units = found.shares * (fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha))
     scale = (environments + 2) / (found.environments + 2)
     return units, scale * (found.first_s + units * found.unit_s)
 
@@ -135,6 +140,7 @@ def from_campaign(sealed: Path) -> Experience | None:
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None
+    settled = calibration_of(campaign.units)
     then, now = plan.machine.to_json(), facts.identity()
     same = all(then.get(key) == now[key] for key in now)
     components, costs = None, None
@@ -151,6 +157,7 @@ def from_campaign(sealed: Path) -> Experience | None:
         unit_s=float(np.mean([unit.cost_s for unit in own])),
         first_s=sum(unit.cost_s for unit in campaign.units if unit.discarded),
         environments=len(compared(plan)),
+        shares=len(groups_of(plan.environments, settled.group)) if settled else 1,
         components=components,
         costs=costs,
     )

@@ -292,7 +292,7 @@ def start_rows(phase: str, launch: LaunchRecord) -> list[dict[str, Any]]:
     results = launch.seen_inside().results_as(StartResults)
     rows = [
         _has(f"{phase}_start_s", start_s(launch) or 0.0, "from the launcher's call to the end of the imports"),
-        _has(f"{phase}_runtime_start_s", (entry - launched_ns(launch)[0]) / 1e9 - launch.put_s, "marks"),
+        _has(f"{phase}_runtime_start_s", (entry - launched_ns(launch)[0]) / 1e9, "marks"),
         _has(f"{phase}_imports_s", (imports - entry) / 1e9, "marks"),
         _has(f"{phase}_major_faults", results.major_faults, "getrusage inside"),
     ]

@@ -61,14 +61,14 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
     training_s = (end.at_ns - inside.mark("model").at_ns) / 1e9
 
     def at_ns(mark: str | None) -> float:
-        return spawn_ns + launch.put_s * 1e9 if mark is None else mark_ns(launch, mark)
+        return spawn_ns if mark is None else mark_ns(launch, mark)
 
     return [
         measured("real_s", real_s(launch), "s", "launcher"),
         measured("user_s", end.user_s - entry.user_s, "s", "getrusage"),
         measured("system_s", end.system_s - entry.system_s, "s", "getrusage"),
         *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in PHASES.items()),
-        measured("exit_s", (end_ns - at_ns("last")) / 1e9 - launch.fetch_s, "s", "launcher"),
+        measured("exit_s", (end_ns - at_ns("last")) / 1e9, "s", "launcher"),
         measured("samples_per_s", results.samples / training_s, "1/s", "marks"),
         measured("loss_mean", statistics.fmean(results.losses), "1", "workload"),
         measured("loss_last", results.losses[-1], "1", "workload"),

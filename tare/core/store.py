@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError
+from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import canonical_json, locked, read_json, sha256_text, sync_directory, write_json, write_text
 from tare.core.manifest import first_difference, manifest_digest, read_manifest, stat_digest
 from tare.core.progress import say, step
@@ -86,6 +86,8 @@ def keep(
         if problem is not None:
             say(f"{path} is damaged ({problem}): made again")
         forget(parent, key)
+        if path.exists():
+            raise UnavailableError(f"{path} is in the way of {what}, and can't be removed")
         with step(what), tempfile.TemporaryDirectory(prefix=f".{key}.making.", dir=parent) as temporary:
             folder = path if in_place else Path(temporary) / key
             folder.mkdir()
@@ -111,12 +113,18 @@ def find(parent: Path, key: str) -> Kept | None:
 
 
 def forget(parent: Path, key: str) -> None:
-    """Remove an entry, its record first, and what a maker that was killed left."""
+    """Remove an entry, its record first, and what a maker that was killed left; what can't be removed is said."""
     path = parent / key
     for name in ("json", "stamp"):
         _beside(path, name).unlink(missing_ok=True)
     for folder in (path, *parent.glob(f".{key}.making.*")):
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)  # as much of it as can be
+            say(f"{folder} can't be removed ({error}); remove it by hand")
 
 
 def _look(path: Path) -> tuple[Kept | None, str | None]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import Journal, canonical_json, read_json, sha256_file, sha256_text, sync_directory
+from tare.core.files import Journal, read_json, sha256_file, sync_directory
 from tare.core.progress import Counter, say
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Row, identity, order_seed, uses_gpu
@@ -317,7 +317,7 @@ def close(folder: Path, journal: Journal, plan: Plan, ended: str | None) -> Seal
     if ended and not measured.counted(rows.units) and not plan.optional:
         raise UnavailableError(f"no unit of the campaign in {folder} counts: {ended}; run it again")
     if rows.seal is None:
-        journal.append({SEAL_KEY: sha256_text(canonical_json([unit.to_json() for unit in rows.units]))})
+        journal.append({SEAL_KEY: rows.units_sha256})
         rows = read_rows(folder)  # nothing came in between, and the seal is of what stands there
     return summarise(folder, rows)
 

@@ -22,12 +22,11 @@ from tare.core.errors import UnavailableError
 from tare.experiments.blocks import Block, Burst, Stretch, Worker, live_block
 from tare.experiments.designs import Design, Row, Setup, conditions_of, declare, seed_of, skipped, unit_order
 from tare.launch.conditions import choose_cpus
-from tare.machine.facts import available_memory_bytes
-from tare.model import arms
+from tare.machine.memory import available_memory_bytes
 from tare.model.campaigns import Calibration, Plan, Prior, Unit
 from tare.model.schema import parse
 from tare.model.study import CONTROL, HOST, Turns, sampling_of
-from tare.model.units import AGREEMENT, family_alpha, given_up
+from tare.model.units import AGREEMENT, calibration_of, family_alpha, given_up, groups_of
 from tare.stats.fits import turn_values
 from tare.stats.intervals import MAD_TO_SD, two_way
 from tare.stats.planning import Components, Costs, best_split
@@ -128,11 +127,6 @@ def turns(setup: Setup) -> Design:
     return Design(plan=plan, run_unit=run_unit, values=turn_values, shares=shares, what=f"{workload} turns")
 
 
-def calibration_of(done: Sequence[Unit]) -> Calibration | None:
-    """What the first whole block settled."""
-    return next((unit.calibration for unit in done if unit.calibration), None)
-
-
 def alive(plan: Plan, done: Sequence[Unit]) -> list[str]:
     """Names of the launches that have not been given up."""
     gone = given_up(done)
@@ -183,27 +177,6 @@ def cores_of(number: int, conditions: Mapping[str, Any]) -> list[int]:
     groups = max(1, len(cpus) // width)
     start = number % groups * width
     return list(cpus[start : start + width])
-
-
-def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
-    """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
-
-    Args:
-        names: of the launches.
-        most: how many fit in memory together; None for all. The smallest group is tried in any case.
-    """
-    hosts = [name for name in names if arms.environment_of(name) == HOST]
-    clusters: dict[str, list[str]] = {}
-    for name in names:
-        if name not in hosts:
-            clusters.setdefault(arms.environment_of(name), []).append(name)
-    room = max(1, (len(names) if most is None else most) - len(hosts))
-    groups: list[list[str]] = []
-    for cluster in clusters.values():
-        if not groups or len(groups[-1]) + len(cluster) > room:
-            groups.append([])
-        groups[-1] += cluster
-    return [[name for name in names if name in hosts or name in group] for group in groups] or [list(names)]
 
 
 def look_alone(block: Block, free_bytes: int, count: int) -> int:

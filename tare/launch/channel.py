@@ -69,6 +69,9 @@ class Conversation:
         """Number of its process."""
         return self._process.pid
 
+    def go(self) -> None:
+        """Let it begin, where it waits for that; what is started as it is has begun."""
+
     @property
     def greeted(self) -> bool:
         """Whether it is known to have begun."""

@@ -82,6 +82,8 @@ def launch_group(
                 drop_page_cache()
             for rank, each in enumerate(prepared):
                 live.append(Live(rank=rank, ready=each, talk=each.start()))
+            for one in live:  # all have their files: none waits for another's
+                one.talk.go()
             culprit = _watch(live, conditions)
         finally:
             for one in live:
@@ -187,6 +189,8 @@ def _together(
             end_ns=one.end_ns or 0,
             inside=one.inside,
             clock=one.clock,
+            put_s=one.put_s,
+            fetch_s=one.fetch_s,
             deviations=one.deviations,
         )
         for rank, one in enumerate(records)

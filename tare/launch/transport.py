@@ -9,10 +9,11 @@ instants before and after the worker says by how much, and how well that is know
 
 from __future__ import annotations
 
+import contextlib
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -216,7 +217,7 @@ class Channel:
         """
         wanted = [*map(str, folders), *map(str, scratch), *wrapper[:1]]
         if wanted:
-            raise UnavailableError(f"a launch that shares no files can't be shown {wanted[0]}")
+            raise UnavailableError(f"a launch that shares no files can't be shown {', '.join(wanted)}")
 
     def words(self, python: str, program: tuple[str, ...]) -> tuple[str, ...]:
         """An interpreter that listens."""
@@ -230,15 +231,17 @@ class Channel:
 
     def run(self, ready: Ready, timeout_s: float) -> Finished:
         """Start it, bring its files, wait for its end, fetch what it wrote."""
-        return self.start(ready).end(timeout_s=timeout_s)
+        return self.converse(ready, None).end(timeout_s=timeout_s)
 
     def start(self, ready: Ready) -> Conversation:
-        """Start it, bring its files, and wait for nothing more."""
+        """Start it and bring its files; its worker waits until it is told to go."""
         return Carrier(ready, None)
 
-    def converse(self, ready: Ready, protocol: str) -> Conversation:
-        """Start it, bring its files, and hand on the streams."""
-        return Carrier(ready, protocol)
+    def converse(self, ready: Ready, protocol: str | None) -> Conversation:
+        """Start it, bring its files, let it go, and hand on the streams; without a protocol it does not talk."""
+        carrier = Carrier(ready, protocol)
+        carrier.go()
+        return carrier
 
 
 class Carrier(Conversation):
@@ -260,11 +263,27 @@ class Carrier(Conversation):
             cwd=ready.folder,
             errors_path=ready.folder / "stderr",
         )
-        try:
-            self._open(archive, sha256, talks=protocol is not None)
-        except ConversationError as error:  # told to whoever first talks to it
-            ready.carried.problem = f"its channel: {error.reason}"
+        self._talks_of = protocol
+        with self._noting_problem():
+            self._open(archive, sha256)
+
+    def go(self) -> None:
+        """Start the worker; from here on the streams are its own, where it talks."""
+        protocol = self._talks_of
+        with self._noting_problem():
+            self.say("go", argv=list(self.ready.program), talks=protocol is not None, fetch=self._wanted())
         self.protocol = protocol or CHANNEL_PROTOCOL
+
+    def _wanted(self) -> list[str]:
+        return [RECORD, *self.ready.kept]
+
+    @contextlib.contextmanager
+    def _noting_problem(self) -> Iterator[None]:
+        """A channel that breaks at the start is told to whoever first talks to it."""
+        try:
+            yield
+        except ConversationError as error:
+            self.ready.carried.problem = f"its channel: {error.reason}"
 
     def send(self, data: bytes | memoryview, *, timeout_s: float) -> None:
         """As any conversation; a channel that broke before says so."""
@@ -303,7 +322,7 @@ class Carrier(Conversation):
         self._failure = ConversationError(reason or finished.explain(), timed_out=timed_out)
         return self._failure
 
-    def _open(self, archive: Path, sha256: str, *, talks: bool) -> None:
+    def _open(self, archive: Path, sha256: str) -> None:
         first = first_program()
         self.send(f"{len(first):0{LENGTH_DIGITS}d}".encode() + first, timeout_s=OPEN_S)
         here = self.hear("here", timeout_s=OPEN_S)
@@ -315,7 +334,6 @@ class Carrier(Conversation):
         self.hear("placed", timeout_s=PUT_S)
         self._other_clock = not same_clock(here)
         self._compare_clocks()
-        self.say("go", argv=list(self.ready.program), talks=talks, fetch=[RECORD, *self.ready.kept])
 
     def _fetch(self, timeout_s: float) -> None:
         ended = self.hear("ended", timeout_s=timeout_s)
@@ -326,7 +344,7 @@ class Carrier(Conversation):
         except (KeyError, TypeError, ValueError) as error:
             raise self._over(f"what it says of its end lacks {error}") from None
         for name, count, sha256 in rows:
-            if name not in (RECORD, *self.ready.kept) or not 0 <= count <= LARGEST_FILE_BYTES:
+            if name not in self._wanted() or not 0 <= count <= LARGEST_FILE_BYTES:
                 raise self._over(f"it wants to give back {name!r} of {count} bytes, which nobody asked for")
             partial = self.ready.folder / f".{name}.part"
             if self.receive(partial, count, timeout_s=FETCH_S) != sha256:

@@ -5,7 +5,6 @@ What cannot be read is None, and `reasons` says why. Nothing here is measured; r
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import os
 import platform
@@ -20,6 +19,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir
 from tare.core.process import run
 from tare.machine import nvml
+from tare.machine.memory import meminfo_bytes
 
 CPU = Path("/sys/devices/system/cpu")
 TOOL_S = 15.0
@@ -121,35 +121,6 @@ def _caches() -> dict[str, int]:
     if not sizes:
         raise UnavailableError(f"{CPU}/cpu0/cache is empty: the hypervisor may hide it")
     return sizes
-
-
-def _meminfo(name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
-    if found is None:
-        raise UnavailableError(f"/proc/meminfo has no {name}")
-    return int(found.group(1)) * 1024
-
-
-CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-
-
-def available_memory_bytes() -> int:
-    """Memory that new processes of ours may take without swapping: of the machine, and of the groups we are in."""
-    return min([_meminfo("MemAvailable"), *_room_in_cgroups(CGROUPS, OWN_CGROUP)])
-
-
-def _room_in_cgroups(root: Path, own: Path) -> list[int]:
-    """What is left below each limit of memory that holds for this process (cgroup v2), in bytes."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
-        here = root / path.strip("/")
-        for folder in (here, *here.parents):
-            if (folder / "memory.max").exists() and (limit := (folder / "memory.max").read_text().strip()) != "max":
-                found.append(max(0, int(limit) - int((folder / "memory.current").read_text())))
-            if folder == root:
-                break
-    return found
 
 
 def identity() -> dict[str, Any]:
@@ -330,8 +301,8 @@ READERS: dict[str, Callable[[], Any]] = {
     "cpu_caches_bytes": _caches,
     "cpu_governor": _governor,
     "cpu_mitigations": _mitigations,
-    "memory_bytes": lambda: _meminfo("MemTotal"),
-    "swap_bytes": lambda: _meminfo("SwapTotal"),
+    "memory_bytes": lambda: meminfo_bytes("MemTotal"),
+    "swap_bytes": lambda: meminfo_bytes("SwapTotal"),
     "transparent_huge_pages": _huge_pages,
     "shm_bytes": _shm_bytes,
     "architecture": platform.machine,

@@ -391,7 +391,7 @@ class Clock(Record):
 
 
 class Instance(Record):
-    """One member of a group: its rank, how it ended, what it wrote."""
+    """One member of a group: its rank, how it ended, what it wrote, and what was carried for it."""
 
     rank: int
     status: Status
@@ -400,6 +400,8 @@ class Instance(Record):
     end_ns: int
     inside: Inside | None = None
     clock: Clock = Clock()
+    put_s: float = 0.0
+    fetch_s: float = 0.0
     deviations: tuple[str, ...] = ()
 
 
@@ -417,7 +419,7 @@ class LaunchRecord(Record):
         cpus_share_cores: two of its CPUs are threads of one core; None where the machine does not say.
         unseen: conditions that the transport can't set, or can't see.
         put_s, fetch_s: seconds in which the transport carried files, before the worker's start and after its end;
-            they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time.
+            they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's.
         scenario: what ran besides (`single`: nothing).
         draws: of a launch that took turns.
     """

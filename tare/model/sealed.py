@@ -38,12 +38,14 @@ class Rows:
         decision: on the number of units, once the pilot is whole.
         ended: why it ended before its time.
         seal: SHA-256 of the units; None while it is open.
+        units_sha256: of the units' rows as they stand, in the words of a seal.
     """
 
     units: tuple[Unit, ...] = ()
     decision: Decision | None = None
     ended: str | None = None
     seal: str | None = None
+    units_sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +173,10 @@ def parse_rows(journal: bytes, path: Path) -> Rows:
         if key in said:
             raise IntegrityError(f"{where}: a second {key}: a second writer was at it; {ASIDE}")
         said[key] = parse(Decision, row[key], f"{where}: {key}") if key == DECISION_KEY else _text(row[key], where)
-    if SEAL_KEY in said and said[SEAL_KEY] != hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest():
+    found = hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest()
+    if said.get(SEAL_KEY, found) != found:
         raise IntegrityError(f"{path}: the seal is of other units than those before it; {ASIDE}")
-    return Rows(units=tuple(units), **said)
+    return Rows(units=tuple(units), units_sha256=found, **said)
 
 
 def _row(line: bytes, where: str) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from tare.model.campaigns import Plan, Unit
-from tare.model.launches import LaunchRecord
+from tare.model.arms import environment_of
+from tare.model.campaigns import Calibration, Plan, Unit
+from tare.model.launches import Instance, LaunchRecord
 from tare.model.registry import BASELINE, CONTROL, HOST
 
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
@@ -44,15 +45,45 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
     }
 
 
+def calibration_of(done: Sequence[Unit]) -> Calibration | None:
+    """What the first whole block settled."""
+    return next((unit.calibration for unit in done if unit.calibration), None)
+
+
+def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
+    """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
+
+    Args:
+        names: of the launches.
+        most: how many fit in memory together; None for all. The smallest group is tried in any case.
+    """
+    hosts = [name for name in names if environment_of(name) == HOST]
+    clusters: dict[str, list[str]] = {}
+    for name in names:
+        if name not in hosts:
+            clusters.setdefault(environment_of(name), []).append(name)
+    room = max(1, (len(names) if most is None else most) - len(hosts))
+    groups: list[list[str]] = []
+    for cluster in clusters.values():
+        if not groups or len(groups[-1]) + len(cluster) > room:
+            groups.append([])
+        groups[-1] += cluster
+    return [[name for name in names if name in hosts or name in group] for group in groups] or [list(names)]
+
+
 def launched_ns(launch: LaunchRecord) -> tuple[int, int]:
-    """Start and end of a launch that ended, on the launcher's clock; of a group, the first and the last."""
-    spawn_ns, end_ns = launch.spawn_ns, launch.end_ns
-    if launch.instances:
-        spawn_ns = min(one.spawn_ns for one in launch.instances)
-        end_ns = max(one.end_ns for one in launch.instances)
-    if spawn_ns is None or end_ns is None:
+    """Start and end of a launch that ended, on the launcher's clock, as if nothing had been carried.
+
+    Of a group, the first start and the last end of its members: each less what was carried for that one.
+    """
+    runs = [_own_run(one) for one in launch.instances or (launch,)]
+    return min(start for start, _ in runs), max(end for _, end in runs)
+
+
+def _own_run(one: LaunchRecord | Instance) -> tuple[int, int]:
+    if one.spawn_ns is None or one.end_ns is None:
         raise ValueError("a launch that ended has both its instants")
-    return spawn_ns, end_ns
+    return one.spawn_ns + round(one.put_s * 1e9), one.end_ns - round(one.fetch_s * 1e9)
 
 
 def mark_ns(launch: LaunchRecord, name: str) -> int:
@@ -68,12 +99,12 @@ def real_s(launch: LaunchRecord) -> float:
     """Seconds of a successful whole run, without the bookkeeping after the epoch and the carrying of files."""
     spawn_ns, end_ns = launched_ns(launch)
     bookkeeping_ns = mark_ns(launch, "last") - mark_ns(launch, "epoch_end")
-    return (end_ns - spawn_ns - bookkeeping_ns) / 1e9 - launch.put_s - launch.fetch_s
+    return (end_ns - spawn_ns - bookkeeping_ns) / 1e9
 
 
 def start_s(launch: LaunchRecord) -> float | None:
     """Seconds from the launcher's call until the imports were done; None for a launch that failed."""
-    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9 - launch.put_s if launch.ok else None
+    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9 if launch.ok else None
 
 
 def turn_medians(launch: LaunchRecord) -> list[list[float]]:

@@ -400,3 +400,15 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
         run(tmp_path / "absent", scenario="absent")
     (unit,) = read_rows(tmp_path / "absent").units
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
+
+
+def test_the_seal_is_of_the_rows_as_they_stand(tmp_path):
+    """A unit that another version wrote in other words, such as a default that it names, is sealed as written."""
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, interrupted_at(2))
+    path = tmp_path / UNITS
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all("start_s" not in row for row in rows)
+    path.write_text("".join(json.dumps({**row, "start_s": None}) + "\n" for row in rows))
+    assert run(tmp_path).units == 3
+    assert [one.unit for one in read_sealed(tmp_path / SEALED).units] == [0, 1, 2, 3]

@@ -12,6 +12,7 @@ from tare.analysis.forecast import Experience
 from tare.cli import main
 from tare.core.files import write_json
 from tare.model.study import load_checked
+from tare.model.units import groups_of
 from tare.stats.intervals import stein_units
 
 ENVIRONMENTS = "apptainer+charliecloud+docker+host"
@@ -69,6 +70,29 @@ def test_turns_cost_what_they_cost_before(folder, study):
     units, seconds = forecast.needed(found, 0.01, 6, 0.05 / 3, 3)
     assert units == stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
     assert seconds == pytest.approx(found.first_s + units * found.unit_s)
+
+
+def split_in(folder, group):
+    """A campaign where `group` launches fitted in memory together: an environment is in one unit of several."""
+    plan, units = builders.turns_campaign("nyu2022", "mnist_cnn", NAMES, {}, 9, random.Random(1))
+    groups = groups_of(plan["environments"], group)
+    for number, unit in enumerate(units):
+        if unit.get("calibration"):
+            unit["calibration"]["group"] = group
+        for name in plan["environments"]:
+            if name not in groups[(number - 1) % len(groups)]:
+                unit["launches"][name] = {"status": "skipped", "reason": "another environment's block"}
+    return builders.write_campaign(folder / "mnist_cnn" / f"turns.{ENVIRONMENTS}", plan, units)
+
+
+def test_what_does_not_fit_in_memory_together_costs_a_unit_for_each_share(tmp_path, study):
+    split_in(tmp_path, 3)
+    found = forecast.from_campaign(tmp_path / "mnist_cnn" / f"turns.{ENVIRONMENTS}" / "sealed.json")
+    assert found.shares == 3, "each of three environments has its own units"
+    units, seconds = forecast.needed(found, 0.01, 6, 0.05 / 3, 3)
+    assert units == 3 * stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
+    assert seconds == pytest.approx(found.first_s + units * found.unit_s)
+    assert forecast.needed(found, 0.01, 6, 0.05 / 3, 3, fixed=4)[0] == 12
 
 
 def test_a_fixed_number_of_units_is_never_capped(folder):

@@ -13,7 +13,7 @@ from pathlib import Path
 import fakes
 import pytest
 
-from tare.core.errors import UserError
+from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.launch import conditions, group, prepare, record, scenarios, transport
 from tare.launch.channel import ConversationError
@@ -22,6 +22,7 @@ from tare.launch.run import launch
 from tare.model.environment import Environment, Probe
 from tare.model.launches import Clock, Inside, LaunchRecord
 from tare.model.schema import parse
+from tare.model.units import launched_ns
 
 CONDITIONS = {**fakes.CONDITIONS, "cpus": 1}
 SPEC = {"mode": "device", "device": "cpu", "devices": None}
@@ -98,14 +99,28 @@ def test_data_and_kept_files_travel(cache, tmp_path):
     with prepare.ready(site, SPEC, CONDITIONS, pad_bytes=0, keep={"it": kept}) as ready:
         read, written = ready.cargo[1].target / "deep/file", ready.inside / "kept.bin"
         program = (sys.executable, "-c", script, str(read), str(written))
-        ended = transport.Carrier(replace(ready, program=program), None).end(timeout_s=30)
+        ended = transport.Channel().converse(replace(ready, program=program), None).end(timeout_s=30)
         assert ended.ok and ready.carried.problem is None
         assert (ready.folder / "kept.bin").read_bytes() == (data / "deep/file").read_bytes()[::-1]
 
 
 def test_a_channel_shows_no_folder_of_this_machine():
-    with pytest.raises(Exception, match="shares no files can't be shown /opt/tool"):
-        launch(site_of(Streams(), folders=(Path("/opt/tool"),)), SPEC, CONDITIONS)
+    site = site_of(Streams(), folders=(Path("/opt/tool"), Path("/opt/driver")))
+    with pytest.raises(UnavailableError, match=r"shares no files can't be shown /opt/tool, /opt/driver$"):
+        launch(site, SPEC, CONDITIONS)
+
+
+def test_no_member_of_a_group_waits_for_what_is_carried_for_another(monkeypatch):
+    """Each is carried for half a second before its worker and after it: none of that is the group's own run."""
+    compare = transport.Carrier._compare_clocks
+    monkeypatch.setattr(transport.Carrier, "_compare_clocks", lambda self: (time.sleep(0.5), compare(self)))
+    found = group.launch_group(site_of(Streams()), SPEC, CONDITIONS, size=2)
+    assert found.ok, found.reason
+    assert all(one.put_s >= 0.5 and one.fetch_s >= 0.5 for one in found.instances)
+    began, ended = launched_ns(found)
+    entries = [one.inside.marks[0].at_ns for one in found.instances]
+    assert began < min(entries) and max(one.inside.mark("last").at_ns for one in found.instances) < ended
+    assert found.end_ns - found.spawn_ns - (ended - began) > 1.9e9
 
 
 ENDED = 'ANSWER ended {"put_s": 0.1, "files": [{"name": "%s", "bytes": %d, "sha256": "0"}]}'

@@ -100,6 +100,16 @@ def test_a_group_runs_from_its_first_start_to_its_last_end(launch):
     assert (found["real_s"], found["runtime_start_s"], found["exit_s"]) == (10, 2, 2)
 
 
+def test_what_was_carried_for_one_member_is_no_part_of_the_groups_run(launch):
+    """Rank 0 waited 4 s until rank 1 had its files, and rank 1 then 2 s for rank 0's record to be fetched."""
+    member = {"rank": 0, "status": "ok", "reason": None, "spawn_ns": 95 * S, "put_s": 4.5, "end_ns": 121 * S}
+    other = {**member, "rank": 1, "spawn_ns": 96 * S, "put_s": 3.0, "end_ns": 123 * S, "fetch_s": 3.0}
+    launch["instances"] = [{**member, "fetch_s": 1.5}, other]
+    launch |= {"put_s": 4.5, "fetch_s": 1.5}
+    found = values(rows_of(launch))
+    assert (found["real_s"], found["runtime_start_s"], found["exit_s"]) == (10, 2, 2)
+
+
 def test_a_group_that_failed_names_the_member(launch):
     member = {"rank": 1, "status": "failed", "reason": "killed by signal 9", "spawn_ns": 1, "end_ns": 2}
     record = parse(LaunchRecord, {"status": "failed", "reason": "a member died", "instances": [member]}, "launch")

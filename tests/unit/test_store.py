@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tare.core import manifest, store
+from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json, sha256_file
 
 KEY = "k"
@@ -144,3 +146,33 @@ def test_a_maker_that_is_killed_frees_the_entry_and_leaves_no_half(tmp_path, mak
 def test_keys_follow_every_input():
     assert store.key_of(1, "a") == store.key_of(1, "a") != store.key_of(1, "b")
     assert len(store.key_of()) == 32
+
+
+@pytest.fixture
+def stuck(tmp_path, monkeypatch):
+    """An entry of which one file can't be removed."""
+    folder = tmp_path / KEY / "deep"
+    folder.mkdir(parents=True)
+    (folder / "busy").touch()
+    unlink = os.unlink
+
+    def refusing(path, *args, **options):
+        if Path(path).name == "busy":
+            raise OSError(16, "Device or resource busy", path)
+        unlink(path, *args, **options)
+
+    monkeypatch.setattr(os, "unlink", refusing)
+    return tmp_path / KEY
+
+
+def test_what_can_not_be_removed_is_said_in_one_line(tmp_path, stuck, capsys):
+    store.forget(tmp_path, KEY)
+    said = capsys.readouterr().out.strip()
+    assert said == f"{stuck} can't be removed ([Errno 16] Device or resource busy: 'busy'); remove it by hand"
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_stands_in_the_way_ends_the_making_before_it_begins(tmp_path, stuck, make, in_place):
+    with pytest.raises(UnavailableError, match=f"{stuck} is in the way of making it"):
+        kept(tmp_path, make, in_place=in_place)
+    assert make.calls == 0

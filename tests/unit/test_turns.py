@@ -8,11 +8,12 @@ import pytest
 from lean import unit_of_rows
 
 from tare.experiments import turns
-from tare.experiments.turns import components_of, cores_of, fitting, groups_of, settle
+from tare.experiments.turns import components_of, cores_of, fitting, settle
 from tare.launch import conditions
-from tare.machine import facts
+from tare.machine import memory
 from tare.model.campaigns import Prior
 from tare.model.study import CONTROL, HOST
+from tare.model.units import groups_of
 from tare.stats.fits import cycle_ratios, turn_values
 from tare.stats.planning import Components
 
@@ -129,17 +130,36 @@ def test_what_fits_follows_from_the_first_launch_alone():
     assert fitting({**draw, "device_memory": {**device, "total_bytes": 80 * gib}}, 100 * gib, 8) == 8
 
 
-def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path):
-    group = tmp_path / "outer/inner"
-    group.mkdir(parents=True)
-    own = tmp_path / "own"
-    own.write_text("0::/outer/inner\n")
-    assert facts._room_in_cgroups(tmp_path, own) == []
-    for folder, limit, taken in ((group, "max", 5), (group.parent, "100", 30)):
-        (folder / "memory.max").write_text(f"{limit}\n")
-        (folder / "memory.current").write_text(f"{taken}\n")
-    assert facts._room_in_cgroups(tmp_path, own) == [70]
-    assert facts.available_memory_bytes() > 0
+def group_with_limit(folder, version, limit, taken):
+    """A folder of cgroups, as version 1 or 2 names its files; 7 bytes can be taken back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}[version]
+    for name, value in zip(names, (limit, taken), strict=True):
+        (folder / name).write_text(f"{value}\n")
+    (folder / "memory.stat").write_text("anon 1\n" + ("total_" if version == 1 else "") + "inactive_file 7\n")
+
+
+@pytest.mark.parametrize(
+    "version, kind, own",
+    [
+        (1, "cgroup cgroup rw,memory", "9:cpu,memory:/outer/inner"),
+        (2, "cgroup2 none rw,nsdelegate", "0::/outer/inner"),
+    ],
+)
+@pytest.mark.parametrize("origin, point", [("/", ""), ("/outer", "outer"), ("/outer/inner", "outer/inner")])
+def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path, version, kind, own, origin, point):
+    """Seen whole, or in a container that is shown its part of the tree."""
+    mounts, groups = tmp_path / "mountinfo", tmp_path / "cgroup"
+    other = f"32 31 0:29 / {tmp_path} rw - cgroup cgroup rw,cpu\n"
+    mounts.write_text(f"{other}35 31 0:32 {origin} {tmp_path / point} rw shared:9 - {kind}\n")
+    groups.write_text(f"8:pids:/\n{own}\n")
+    group_with_limit(tmp_path / "outer", version, 100, 30)
+    group_with_limit(tmp_path / "outer/inner", version, "max" if version == 2 else 1 << 62, 5)
+    found = [room for room in memory._room_in_cgroups(mounts, groups) if room < 1 << 40]
+    assert found == ([] if origin == "/outer/inner" else [77])
+    groups.write_text("8:pids:/\n")
+    assert memory._room_in_cgroups(mounts, groups) == []
+    assert memory.available_memory_bytes() > 0
 
 
 def unit_of(launches, voided=None):

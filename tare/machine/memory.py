@@ -1,0 +1,90 @@
+"""How much memory is left for processes of ours: of the machine, and below the limits of our control groups."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+
+MOUNTS, OWN_CGROUP = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
+
+
+def meminfo_bytes(name: str) -> int:
+    """A row of /proc/meminfo.
+
+    Raises:
+        UnavailableError: the kernel has no such row.
+    """
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    if found is None:
+        raise UnavailableError(f"/proc/meminfo has no {name}")
+    return int(found.group(1)) * 1024
+
+
+def available_memory_bytes() -> int:
+    """Memory that new processes of ours may take without swapping: of the machine, and of the groups we are in."""
+    return min([meminfo_bytes("MemAvailable"), *_room_in_cgroups(MOUNTS, OWN_CGROUP)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MemoryFiles:
+    """How a version of cgroups names what its memory controller says."""
+
+    limit: str
+    taken: str
+    reclaimable: str
+
+
+_MEMORY_V1 = _MemoryFiles(
+    limit="memory.limit_in_bytes", taken="memory.usage_in_bytes", reclaimable="total_inactive_file"
+)
+_MEMORY_V2 = _MemoryFiles(limit="memory.max", taken="memory.current", reclaimable="inactive_file")
+
+
+def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
+    """What is left below each limit of memory that holds for this process, in bytes; cgroups of both versions.
+
+    File pages that were not used lately count as room: the kernel takes them back first.
+
+    Args:
+        mounts: /proc/self/mountinfo.
+        own: /proc/self/cgroup.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        paths = dict(_hierarchies(own.read_text()))
+        for line in mounts.read_text().splitlines():
+            left, _, right = line.partition(" - ")
+            kind, _, options = right.split(" ", 2)
+            key = "" if kind == "cgroup2" else "memory" if "memory" in options.split(",") else None
+            if kind not in ("cgroup", "cgroup2") or key not in paths:
+                continue
+            origin, point = map(Path, left.split(" ")[3:5])
+            files = _MEMORY_V2 if kind == "cgroup2" else _MEMORY_V1
+            inner = paths[key].relative_to(origin) if paths[key].is_relative_to(origin) else Path()
+            for folder in (point / inner, *(point / above for above in inner.parents)):
+                found += _room_below(folder, files)
+    return found
+
+
+def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
+    """Controller (empty for version 2) and path of each group that a process is in, from its cgroup file."""
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            yield controller, Path(path)
+
+
+def _room_below(folder: Path, files: _MemoryFiles) -> list[int]:
+    """Bytes that are left below the limit of one group; none where it sets no limit."""
+    try:
+        limit = (folder / files.limit).read_text().strip()
+        taken = int((folder / files.taken).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except OSError:  # the root of version 2 has no such files
+        return []
+    return [] if limit == "max" else [max(0, int(limit) - taken + int(stat[files.reclaimable]))]
