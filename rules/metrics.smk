@@ -39,6 +39,7 @@ rule judge_published:
     input:
         paper=PAPER_FILES,
         tables=rules.extract_tables.output,
+        profiles=PROFILES,
         machine=rules.describe_machine.output.record,
         probes=collect("results/probe/{env}.json", env=PROBED),
     output:

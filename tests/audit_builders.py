@@ -12,6 +12,7 @@ import pandas as pd
 from tare.core.files import project_root
 from tare.literature import published
 from tare.literature.audit import Here
+from tare.literature.measured_here import Conditions
 from tare.literature.published import Published
 from tare.model import tables
 
@@ -101,6 +102,7 @@ def here(
     *, metrics: Sequence[Mapping[str, Any]] = (), verdicts: Sequence[Mapping[str, Any]] = (),
     kernels: Sequence[Mapping[str, Any]] | None = None, files: Sequence[Mapping[str, Any]] = (),
     machine: Mapping[str, Any] | None = None, probes: Mapping[str, Mapping[str, Any]] | None = None,
+    measured_with: Mapping[str, Conditions] | None = None,
 ) -> Here:  # fmt: skip
     """What a machine measured, from rows."""
     return Here(
@@ -110,6 +112,7 @@ def here(
         kernels=None if kernels is None else tables.make("kernels", list(kernels)),
         machine=machine,
         probes=probes or {},
+        measured_with=measured_with or {},
     )
 
 

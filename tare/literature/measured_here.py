@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from tare.analysis.profile_rows import read_profile
 from tare.core.files import read_json
 from tare.model import tables
+from tare.model.registry import HOST
 from tare.model.study import is_headline
 
 RUN_METRICS = ("real_s", "system_s")
@@ -34,6 +36,21 @@ class Value:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a workload was measured with here, as a launch on the host saw it.
+
+    Attributes:
+        device_class: cpu or gpu.
+        device: its name.
+        stack: versions by name: `python`, the framework's, and `cuda` where it has one.
+    """
+
+    device_class: str
+    device: str
+    stack: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Here:
     """Tables and records of one study on this machine.
 
@@ -42,6 +59,7 @@ class Here:
         kernels: the table of kernels, None where no campaign of causes was run.
         machine: record of the machine, None where it is missing.
         probes: records of the trial launches, by environment.
+        measured_with: by workload; one whose profiled launch on the host left no facts is not in it.
     """
 
     metrics: pd.DataFrame
@@ -50,6 +68,7 @@ class Here:
     kernels: pd.DataFrame | None = None
     machine: Mapping[str, Any] | None = None
     probes: Mapping[str, Mapping[str, Any]]
+    measured_with: Mapping[str, Conditions] = field(default_factory=dict)
 
     def value(self, workload: str, env: str, metric: str, batch: int | None = None) -> Value:
         """The number beside a published one: a metric of a figure, in one environment.
@@ -84,7 +103,7 @@ def gather(results: Path, shared: Path) -> Here:
 
     Args:
         results: folder of the study's tables and of machine.json.
-        shared: folder of what studies share, the probes among it.
+        shared: folder of what studies share: the probes and the profiled launches.
 
     Raises:
         UserError: a table is missing.
@@ -92,14 +111,41 @@ def gather(results: Path, shared: Path) -> Here:
     """
     folder = results / "tables"
     kernels, machine = folder / "kernels.csv", results / "machine.json"
+    metrics = tables.read("metrics", folder / "metrics.parquet")
+    described = read_json(machine) if machine.exists() else None
     return Here(
-        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
-        machine=read_json(machine) if machine.exists() else None,
+        machine=described,
         probes={path.stem: read_json(path) for path in sorted((shared / "probe").glob("*.json"))},
+        measured_with=_measured_with(metrics, shared, described or {}),
     )
+
+
+def _measured_with(metrics: pd.DataFrame, shared: Path, machine: Mapping[str, Any]) -> dict[str, Conditions]:
+    """By workload, from the facts of its profiled launch on the host."""
+    found = {}
+    for study, workload in metrics[["study", "workload"]].drop_duplicates().itertuples(index=False):
+        path = shared / "profiles" / study / workload / HOST / "profile.json"
+        record = read_profile(path) if path.exists() else None
+        if record is None or not record.ok:
+            continue
+        facts = record.seen_inside().facts
+        framework = facts.framework
+        stack = {"python": facts.python}
+        if framework is not None:
+            stack[framework.name] = framework.version
+            stack.update({"cuda": framework.cuda} if framework.cuda else {})
+        gpus = machine.get("gpus") or [{}]
+        device = (framework.device if framework else None) or gpus[0]
+        found[workload] = Conditions(
+            device_class="gpu" if record.on_cuda else "cpu",
+            device=str((device if record.on_cuda else {"name": machine.get("cpu_model")}).get("name")),
+            stack=stack,
+        )
+    return found
 
 
 def _none(reason: str) -> Value:

@@ -1,26 +1,33 @@
 """A study's claims against its own figures and logs: does what it shows say what it says?
 
 Each claim is held against every figure that it names and against the logs. `highest` and `lowest` compare values;
-`equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN. A comparison is clear where errors of
-reading a height off a figure could not turn it. There is one run in each environment, so that no spread stands
-behind any of this: a claim that its own numbers bear out may still be chance.
+`equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN. A comparison is clear where neither
+errors of reading a height off a figure nor the spread between its runs could turn it. Where there is one run in
+each environment no spread stands behind it: numbers as claimed may still be chance, and establish nothing.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import pandas as pd
 
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
 from tare.literature.published import Published
 from tare.literature.published_file import Claim
+from tare.stats.intervals import t_quantile
 
 # A study that says "the same" names no margin; this is what we allow a whole run before we call it different.
 EQUAL_WITHIN = 0.05
 ARCHITECTURE = re.compile(r"compute_\d+")
-SET_METRICS = ("kernels", "binaries")
+SET_METRICS = {"kernels_differ": "kernels", "same_files": "binaries"}
+ALPHA = 0.05  # of the difference of two means of several runs
+CONTRADICTED, ESTABLISHED = "contradicted", "established by its data"
+NOT_ESTABLISHED, NO_DATA = "not established by its data", "not recomputable"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +38,8 @@ class Shown:
         source: number of a figure, or `log`.
         metric: of the values.
         holds: whether the values are as claimed.
-        clear: whether reading errors could not turn that.
+        clear: whether reading errors, and the spread between runs where it is known, could not turn that.
+        repeated: whether several runs with a spread stand behind the values.
         note: the values.
         claimed, against: the two values that decide, in base units of `unit`; None for sets.
         unit: of these.
@@ -42,6 +50,7 @@ class Shown:
     holds: bool
     clear: bool
     note: str
+    repeated: bool = False
     claimed: float | None = None
     against: float | None = None
     unit: str = "1"
@@ -49,7 +58,7 @@ class Shown:
 
 def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
     """The claim held against each figure that it names and against the logs; empty where they hold nothing."""
-    if claim.metrics[0] in SET_METRICS:
+    if claim.rule in SET_METRICS:
         return _sets(published, claim, workload)
     found = []
     figures = published.figures
@@ -60,27 +69,52 @@ def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
             ]
             if len(own):
                 values = dict(zip(own["env"], own["value"], strict=True))
-                error = float(own["error"].fillna(0).max())
-                found.append(_compare(claim, metric, figure, values, error, str(own["unit"].iloc[0])))
+                found.append(_compare(claim, metric, figure, values, str(own["unit"].iloc[0]), _doubt(own)))
         logs = [one for one in logged(published, metric) if one.workload == workload and one.series != "batches"]
         if logs:
             values = {one.env: one.value for one in logs}
             unit = str(figures.loc[figures["metric"] == metric, "unit"].iloc[0])
-            found.append(_compare(claim, metric, "log", values, 0.0, unit))
+            found.append(_compare(claim, metric, "log", values, unit, Doubt(error=0.0, chance=0.0, repeated=False)))
     return found
 
 
-def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float], error: float, unit: str) -> Shown:
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """How far a figure's values are to be trusted, in their base unit.
+
+    Attributes:
+        error: of reading a height.
+        chance: half-width of Student's interval of the difference of two means of several runs; 0 with one run.
+        repeated: whether there are several runs and their spread.
+    """
+
+    error: float
+    chance: float
+    repeated: bool
+
+
+def _doubt(rows: pd.DataFrame) -> Doubt:
+    """Of a figure's rows."""
+    error, runs = float(rows["error"].fillna(0).max()), rows["runs"].min()
+    if pd.isna(runs):
+        return Doubt(error=error, chance=0.0, repeated=False)
+    chance = t_quantile(ALPHA, 2 * (int(runs) - 1)) * float(rows["spread"].max()) * math.sqrt(2 / int(runs))
+    return Doubt(error=error, chance=chance, repeated=True)
+
+
+def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float], unit: str, doubt: Doubt) -> Shown:
+    # Each of two values may be off by the reading error, and their difference by chance.
+    error = doubt.error + doubt.chance / 2
     place = "the logs" if source == "log" else f"figure {source}"
     numbers = listed([f"{env} {amount(value, unit)}" for env, value in values.items()])
     note = f"{words(metric)} in {place}: {numbers}"
-    if claim.relation == "equal":
+    if claim.rule == "equal":
         low, high = min(values.values()), max(values.values())
         apart = high / low - 1
         holds = apart <= EQUAL_WITHIN
         surely = ((high + error) / (low - error) - 1) if holds else ((high - error) / (low + error) - 1)
         clear = (surely <= EQUAL_WITHIN) == holds
-        open_end = f"; an error of {amount(error, unit)} in reading each could move that across {EQUAL_WITHIN:.0%}"
+        open_end = f"; an error of {amount(error, unit)} in each could move that across {EQUAL_WITHIN:.0%}"
         shares = f"{apart:.3%}" if apart < 0.001 else f"{apart:.1%}"
         note += f", {shares} between smallest and largest"
         claimed, against = high, low
@@ -88,12 +122,12 @@ def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float]
         assert claim.env is not None
         claimed = values[claim.env]
         others = [value for env, value in values.items() if env != claim.env]
-        against = max(others) if claim.relation == "highest" else min(others)
-        gap = claimed - against if claim.relation == "highest" else against - claimed
-        # Both heights were read off: each may be wrong by the error.
+        against = max(others) if claim.rule == "highest" else min(others)
+        gap = claimed - against if claim.rule == "highest" else against - claimed
         holds, clear = gap > 0, abs(gap) > 2 * error
-        open_end = f", by less than the errors of reading two heights, {amount(error, unit)} each"
-        note += f"; {claim.env} is {'' if holds else 'not '}the {claim.relation}"
+        chance = " and chance" if doubt.chance else ""
+        open_end = f", by less than the errors of reading two heights{chance}, {amount(error, unit)} each"
+        note += f"; {claim.env} is {'' if holds else 'not '}the {claim.rule}"
     if not clear:
         note += open_end
     return Shown(
@@ -101,6 +135,7 @@ def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float]
         metric=metric,
         holds=holds,
         clear=clear,
+        repeated=doubt.repeated,
         note=note,
         claimed=claimed,
         against=against,
@@ -113,7 +148,7 @@ def _sets(published: Published, claim: Claim, workload: str) -> list[Shown]:
     kernels = {env: set(names) for (name, env), names in published.kernels_listed.items() if name == workload}
     if len(kernels) < 2:
         return []
-    if claim.metrics[0] == "kernels":
+    if claim.rule == "kernels_differ":
         assert claim.env is not None
         others = [names for env, names in kernels.items() if env != claim.env]
         holds = all(kernels[claim.env] != names for names in others)
@@ -132,7 +167,7 @@ def _sets(published: Published, claim: Claim, workload: str) -> list[Shown]:
         )
         if not holds:
             note += ": they are of different builds of the framework"
-    return [Shown(source="log", metric=claim.metrics[0], holds=holds, clear=True, note=note)]
+    return [Shown(source="log", metric=SET_METRICS[claim.rule], holds=holds, clear=True, note=note)]
 
 
 def _architectures(names: Sequence[str] | set[str]) -> list[str]:
@@ -142,21 +177,21 @@ def _architectures(names: Sequence[str] | set[str]) -> list[str]:
 def verdict(published: Published, claim: Claim, workload: str) -> tuple[str, str]:
     """What the study's own data say of a claim, and the sentence for it.
 
-    `contradicted` where a figure or the logs clearly show otherwise; `supported` where all clearly show it;
-    `not recomputable` where there are no data, or where reading errors leave it open.
+    CONTRADICTED where a figure or the logs clearly show otherwise. ESTABLISHED where all clearly show it, each from
+    several runs with a spread. NOT_ESTABLISHED where they are as claimed without one, or where reading errors or
+    chance leave it open. NO_DATA where there are no data.
     """
     found = shown(published, claim, workload)
     if not found:
-        return (
-            "not recomputable",
-            "The logs do not hold what this would take; see what cannot be done again, below.",
-        )
-    note = f"{'; '.join(one.note for one in found)}. One run in each environment, so no spread."
+        return NO_DATA, "The logs do not hold what this would take; see what cannot be done again, below."
+    note = f"{'; '.join(one.note for one in found)}."
+    if not all(one.repeated for one in found):
+        note += " One run in each environment, so no spread."
     if any(one.clear and not one.holds for one in found):
-        return "contradicted", _capital(note)
-    if all(one.clear and one.holds for one in found):
-        return "supported", _capital(note)
-    return "not recomputable", _capital(note)
+        return CONTRADICTED, _capital(note)
+    if all(one.clear and one.holds and one.repeated for one in found):
+        return ESTABLISHED, _capital(note)
+    return NOT_ESTABLISHED, _capital(note)
 
 
 def _capital(text: str) -> str:

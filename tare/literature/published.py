@@ -22,6 +22,7 @@ from tare.literature.published_file import (
     Figure,
     Labels,
     Log,
+    MeasuredWith,
     Paper,
     Stated,
     Table,
@@ -33,7 +34,9 @@ from tare.model.quantities import Quantity
 from tare.model.schema import Record
 from tare.model.words import nearest
 
-FIGURE_COLUMNS = ("figure", "workload", "env", "batch", "metric", "value", "unit", "kind", "error", "printed")
+FIGURE_COLUMNS = (
+    "figure", "workload", "env", "batch", "metric", "value", "unit", "kind", "error", "spread", "runs", "printed",
+)  # fmt: skip
 LOG_COLUMNS = (
     "workload", "env", "series", "batch", "path", "device", "metric", "statistic",
     "value", "unit", "rounding", "printed",
@@ -75,8 +78,10 @@ class Published:
         tables: by name, rows of (specification, value, unit): a number in base units, or a name with unit `text`.
         table_facts: by name, the same rows with their printed digits and labels.
         claims: what it says about its environments.
+        measured_with: what its own measurements were made with; None where it has no claims.
         figures: one row per value of a figure: FIGURE_COLUMNS, values in base units; `error` is how far a digitised
-            value may be off, None for a label; `printed` the text.
+            value may be off, None for a label; `spread` and `runs`: standard deviation between the runs that a
+            value is the mean of, and their number, None where there was one; `printed` the text.
         logs: one row per number of a log: LOG_COLUMNS; `rounding` is half a unit of the last printed digit.
         kernels: one row per kernel and metric: workload, env, kernel_index, kernel, invocations, metric, unit, and
             min, max, avg in base units, each with its printed number and unit (`avg_printed`, `avg_unit`).
@@ -93,6 +98,7 @@ class Published:
     tables: Mapping[str, list[tuple[str, float | str, str]]]
     table_facts: Mapping[str, tuple[Fact, ...]]
     claims: tuple[Claim, ...]
+    measured_with: MeasuredWith | None
     figures: pd.DataFrame
     logs: pd.DataFrame
     kernels: pd.DataFrame
@@ -163,6 +169,7 @@ def load(paper: str, folder: Path | None = None) -> Published:
         tables={name: [_triple(row) for row in rows] for name, rows in tables.items()},
         table_facts=tables,
         claims=content.claims,
+        measured_with=content.measured_with,
         figures=_figures(content.figures),
         logs=_logs(content),
         kernels=read_kernels(folder / f"{paper}_kernels.csv"),
@@ -221,10 +228,14 @@ def _figures(figures: Sequence[Figure]) -> pd.DataFrame:
                     "unit": quantity.unit,
                     "kind": figure.kind,
                     "error": figure.error.value if figure.error else None,
+                    "spread": figure.spread.value if figure.spread else None,
+                    "runs": figure.runs,
                     "printed": str(quantity),
                 }
             )
-    return pd.DataFrame(rows, columns=list(FIGURE_COLUMNS)).astype({"batch": "Int64", "error": float})
+    return pd.DataFrame(rows, columns=list(FIGURE_COLUMNS)).astype(
+        {"batch": "Int64", "error": float, "spread": float, "runs": "Int64"}
+    )
 
 
 def _logs(content: Paper) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from tare.core.errors import UserError
 from tare.model.quantities import Printed, Quantity, parse_as, printed_in
-from tare.model.registry import module_names
+from tare.model.registry import HOST, module_names
 from tare.model.schema import Count, Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
@@ -50,10 +50,30 @@ FIGURE_METRICS = {
 }
 
 
+# How a claim is judged; docs/published.md says what each rule asks.
+RULES = ("equal", "highest", "lowest", "kernels_differ", "same_files")
+OF_ONE = ("highest", "lowest", "kernels_differ")  # about one environment beside the others
+OF_METRICS = ("equal", "highest", "lowest")
+# What may have to be as published for a claim to be the same question here.
+DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
+CONDITIONS = (DEVICE, STACK, RUNTIMES)
+
+
 def _known(name: str) -> str:
     if name not in module_names("workloads"):
         raise ValueError(f"unknown workload {name!r}: {nearest(name, module_names('workloads'))}")
     return name
+
+
+def _one_of(what: str, known: Iterable[str]) -> AfterValidator:
+    """A word that must be one of a few; the message has the nearest."""
+
+    def check(word: str) -> str:
+        if word not in known:
+            raise ValueError(f"unknown {what} {word!r}: {nearest(word, known)}")
+        return word
+
+    return AfterValidator(check)
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -123,6 +143,35 @@ class Table(Record):
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
 
+class Device(Record):
+    """The device that computed."""
+
+    class_: Annotated[Literal["cpu", "gpu"], Field(alias="class")]
+    name: Text
+
+
+class MeasuredWith(Record):
+    """What a study's own measurements were made with.
+
+    Attributes:
+        environments: those that its claims are about, the reference first.
+        device: that computed.
+        stack: versions of programs and libraries, by name: `python`, `cuda`, `torch`, …
+        runtimes: versions by environment; `apptainer` is Singularity's.
+    """
+
+    environments: Annotated[tuple[Environment, ...], Field(min_length=2)]
+    device: Device
+    stack: Annotated[Mapping[Word, Text], Field(min_length=1)]
+    runtimes: Annotated[Mapping[Environment, Text], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _reference_first(self) -> Self:
+        if self.environments[0] != HOST:
+            raise ValueError(f"environments: {HOST} must come first, every ratio is to it")
+        return self
+
+
 class Claim(Record):
     """One thing that a study says about its environments.
 
@@ -130,9 +179,10 @@ class Claim(Record):
         id: our name of it.
         where: section that says it.
         figures: those that should show it.
-        workloads, metrics: what it is about.
-        relation: highest, lowest, equal or differ.
-        env: the environment that is highest, lowest or different; None for `equal`.
+        workloads: what it is about; `metrics` too, where the rule compares numbers.
+        rule: how it is judged, one of RULES.
+        env: the environment that is highest, lowest or runs other kernels; None for the other rules.
+        needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
     """
 
@@ -140,20 +190,36 @@ class Claim(Record):
     where: Text
     figures: tuple[Text, ...]
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
-    metrics: Texts
-    relation: Literal["highest", "lowest", "equal", "differ"]
+    rule: Annotated[str, _one_of("rule", RULES)]
+    metrics: tuple[Annotated[str, _one_of("metric", FIGURE_METRICS)], ...] = ()
     env: Environment | None = None
+    needs: tuple[Annotated[str, _one_of("condition", CONDITIONS)], ...] = ()
     statement: Text
+
+    @model_validator(mode="after")
+    def _fits_its_rule(self) -> Self:
+        if (self.rule in OF_ONE) != (self.env is not None):
+            raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_ONE else 'takes no'} env")
+        if (self.rule in OF_METRICS) != bool(self.metrics):
+            raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_METRICS else 'takes no'} metrics")
+        return self
 
 
 class Figure(Record):
-    """Values of a figure, one for each environment, or one for each batch size in one environment."""
+    """Values of a figure, one for each environment, or one for each batch size in one environment.
+
+    Attributes:
+        error: how far a height that was read off may be off.
+        spread: standard deviation between the runs that each value is the mean of; with `runs`, their number.
+    """
 
     figure: Annotated[str, matching(r"[0-9]+", "is no number of a figure")]
     workload: Workload
     metric: Text
     kind: Kind
     error: Printed | None = None
+    spread: Printed | None = None
+    runs: Annotated[int, Field(ge=2)] | None = None
     env: Environment | None = None
     values: Annotated[Mapping[Environment, Printed], Field(min_length=1)] | None = None
     batches: Annotated[Mapping[BatchKey, Printed], Field(min_length=1)] | None = None
@@ -166,8 +232,10 @@ class Figure(Record):
             raise ValueError(f"unknown metric {self.metric!r}: {nearest(self.metric, FIGURE_METRICS)}")
         if (self.kind == "figure_digitised") != (self.error is not None):
             raise ValueError("a digitised value, and no other, needs `error`: how far it may be off")
+        if (self.spread is None) != (self.runs is None):
+            raise ValueError("needs `spread` and `runs`, or neither")
         unit = FIGURE_METRICS[self.metric]
-        for quantity in (self.error, *(self.values or {}).values(), *(self.batches or {}).values()):
+        for quantity in (self.error, self.spread, *(self.values or {}).values(), *(self.batches or {}).values()):
             if quantity is not None and quantity.unit != unit:
                 raise ValueError(f"'{quantity}' is in {quantity.unit}, and must be in {unit}")
         return self
@@ -261,11 +329,18 @@ class Paper(Record):
     facts: tuple[Entry, ...] = ()
     settings: tuple[Entry, ...] = ()
     tables: tuple[Table, ...]
+    measured_with: MeasuredWith | None = None
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
     logs: tuple[Log, ...] = ()
     times: tuple[Times, ...] = ()
     kernels_listed: tuple[Listed, ...] = ()
+
+    @model_validator(mode="after")
+    def _claims_have_conditions(self) -> Self:
+        if self.claims and self.measured_with is None:
+            raise ValueError("measured_with: missing; claims are judged beside what they were measured with")
+        return self
 
 
 def read_paper(path: Path) -> Paper:

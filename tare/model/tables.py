@@ -168,16 +168,17 @@ SCHEMAS = {
 }
 
 AGREES = ("yes", "no", "not recomputable")
-SAYS = ("supported", "contradicted", "not recomputable")
-HERE = ("supported", "contradicted", "not testable here")
+SAYS = ("established by its data", "not established by its data", "contradicted", "not recomputable")
+HERE = ("holds here", "does not hold here", "open here", "not the same question")
+SETTLED_HERE = HERE[:2]
 
 
 def _measured_has_kind(table: pd.DataFrame) -> pd.Series:
     return table["measured"].notna() == table["measured_kind"].isin(("measured", "modelled"))
 
 
-def _untestable_has_reason(table: pd.DataFrame) -> pd.Series:
-    return (table["here"] == "not testable here") == table["reason"].notna()
+def _unsettled_has_reason(table: pd.DataFrame) -> pd.Series:
+    return table["here"].isin(SETTLED_HERE) == table["reason"].isna()
 
 
 PUBLISHED = pa.DataFrameSchema(
@@ -213,10 +214,11 @@ CLAIMS = pa.DataFrameSchema(
         "published_says": pa.Column(str, pa.Check.isin(SAYS)),
         "published_note": pa.Column(str),
         "here": pa.Column(str, pa.Check.isin(HERE)),
+        "match": pa.Column(str),  # device class, stack, runtimes: as published or other, named
         "evidence": pa.Column(str),
         "reason": pa.Column(str, nullable=True),
     },
-    checks=pa.Check(_untestable_has_reason, error="not testable without its reason, or tested with one"),
+    checks=pa.Check(_unsettled_has_reason, error="a claim left open without its reason, or settled with one"),
     strict=True,
     ordered=True,
     coerce=True,

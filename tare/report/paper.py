@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 
 from tare.literature.finding import listed
 from tare.literature.published import Published, load
+from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report.evidence import Evidence
 from tare.report.figures import figure_names, file_name
 from tare.report.figures.paper_rows import numbers
@@ -24,18 +26,18 @@ ROOFLINE = "4"
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
 SPECIFICATION = "specification"
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs"}
-SETTLED = ("supported", "contradicted")
 TABLES = {"I": "machine", "IV": "software", "V": "GPU"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One claim for one workload: what the study's own data say, and what this machine says."""
+    """One claim for one workload: what the study's own data say, what this machine says, and how they match."""
 
     workload: str
     published_says: str
     published_note: str
     here: str
+    match: str
     evidence: str
     reason: str | None
 
@@ -69,22 +71,21 @@ def summary(evidence: Evidence) -> list[str]:
     """How many claims hold, and how many published values are what the authors' own logs have."""
     claims, findings = own(evidence, evidence.claims), own(evidence, evidence.published)
     values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
-    tested = claims[claims["here"] != "not testable here"]
+    settled = claims["here"].isin(SETTLED_HERE).any()
     return [
         f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} where each "
-        f"workload counts by itself. Of these {len(claims)}, this machine says: {_counts(claims['here'])}.",
-        f"The paper's own figures and logs say: {_counts(claims['published_says'])}.",
+        f"workload counts by itself. Of these {len(claims)}, this machine says {_counts(claims['here'], HERE)}.",
+        f"The paper's own figures and logs say {_counts(claims['published_says'], SAYS)}.",
         f"Of {values.sum()} values in its figures, {values.get('yes', 0)} are what their own logs have, "
         f"{values.get('no', 0)} are not, and {values.get('not recomputable', 0)} "
         f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log.",
-        *([] if len(tested) else ["Nothing of what it claims can be tested on this machine with these units."]),
+        *([] if settled else ["Nothing of what it claims is settled here."]),
     ]
 
 
-def _counts(words: pd.Series) -> str:
-    """2 supported, 6 contradicted and 9 not testable here: in this order, none left out."""
-    kinds = dict.fromkeys([*SETTLED, *words])
-    return listed([f"{(words == word).sum()} {word}" for word in kinds])
+def _counts(words: pd.Series, known: Sequence[str]) -> str:
+    """holds here: 2, does not hold here: 0, …: in this order, none left out."""
+    return ", ".join(f"{word}: {(words == word).sum()}" for word in known)
 
 
 def claim_cards(evidence: Evidence) -> list[ClaimCard]:
@@ -115,6 +116,7 @@ def _judged(row: dict[str, Any]) -> Judged:
         published_says=row["published_says"],
         published_note=readable(row["published_note"]),
         here=row["here"],
+        match=row["match"],
         evidence=readable(row["evidence"]),
         reason=None if missing(row["reason"]) else row["reason"],
     )

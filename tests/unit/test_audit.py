@@ -325,7 +325,13 @@ def test_the_command_writes_both_tables(tmp_path, capsys):
     assert row["measured"] == pytest.approx(runs["value"].median()) and row["measured_kind"] == "measured"
     judged = tables.read("claims", tmp_path / "out/claims.csv").set_index(["claim", "workload"])
     # The builder's Docker takes longer to start and to end, its Apptainer to import.
-    assert judged.loc[("time_equal", "mnist_cnn"), "here"] == "contradicted"
+    assert judged.loc[("time_equal", "mnist_cnn"), "here"] == "does not hold here"
+    # Its profiled launches ran on a CPU; its trial launches name a version.
+    assert judged.loc[("memset_docker_highest", "mnist_cnn"), "here"] == "not the same question"
+    says = judged.loc[("time_equal", "mnist_cnn"), "match"]
+    assert "device class: other (published GPU, NVIDIA Tesla V100; here CPU, Example CPU" in says
+    assert "here python 3.11.7, cuda none and torch 2.13.0+cpu" in says
+    assert "runtimes: other (published docker 20.10.4 and apptainer 3.6.3; here docker 1.2.3" in says
 
 
 def test_an_audit_without_tables_or_of_an_unknown_study_is_one_line(tmp_path, capsys):

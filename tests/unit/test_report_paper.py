@@ -50,23 +50,23 @@ def test_it_comes_right_after_the_answer():
 def test_the_summary_counts_the_tables(evidence):
     claims, findings = evidence.claims, evidence.published
     first, second, third = paper.summary(evidence)[:3]
-    tested = (claims["here"] == "supported").sum(), (claims["here"] == "contradicted").sum()
-    open_ones = (claims["here"] == "not testable here").sum()
-    assert f"makes {claims['claim'].nunique()} claims" in first and sum(tested) + open_ones == len(claims)
-    assert f"{tested[0]} supported, {tested[1]} contradicted and {open_ones} not testable here" in first
-    assert f"{(claims['published_says'] == 'contradicted').sum()} contradicted" in second
+    assert f"makes {claims['claim'].nunique()} claims" in first
+    assert sum((claims["here"] == word).sum() for word in tables.HERE) == len(claims)
+    for word in tables.HERE:
+        assert f"{word}: {(claims['here'] == word).sum()}" in first
+    assert f"contradicted: {(claims['published_says'] == 'contradicted').sum()}" in second
     values = findings[findings["check"] == "figure_value"]
     assert f"Of {len(values)} values" in third and f"{(values['agrees'] == 'no').sum()} are not" in third
 
 
 def test_the_summary_follows_the_tables(evidence):
-    claims = evidence.claims.assign(here="not testable here", reason="no units", published_says="supported")
+    claims = evidence.claims.assign(here="open here", reason="no units", published_says="contradicted")
     values = evidence.published[evidence.published["check"] == "figure_value"].assign(agrees="yes")
     said = paper.summary(replace(evidence, claims=claims, published=values))
-    assert f"0 supported, 0 contradicted and {len(claims)} not testable here" in said[0]
-    assert f"{len(claims)} supported and 0 contradicted" in said[1]
+    assert f"holds here: 0, does not hold here: 0, open here: {len(claims)}, not the same question: 0" in said[0]
+    assert f"contradicted: {len(claims)}" in said[1]
     assert f"{len(values)} are what their own logs have, 0 are not, and 0 have no log" in said[2]
-    assert "Nothing of what it claims can be tested" in said[3]
+    assert "Nothing of what it claims is settled here" in said[3]
 
 
 def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, page):
@@ -78,7 +78,7 @@ def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, p
         card = next(card for card in cards if card.statement == row["statement"])
         assert any((one.published_says, one.here) == (row["published_says"], row["here"]) for one in card.judged)
         assert paper.readable(row["published_note"]) in text
-        assert paper.readable(row["evidence"]) in text
+        assert paper.readable(row["evidence"]) in text and row["match"] in text
         if pd.notna(row["reason"]):
             assert row["reason"] in text
     chips = re.findall(r'class="chip ([a-z-]+)"', section(page))

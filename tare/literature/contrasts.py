@@ -1,0 +1,206 @@
+"""Ratios of environments that claims are judged by: to the host from the verdicts, one to another paired by unit.
+
+Two environments that were measured in the same units share each unit's machine: their log-ratio is taken within the
+unit. The intervals of both to the host share that reference, and comparing their ends would be less sharp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tare.analysis.metrics import pivot
+from tare.analysis.verdicts import log_ratios, logs_of
+from tare.literature.measured_here import Here
+from tare.model.registry import CONTROL, HOST
+from tare.model.study import is_headline
+from tare.stats.intervals import Interval, judge, more_units, t_interval
+
+MARGIN = 0.05  # of whole runs, where no verdict tells the study's
+CONFIDENCE = 0.95
+FEWEST_TO_SETTLE = 6  # units: two or three that happen to be close give an interval, and settle nothing
+INSIDE, OUTSIDE, ACROSS = "inside", "outside", "across an end of"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """An environment by another in one metric, with its interval.
+
+    Attributes:
+        against: the environment below the line.
+        low, high: None where there are too few units for an interval.
+        margin: relative, alike to both sides on a log scale.
+        more: units that would settle it, where that is known.
+        open: whether the verdict that this is from says that nothing can be told.
+    """
+
+    env: str
+    against: str = HOST
+    metric: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    margin: float
+    units: int
+    more: int | None = None
+    open: bool = False
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The interval; None where there is none that may settle anything."""
+        if self.low is None or self.high is None or self.open or self.units < FEWEST_TO_SETTLE:
+            return None
+        return self.low, self.high
+
+    @property
+    def position(self) -> str | None:
+        """Where the interval lies: inside the margin, wholly outside it, or across one of its ends."""
+        if self.low is None or self.high is None:
+            return None
+        least, most = 1 / (1 + self.margin), 1 + self.margin
+        if least <= self.low and self.high <= most:
+            return INSIDE
+        return OUTSIDE if self.low > most or self.high < least else ACROSS
+
+    def __str__(self) -> str:
+        """As a sentence has it."""
+        what = f"{self.metric} {self.env} / {self.against}"
+        if self.ratio is None or self.low is None or self.high is None:
+            return f"{what}: no interval from {units(self.units)}"
+        where = f", {self.position} the margin of {self.margin:.0%}" if self.against == HOST else ""
+        paired = "" if self.against == HOST else ", paired"
+        interval = f"{_number(self.ratio)} [{_number(self.low)}, {_number(self.high)}]"
+        more = f"; about {units(self.more)} more would settle it" if self.more else ""
+        return f"{what} {interval}{where} ({units(self.units)}{paired}{more})"
+
+
+def units(count: int) -> str:
+    """`1 unit`, `8 units`."""
+    return f"{count} unit{'' if count == 1 else 's'}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value < 100 else f"{value:.2g}"
+
+
+def to_host(here: Here, workload: str, metric: str) -> list[Ratio]:
+    """Every environment by the host: from the verdicts of the headline's rounds, else from measured repetitions."""
+    headline = _headline(here, workload)
+    chosen = headline[headline["metric"] == metric]
+    if len(chosen):
+        return [_of_verdict(row) for row in chosen.itertuples()]
+    values, margin = _values(here, workload, metric), _margin(headline)
+    others = _others(values)
+    found = []
+    for env in others:
+        logs = log_ratios(values, env)
+        alpha = (1 - CONFIDENCE) / len(others)
+        interval = t_interval(logs.to_numpy(), alpha)
+        undecided = judge(interval, margin) == "inconclusive"
+        more = more_units(logs.to_numpy(), alpha, margin) if undecided else None
+        found += _ratio(interval, env=env, against=HOST, metric=metric, margin=margin, more=more)
+    return found
+
+
+def paired(here: Here, workload: str, metric: str, env: str, deciding: Sequence[str]) -> list[Ratio]:
+    """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
+
+    The intervals of `deciding` hold together with CONFIDENCE (Bonferroni). Where the design of a campaign makes
+    the intervals of its verdicts wider than Student's from all units, these are wider by the same factor.
+
+    Args:
+        here: what was measured.
+        workload: ours.
+        metric: ours.
+        env: above the line.
+        deciding: environments below it that a claim is about; others of the units are told beside them.
+    """
+    headline = _headline(here, workload)
+    values, margin = _values(here, workload, metric), _margin(headline)
+    names = [HOST, *_others(values)]
+    if env not in names:
+        return []
+    rows = headline[headline["metric"] == metric]
+    alpha = (1 - CONFIDENCE) / max(1, len(deciding))
+    found = []
+    for other in names:
+        if other == env:
+            continue
+        logs = logs_of(values, [HOST, CONTROL, *(name for name in (env, other) if name != HOST)])
+        logs[HOST] = (logs[HOST] + logs[CONTROL]) / 2
+        widening = max(_widening(rows, values, name) for name in (env, other))
+        interval = _widened(t_interval((logs[env] - logs[other]).to_numpy(), alpha), widening)
+        found += _ratio(interval, env=env, against=other, metric=metric, margin=margin, more=None)
+    return found
+
+
+def _ratio(interval: Interval, **what: Any) -> list[Ratio]:
+    """One ratio; none without an interval."""
+    if interval.told is None:
+        return []
+    ratio, low, high = (math.exp(value) for value in interval.told)
+    return [Ratio(ratio=ratio, low=low, high=high, units=interval.n, **what)]
+
+
+def _widened(interval: Interval, factor: float) -> Interval:
+    """The same mean, the half-widths times a factor."""
+    if interval.told is None:
+        return interval
+    mean, low, high = interval.told
+    return Interval(n=interval.n, mean=mean, low=mean + factor * (low - mean), high=mean + factor * (high - mean))
+
+
+def _widening(rows: pd.DataFrame, values: pd.DataFrame, env: str) -> float:
+    """How much wider the verdict's interval of an environment is than Student's from the same units; at least 1."""
+    for row in rows[rows["env"] == env].itertuples():
+        plain = t_interval(log_ratios(values, env).to_numpy(), row.alpha)
+        if plain.width > 0 and row.ci_low > 0:
+            return max(1.0, math.log(row.ci_high / row.ci_low) / plain.width)
+    return 1.0
+
+
+def _headline(here: Here, workload: str) -> pd.DataFrame:
+    """Verdicts against the host of the headline's rounds of a workload."""
+    own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["reference"] == HOST)]
+    return own[own["campaign"].map(lambda name: is_headline(name, "rounds")).astype(bool)]
+
+
+def _margin(headline: pd.DataFrame) -> float:
+    return float(headline["margin"].iloc[0]) if len(headline) else MARGIN
+
+
+def _of_verdict(row: Any) -> Ratio:
+    numbers = {name: _given(getattr(row, name)) for name in ("ratio", "ci_low", "ci_high")}
+    return Ratio(
+        env=row.env, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
+        margin=float(row.margin), units=int(row.n_units),
+        more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
+    )  # fmt: skip
+
+
+def _given(value: float) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def _others(values: pd.DataFrame) -> list[str]:
+    return [env for env in values.columns if env not in (HOST, CONTROL)]
+
+
+def _values(here: Here, workload: str, metric: str) -> pd.DataFrame:
+    """Measured values of one campaign: a row per unit, a column per environment; empty without two hosts."""
+    metrics = here.metrics
+    own = metrics[
+        (metrics["workload"] == workload)
+        & (metrics["metric"] == metric)
+        & (metrics["kind"] == "measured")
+        & metrics["rep"].notna()
+    ]
+    own = own[own["campaign"].map(lambda name: name.count(".") == 1).astype(bool)]
+    if len(own):  # units of two campaigns are never pooled
+        own = own[own["campaign"] == own["campaign"].value_counts().idxmax()]
+    values = pivot(own, metric) if len(own) else pd.DataFrame()
+    return values if {HOST, CONTROL} <= set(values.columns) else pd.DataFrame()

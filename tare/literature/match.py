@@ -1,0 +1,96 @@
+"""What a claim was measured with, beside what this machine measured with: device class, stack, runtimes.
+
+Each is the same or other, and named. Versions agree where ours begins with all parts of the published one: 3.7.16
+is 3.7, and 3.11 is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tare.literature.finding import listed
+from tare.literature.measured_here import Here
+from tare.literature.published_file import DEVICE, RUNTIMES, STACK, MeasuredWith
+from tare.model.registry import HOST
+
+NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes"}
+UNKNOWN = "not recorded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One of CONDITIONS.
+
+    Attributes:
+        same: None where nothing of it is known here.
+        published, here: in words.
+    """
+
+    name: str
+    same: bool | None
+    published: str
+    here: str
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return NAMES[self.name]
+
+    def __str__(self) -> str:
+        """As the column `match` has it."""
+        word = {True: "same", False: "other", None: "unknown"}[self.same]
+        return f"{self.title}: {word} (published {self.published}; here {self.here})"
+
+
+def compare(published: MeasuredWith, here: Here, workload: str) -> dict[str, Compared]:
+    """Each of CONDITIONS, by its name."""
+    return {
+        DEVICE: _device(published, here, workload),
+        STACK: _stack(published, here, workload),
+        RUNTIMES: _runtimes(published, here),
+    }
+
+
+def _device(published: MeasuredWith, here: Here, workload: str) -> Compared:
+    own = here.measured_with.get(workload)
+    return Compared(
+        name=DEVICE,
+        same=None if own is None else own.device_class == published.device.class_,
+        published=f"{published.device.class_.upper()}, {published.device.name}",
+        here=UNKNOWN if own is None else f"{own.device_class.upper()}, {own.device}",
+    )
+
+
+def _stack(published: MeasuredWith, here: Here, workload: str) -> Compared:
+    own = here.measured_with.get(workload)
+    versions = {} if own is None else own.stack
+    return _versions(STACK, published.stack, versions, own is not None)
+
+
+def _runtimes(published: MeasuredWith, here: Here) -> Compared:
+    probes = {env: probe for env, probe in here.probes.items() if env != HOST and probe.get("version")}
+    wanted = {str(env): version for env, version in published.runtimes.items()}
+    return _versions(RUNTIMES, wanted, {env: p["version"] for env, p in probes.items()}, bool(probes))
+
+
+def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], known: bool) -> Compared:
+    """Other where one version is another or is not there."""
+    same = all(key in own and agree(version, own[key]) for key, version in published.items())
+    told = {key: own.get(key, "none") for key in published} | {k: v for k, v in own.items() if name == STACK}
+    return Compared(
+        name=name,
+        same=same if known else None,
+        published=_told(published),
+        here=_told(told) if known else UNKNOWN,
+    )
+
+
+def agree(published: str, own: str) -> bool:
+    """Whether a version is one that the published one names."""
+    wanted = published.split(".")
+    return own.split("+")[0].split("-")[0].split(".")[: len(wanted)] == wanted
+
+
+def _told(versions: Mapping[str, str]) -> str:
+    return listed([f"{name} {version}" for name, version in versions.items()])
