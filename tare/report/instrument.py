@@ -36,7 +36,9 @@ def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Calibration]]:
 def settled_table(evidence: Evidence) -> Table | None:
     """The burst and the split of each campaign of turns; None where there is none."""
     rows: list[Row] = []
-    for campaign, settled in _calibrated(evidence):
+    calibrated = _calibrated(evidence)
+    unresolved = sum(not settled.agreement.resolved for _, settled in calibrated)
+    for campaign, settled in calibrated:
         cores = {unit.cores or () for unit in campaign.counted}
         rows.append(
             [
@@ -59,7 +61,8 @@ def settled_table(evidence: Evidence) -> Table | None:
         ],
         rows=rows,
         note=f"Bursts have to agree with uninterrupted steps within {AGREEMENT:g} of the margin: a burst that is "
-        "slower than training itself would pull all ratios towards 1. In brackets: two standard errors either way.",
+        "slower than training itself would pull all ratios towards 1. In brackets: two standard errors either way. "
+        f"In {unresolved} of {len(calibrated)} campaigns the bursts can't tell.",
         wide=True,
     )
 

@@ -20,8 +20,8 @@ def run_values(unit: Unit) -> dict[str, float]:
 def turn_values(unit: Unit) -> dict[str, float]:
     """Seconds per step of each launch of a block: one robust fit of launch + cycle to all cycles of all its draws.
 
-    A process whose memory fell badly is several per cent slower for its whole life: with three draws or more, such
-    a draw is weighed down as stalls are. The ratio of totals keeps it in full.
+    Stalls are weighed down. A process whose memory fell badly is several per cent slower for its whole life, and is
+    hardly weighed down: one draw of three, 8% slower, moves the launch by about 2%, where a mean would by 2.6%.
     """
     own = {name: launch for name, launch in unit.launches.items() if launch.ok}
     if unit.voided is not None or not own:

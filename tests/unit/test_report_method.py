@@ -228,7 +228,9 @@ def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
 
 
 def test_what_the_first_block_settled(evidence):
-    rows = {r[0]: r[1:] for r in instrument.settled_table(evidence).rows}
+    table = instrument.settled_table(evidence)
+    rows = {r[0]: r[1:] for r in table.rows}
+    assert f"In 0 of {len(table.rows)} campaigns the bursts can't tell" in table.note
     settled = of(evidence, "turns").units[0].calibration
     own = rows["CNN on MNIST, training steps"]
     assert own[:2] == ["50.0 ms", f"{settled.discard} + 2"] and own[3:] == ["2", "8", "0, 1"]
@@ -237,6 +239,11 @@ def test_what_the_first_block_settled(evidence):
     assert "CNN on MNIST, training steps, default allocator" in rows
     noisy = settled.agreement.replace(agrees=False, resolved=False)
     assert instrument.agreement_note(noisy) == "whether it agrees within 0.20%, 20 bursts can't tell"
+    turns = of(evidence, "turns")
+    first = turns.units[0]
+    unsure = first.replace(calibration=settled.replace(agreement=noisy))
+    one = replace(evidence, campaigns=(replace(turns, units=(unsure, *turns.units[1:])),))
+    assert "In 1 of 1 campaigns the bursts can't tell" in instrument.settled_table(one).note
 
 
 def test_components_stand_beside_what_was_planned(evidence):
