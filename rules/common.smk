@@ -106,7 +106,7 @@ def dataset_record(wildcards):
 
 
 def dataset_recipe(wildcards):
-    """Hash of what the content of a data set depends on: its entry in the registry, the code of its own recipe."""
+    """Hash of what the content of a data set depends on: its entry in the registry, the code of the recipes."""
     return catalog.recipe_sha256(
         wildcards.dataset, config.get("data", {}).get(wildcards.dataset, "auto")
     )

@@ -20,7 +20,8 @@ from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, project_root, sha256_text
 from tare.core.store import Kept
 from tare.datasets.fetch import Fetched, fetch, probe
-from tare.datasets.prepare import NEEDED, RECIPES, recipe_code_sha256
+from tare.datasets.prepare import NEEDED, RECIPES
+from tare.model.closure import programs_sha256
 from tare.model.data_sets import DataRegistry, DataSet, Source
 from tare.model.images import DataFile, DataRecord
 from tare.model.schema import parse_file, read_yaml
@@ -143,7 +144,7 @@ def prepared_sets() -> Path:
 def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = None) -> str:
     """What the prepared content depends on beside what is fetched: the registry's entries and the recipes' code.
 
-    A title or a note, another set, and another set's recipe leave it as it is.
+    A title or a note, and another set, leave it as it is.
 
     Raises:
         UserError: unknown name or choice.
@@ -158,7 +159,7 @@ def _hashes(dataset: DataSet) -> dict[str, str | None]:
 
 def _inputs(dataset: DataSet) -> list[Any]:
     settings = {key: value for key, value in dataset.to_json().items() if key in ("sample", "counts", "rows")}
-    return [dataset.recipe, settings, recipe_code_sha256(dataset.recipe)]
+    return [dataset.recipe, settings, programs_sha256(["tare/datasets/prepare.py"])]
 
 
 def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:

@@ -2,7 +2,7 @@
 
 A source that does not answer in time, or whose body stops early, gives way to the next one. Content with a
 wrong hash stops everything: somebody has changed a file, and no other source may hide that. Nothing is kept
-under its final name before it was verified.
+before it was verified.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import http.client
 import lzma
 import shutil
-import socket
 import sys
 import tarfile
 import tempfile
@@ -24,19 +23,18 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tare.core import process
+from tare.core import process, store
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import atomic_path, cache_dir, locked, sha256_file
+from tare.core.files import cache_dir, sha256_file
 from tare.core.progress import duration, say, step
-from tare.model.data_sets import DataSet, FirstUse, HttpsSource, NpmSource, Origin, PackageSource, PipSource, Source
+from tare.model.data_sets import DataSet, FirstUse, HttpsSource, NpmSource, PackageSource, PipSource, Source
 from tare.model.images import DataSource
 from tare.model.schema import read
 
-CONNECT_S = 5.0
-STALL_S = 15.0
+SILENCE_S = 10.0  # to connect, and without a byte
 CLIENT_S = 600.0
-PROBE_S = 5.0
 REPORT_EVERY_S = 5.0
 PATIENCE_S = 60.0
 SLOWEST_BYTES_S = 10_000
@@ -61,12 +59,11 @@ def fetch(dataset: DataSet) -> Fetched:
         UnavailableError: no source answers; the message has each one's reason.
         IntegrityError: a source gave content with another hash.
     """
-    with locked(cache_dir("data") / f"{dataset.name}.lock", waiting_for=f"the download of {dataset.name}"):
-        if kept := _from_cache(dataset):
-            return kept
+
+    def make(folder: Path) -> dict[str, Any]:
         reasons = []
         for source in dataset.sources:
-            with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache_dir("data")) as scratch:
+            with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
                 started = time.monotonic()
                 try:
                     arrived = _download(dataset, source, Path(scratch))
@@ -74,54 +71,34 @@ def fetch(dataset: DataSet) -> Fetched:
                     reasons.append(f"{source.name}: {error.reason}")
                     say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
                     continue
-                return _keep(dataset, source, arrived, time.monotonic() - started)
-    raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
+                seconds = time.monotonic() - started
+                _verify(dataset, source, arrived)
+                for name in dataset.files:
+                    arrived[name].replace(folder / name)
+            say(f"{dataset.name}: from {source.name}, verified, in {duration(seconds)}")
+            origin = {name: getattr(source, name) for name in ("name", "kind", "address", "canonical")}
+            return {"source": origin, "fetched_s": round(seconds, 3)}
+        raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
+
+    key = store.key_of(dataset.name, {name: file.sha256 for name, file in dataset.files.items()})
+    kept = store.keep(cache_dir("data", "fetched"), key, make, what=f"fetching {dataset.name}")
+    return Fetched(
+        paths={name: kept.path / name for name in dataset.files},
+        hashes={entry["path"]: entry["sha256"] for entry in kept.entries},
+        source=DataSource(**kept.about["source"]),
+        fetched_s=kept.about["fetched_s"],
+    )
 
 
-def _keep(dataset: DataSet, source: Source, arrived: Mapping[str, Path], seconds: float) -> Fetched:
-    """Verify everything, then move everything into the cache, then record where it came from."""
-    hashes = {}
-    for name in dataset.files:
-        expected = expected_sha256(dataset, name)
-        hashes[name] = sha256_file(arrived[name])
-        if expected is not None and hashes[name] != expected:
-            raise IntegrityError(_mismatch(name, source, "SHA-256", expected, hashes[name]))
-    paths = {}
+def _verify(dataset: DataSet, source: Source, arrived: Mapping[str, Path]) -> None:
+    hashes = {name: sha256_file(arrived[name]) for name in dataset.files}
     for name, found in hashes.items():
-        paths[name] = _content_path(found)
-        with atomic_path(paths[name]) as temporary:
-            arrived[name].replace(temporary)
+        expected = expected_sha256(dataset, name)
+        if expected is not None and found != expected:
+            raise IntegrityError(_mismatch(name, source, "SHA-256", expected, found))
+    for name, found in hashes.items():
         if dataset.files[name].sha256 is None:
             FirstUse(sha256=found, source=source.address).write(_first_use_path(name))
-    fetched_s = round(seconds, 3)
-    origin = DataSource(name=source.name, kind=source.kind, address=source.address, canonical=source.canonical)
-    Origin(source=origin, hashes=hashes, fetched_s=fetched_s).write(_origin_path(dataset))
-    say(f"{dataset.name}: from {source.name}, verified, in {duration(seconds)}")
-    return Fetched(paths=paths, hashes=hashes, source=origin, fetched_s=fetched_s)
-
-
-def _from_cache(dataset: DataSet) -> Fetched | None:
-    """The cached content if all of it is there and still hashes to its name; damaged content is removed."""
-    origin = _origin_path(dataset)
-    if not origin.exists():
-        return None
-    try:
-        record = read(Origin, origin)
-    except IntegrityError:
-        record = None
-    if record is None or not set(dataset.files) <= set(record.hashes):  # it is fetched anew
-        origin.unlink()
-        return None
-    hashes = {name: record.hashes[name] for name in dataset.files}
-    paths = {name: _content_path(found) for name, found in hashes.items()}
-    for name, path in paths.items():
-        if hashes[name] != (expected_sha256(dataset, name) or hashes[name]) or not path.exists():
-            return None
-        if sha256_file(path) != hashes[name]:
-            print(f"{path} no longer holds {name}: removed, fetched anew", file=sys.stderr)
-            path.unlink()
-            return None
-    return Fetched(paths=paths, hashes=hashes, source=record.source, fetched_s=record.fetched_s)
 
 
 def expected_sha256(dataset: DataSet, name: str) -> str | None:
@@ -130,14 +107,6 @@ def expected_sha256(dataset: DataSet, name: str) -> str | None:
         return known
     first = _first_use_path(name)
     return read(FirstUse, first).sha256 if first.exists() else None
-
-
-def _content_path(sha256: str) -> Path:
-    return cache_dir("data", "sha256") / sha256
-
-
-def _origin_path(dataset: DataSet) -> Path:
-    return cache_dir("data", "origin") / f"{dataset.name}.json"
 
 
 def _first_use_path(name: str) -> Path:
@@ -151,30 +120,6 @@ def _mismatch(name: str, source: Source, kind: str, expected: str, found: str) -
 # --- over the web
 
 
-class _PatientConnection(http.client.HTTPConnection):
-    """A short time to connect, a longer one for silence in between."""
-
-    def connect(self) -> None:
-        self.timeout = CONNECT_S
-        super().connect()
-        if isinstance(self.sock, socket.socket):
-            self.sock.settimeout(STALL_S)
-
-
-class _PatientTlsConnection(_PatientConnection, http.client.HTTPSConnection):
-    """The same under TLS; the handshake counts as connecting."""
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_PatientConnection, request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_PatientTlsConnection, request)
-
-
 def open_url(url: str, method: str = "GET") -> http.client.HTTPResponse:
     """Open a URL with the proxies and certificates of the environment.
 
@@ -184,7 +129,7 @@ def open_url(url: str, method: str = "GET") -> http.client.HTTPResponse:
     host = urllib.parse.urlsplit(url).netloc
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare"})
     try:
-        answer: http.client.HTTPResponse = urllib.request.build_opener(_Http, _Https).open(request)
+        answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SILENCE_S)
         return answer
     except urllib.error.HTTPError as error:
         raise UnavailableError(f"{host} answered {error.code} {error.reason}") from error
@@ -223,7 +168,7 @@ def _read(response: http.client.HTTPResponse, url: str) -> bytes:
     try:
         return response.read1(CHUNK_BYTES)
     except TimeoutError as error:
-        raise UnavailableError(f"{url} fell silent for {STALL_S:.0f} s") from error
+        raise UnavailableError(f"{url} fell silent for {SILENCE_S:.0f} s") from error
     except (OSError, http.client.HTTPException) as error:
         raise UnavailableError(f"{url} broke off: {error}") from error
 
@@ -336,7 +281,7 @@ def _download(dataset: DataSet, source: Source, scratch: Path) -> dict[str, Path
 
 
 def probe(source: Source) -> str | None:
-    """None when a source answers within about PROBE_S seconds, else the reason; downloads nothing."""
+    """None when a source answers within about SILENCE_S seconds, else the reason; downloads nothing."""
     try:
         if isinstance(source, HttpsSource):
             for part in source.parts[:1]:
@@ -344,10 +289,10 @@ def probe(source: Source) -> str | None:
             return None
         if isinstance(source, NpmSource):
             spec = f"{source.package}@{source.version}"
-            done = process.run(["npm", "view", spec, "version", *NPM_QUIET], timeout_s=2 * PROBE_S)
+            done = process.run(["npm", "view", spec, "version", *NPM_QUIET], timeout_s=SILENCE_S)
             found = done.ok and source.version in done.stdout
             return None if found else _npm_reason(done)
-        done = process.run(_pip_argv(source), timeout_s=2 * PROBE_S)
+        done = process.run(_pip_argv(source), timeout_s=SILENCE_S)
         return None if done.ok else _last_line(done)
     except UnavailableError as error:
         return error.reason

@@ -7,7 +7,6 @@ MNIST keeps its four uncompressed idx files, in the layout that `torchvision.dat
 
 from __future__ import annotations
 
-import ast
 import gzip
 import hashlib
 import json
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError
 from tare.model.data_sets import DataSet
 
 POSITIVE, NEGATIVE = 1, 0
@@ -37,33 +36,23 @@ class Review:
 
 
 def read_acl_imdb(path: Path) -> list[Review]:
-    """The training reviews of aclImdb, from its .tar.gz or from the unpacked folder; sorted by name.
+    """The training reviews of aclImdb, from its .tar.gz; sorted by name.
 
-    An archive is read as a stream and never unpacked, so that no member can write outside a folder.
+    It is read as a stream and never unpacked, so that no member can write outside a folder.
 
     Raises:
         IntegrityError: the archive is cut short or holds no reviews.
-        UserError: there is no such folder or file.
     """
-    if not path.exists():
-        raise UserError(f"no film reviews at {path}")
-    members = _tree_members(path) if path.is_dir() else _archive_members(path)
     try:
         reviews = [
             Review(name=f"{side}/{name}", label=POSITIVE if side == "pos" else NEGATIVE, text=text)
-            for side, name, text in members
+            for side, name, text in _archive_members(path)
         ]
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise IntegrityError(f"{path} can't be read to its end: {error}") from error
     if not reviews:
         raise IntegrityError(f"{path} holds no train/pos/*.txt or train/neg/*.txt")
     return sorted(reviews, key=lambda review: review.name)
-
-
-def _tree_members(folder: Path) -> Iterator[tuple[str, str, str]]:
-    for path in folder.rglob("*.txt"):
-        if match := _ACL_MEMBER.fullmatch(path.relative_to(folder).as_posix()):
-            yield match[1], match[2], path.read_text(encoding="utf-8")
 
 
 def _archive_members(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -167,36 +156,3 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "reviews-acl-imdb": ("sample",),
     "reviews-snippets": ("sample", "counts"),
 }
-
-
-def recipe_code_sha256(recipe: str) -> str:
-    """Hash of the code of one recipe: its function and all of this module that it leads to.
-
-    Comments, docstrings and the other recipes leave it as it is.
-    """
-    module = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    known = {name: node for node in module.body for name in _names_defined(node)}
-    pending, reached = [RECIPES[recipe].__name__], dict[str, str]()
-    while pending:
-        name = pending.pop()
-        if name in known and name not in reached:
-            node = _without_docstrings(known[name])
-            reached[name] = ast.dump(node)
-            pending += [found.id for found in ast.walk(node) if isinstance(found, ast.Name)]
-    return hashlib.sha256("\n".join(text for _, text in sorted(reached.items())).encode()).hexdigest()
-
-
-def _names_defined(node: ast.stmt) -> list[str]:
-    match node:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.Assign(targets=targets):
-            return [found.id for target in targets for found in ast.walk(target) if isinstance(found, ast.Name)]
-    return []
-
-
-def _without_docstrings(node: ast.stmt) -> ast.stmt:
-    for found in ast.walk(node):
-        if isinstance(found, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(found) is not None:
-            found.body = found.body[1:] or [ast.Pass()]
-    return node

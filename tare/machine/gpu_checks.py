@@ -1,15 +1,13 @@
-"""What the doctor says of a GPU: driver and stacks, ways into runtimes, settings, other users, waiting tests."""
+"""What the doctor says of a GPU: driver and stacks, ways into runtimes, settings, other users."""
 
 from __future__ import annotations
 
-import ast
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
-from tare.core.files import project_root
 from tare.machine import gpu_health, nvml
 from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
@@ -33,12 +31,11 @@ def no_gpu() -> str | None:
 
 
 def gpu_checks() -> list[Check]:
-    """Everything about running on a GPU; without one, only what waits for it."""
-    reason = no_gpu()
-    if reason is not None:
-        return [waiting_tests(reason)]
+    """Everything about running on a GPU; nothing without one, which the section of devices says."""
+    if no_gpu() is not None:
+        return []
     driver = find_driver()
-    return [*for_stacks(driver), *ways(driver), *settings(), counters_free(), alone(), waiting_tests(None)]
+    return [*for_stacks(driver), *ways(driver), *settings(), counters_free(), alone()]
 
 
 def for_stacks(driver: Driver) -> list[Check]:
@@ -168,31 +165,3 @@ def alone() -> Check:
     if seen["flags"]:
         return lacking("GPU to ourselves", "; ".join(seen["flags"]), "nvidia-smi (to see whose they are)")
     return Check(name="GPU to ourselves", available=True, version=f"nobody else in {REST_S:g} s")
-
-
-def marked_tests(folder: Path) -> int:
-    """How many test functions below a folder are marked `gpu`, by reading them: nothing is imported."""
-    return sum(_marked(ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(folder.rglob("test_*.py")))
-
-
-def _marked(tree: ast.Module) -> int:
-    """Test functions of a module that carry the mark, themselves or by the module's `pytestmark`."""
-
-    def has_mark(node: ast.AST) -> bool:
-        parts = [part for part in ast.walk(node) if isinstance(part, ast.Attribute)]
-        return any(ast.unparse(part) == "pytest.mark.gpu" for part in parts)
-
-    whole = any(
-        isinstance(node, ast.Assign) and "pytestmark" in map(ast.unparse, node.targets) and has_mark(node.value)
-        for node in tree.body
-    )
-    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
-    return sum(whole or any(map(has_mark, node.decorator_list)) for node in tests)
-
-
-def waiting_tests(reason: str | None, folder: Path | None = None) -> Check:
-    """The tests that only a machine with a GPU can run: how many, and what they wait for."""
-    count = marked_tests(folder or project_root() / "tests")
-    if reason is None:
-        return Check(name="GPU tests", available=True, version=f"{count} tests: pytest -m gpu")
-    return lacking("GPU tests", f"{count} tests are marked gpu and wait for one: {reason}", tests=count)

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tare.model.images import DataSource
 from tare.model.schema import Count, FileRecord, Natural, Record, matching
 
 Text = Annotated[str, Field(min_length=1)]
@@ -145,17 +144,6 @@ class DataRegistry(FileRecord):
 
     datasets: Annotated[Mapping[str, DataSet], Field(min_length=1)]
     groups: Mapping[str, Annotated[tuple[str, ...], Field(min_length=1)]]
-
-
-class Origin(FileRecord):
-    """`data/origin/<set>.json` of the cache: where a set came from, and what its files hash to."""
-
-    VERSION: ClassVar[int] = 1
-    UNMARKED: ClassVar[bool] = True
-
-    source: DataSource
-    hashes: Mapping[str, Sha256]
-    fetched_s: float
 
 
 class FirstUse(FileRecord):

@@ -24,7 +24,6 @@ from tare.worker.families import caller_family, family
 OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
 FAMILY_COLUMNS = ["family", "step", "calls", "self_s"]
 STEP_NAME = "ProfilerStep#"
-DEVICE_COLUMNS = ["kind", "name", "calls", "total_s", "bytes"]
 COPY_SIDES = re.compile(r"\((\w[\w ]*?)\s*->\s*(\w[\w ]*?)\)")  # "Memcpy HtoD (Pinned -> Device)"
 # torch up to 1.10 wrote the second spelling of each.
 DEVICE_CATEGORIES = {
@@ -215,18 +214,6 @@ def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tupl
     return table, (windows[0][0], max(windows[-1][1], last))
 
 
-def device_activity(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Calls, seconds and bytes (0 where there are none) of what ran on a CUDA device, by kind and name.
-
-    `kind` is one of tare.profilers.activity.KINDS; empty where the trace is of a CPU.
-    """
-    table = activity.summary(device_events(events))[DEVICE_COLUMNS]
-    return table.assign(bytes=table["bytes"].fillna(0).astype(int))
-
-
 def step_count(events: Iterable[dict[str, Any]]) -> int:
     """Number of profiled steps that the trace holds, from the profiler's own annotations."""
-    names = {
-        e["name"] for e in events if e["name"].startswith("ProfilerStep#") and e.get("cat") == "user_annotation"
-    }
-    return len(names)
+    return len({event["name"] for event in events if _is_step(event)})

@@ -5,7 +5,7 @@ container runtimes are installed beside it; `test` adds requirements/test.txt, a
 likwid-bench, which the measured ceilings are checked against. A stamp named by the locks' hash makes a second run
 cost nothing.
 
-The lock is complete, so pip resolves nothing; two pips share the work, since one keeps just one core busy.
+The lock is complete, so pip resolves nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError, UserError
@@ -29,13 +27,10 @@ from tare.core.progress import duration, say, step
 PYTHON = (3, 11)
 VENV = Path(".venv")
 LOCKS = {"run": ("run",), "test": ("run", "test")}
-FIRST = ("pip", "setuptools", "wheel")
-HEAVIEST = "torch"
-PIPS = 2
+FIRST = ("pip", "setuptools", "wheel")  # they build what has no wheel
 # The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 INSTALL_S = 1800.0
-HEARTBEAT_S = 10.0
 # What the tests need of the system: package, programs of which one is enough, what for.
 TEST_TOOLS = (
     (
@@ -47,9 +42,9 @@ TEST_TOOLS = (
 )
 # Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those.
 WARM = (
-    ("torch", "torch.profiler", "tokenizers", "zstandard", "spython.main", "ipykernel_launcher"),
-    ("snakemake.cli", "pandas", "pyarrow.parquet", "scipy.stats", "seaborn", "pandera.pandas", "papermill.cli"),
-)
+    "torch", "torch.profiler", "tokenizers", "zstandard", "spython.main", "ipykernel_launcher", "snakemake.cli",
+    "pandas", "pyarrow.parquet", "scipy.stats", "seaborn", "pandera.pandas", "papermill.cli",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -181,77 +176,40 @@ def read_lock(path: Path) -> dict[str, str]:
     return {block.split("==")[0]: block for block in blocks}
 
 
-def portions(names: Sequence[str], count: int = 2 * PIPS) -> list[list[str]]:
-    """The packages in portions for the pips to draw from; the largest package is drawn first, alone."""
-    rest = [name for name in names if name != HEAVIEST]
-    slices = [rest[start::count] for start in range(count)]
-    return [part for part in ([HEAVIEST] if HEAVIEST in names else [], *slices) if part]
-
-
 def install_lock(name: str) -> None:
-    """Install a lock's packages into .venv, checked by hash, telling how many are in."""
-    lock = read_lock(Path("requirements", f"{name}.txt"))
-    log = VENV / f"install-{name}.log"
-    log.unlink(missing_ok=True)
-    first = [package for package in FIRST if package in lock]
-    if first:
-        pip_install(lock, first, log)
-    parts = portions([package for package in lock if package not in first])
-    ended = threading.Event()
-    what = f"installing {len(lock)} Python packages" + (" for the tests" if name == "test" else "")
-    say(what)
-    before = installed_count()
-    with ThreadPoolExecutor(max_workers=PIPS + 1) as pool:
-        beating = pool.submit(_beat, ended, what, len(lock), before - len(first))
-        try:
-            futures = [pool.submit(pip_install, lock, part, log) for part in parts]
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        finally:
-            ended.set()
-        beating.result()
-
-
-def _beat(ended: threading.Event, what: str, total: int, before: int) -> None:
-    started = time.monotonic()
-    while not ended.wait(HEARTBEAT_S):
-        say(f"{what}: {installed_count() - before} in, {duration(time.monotonic() - started)}")
-
-
-def installed_count() -> int:
-    """How many packages .venv holds by now."""
-    return sum(1 for _ in VENV.glob("lib/python*/site-packages/*.dist-info"))
-
-
-def pip_install(lock: Mapping[str, str], names: Sequence[str], log: Path) -> None:
-    """One pip for one portion of a lock.
+    """Install a lock's packages into .venv, checked by hash; first those that build others.
 
     Raises:
         UnavailableError: no place that pip knows has a package, or one has another hash.
     """
-    part = VENV / f"part-{names[0]}.txt"
-    part.write_text("".join(lock[name] for name in names), encoding="utf-8")
-    options = ["--no-deps", "--no-compile", "--require-hashes", "--disable-pip-version-check", "--no-input"]
-    if not set(names) <= set(FIRST):
-        options.append("--no-build-isolation")
-    finished = _pip("install", *options, "--requirement", str(part))
-    if not finished.ok and HEAVIEST in names:
-        again = _pip("install", *options, "--extra-index-url", TORCH_INDEX, "--requirement", str(part))
-        finished = again if again.ok else finished
-    with log.open("a", encoding="utf-8") as handle:
-        handle.write(finished.stdout + finished.stderr)
+    path = Path("requirements", f"{name}.txt")
+    lock = read_lock(path)
+    with step(f"installing {len(lock)} Python packages" + (" for the tests" if name == "test" else "")):
+        if first := [lock[package] for package in FIRST if package in lock]:
+            builders = VENV / "builders.txt"
+            builders.write_text("".join(first), encoding="utf-8")
+            pip_install(builders)
+        pip_install(path, "--no-build-isolation")
+
+
+def pip_install(lock: Path, *options: str) -> None:
+    """Install a lock with pip; what its own places lack is looked for in torch's own index too.
+
+    Raises:
+        UnavailableError: as `install_lock`.
+    """
+    arguments = ["--require-hashes", *options, "--requirement", str(lock)]
+    finished = _pip(*arguments)
+    if "No matching distribution found for torch" in finished.stderr:
+        finished = _pip(*arguments, "--extra-index-url", TORCH_INDEX)
     if not finished.ok:
-        raise UnavailableError(
-            f"pip could not install {', '.join(names[:3])}…: {_pip_reason(finished)} (all of it: {log})"
-        )
-    part.unlink()
+        raise UnavailableError(f"pip could not install {lock}: {_pip_reason(finished)}")
 
 
 def _pip(*arguments: str) -> Finished:
-    return run([str(VENV / "bin" / "python"), "-m", "pip", *arguments], timeout_s=INSTALL_S, env=lean_environment())
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+    argv = [str(VENV / "bin" / "python"), "-m", "pip", "install", *quiet, "--no-deps", "--no-compile", *arguments]
+    return run(argv, timeout_s=INSTALL_S, env=lean_environment())
 
 
 def _pip_reason(finished: Finished) -> str:
@@ -261,8 +219,8 @@ def _pip_reason(finished: Finished) -> str:
 
 def install_project() -> None:
     """Tare itself, editable; by a path file (compat), since Snakemake finds plugins by listing folders."""
-    options = ["--no-deps", "--no-build-isolation", "--no-compile", "--quiet", "--disable-pip-version-check"]
-    finished = _pip("install", *options, "--config-settings", "editable_mode=compat", "--editable", ".")
+    options = ["--no-build-isolation", "--config-settings", "editable_mode=compat"]
+    finished = _pip(*options, "--editable", ".")
     if not finished.ok:
         raise UnavailableError(f"pip could not install the project itself: {_pip_reason(finished)}")
 
@@ -270,9 +228,8 @@ def install_project() -> None:
 def warm_up() -> None:
     """Import once what the workflow imports, so that its bytecode lies ready."""
     code = "import sys\nfor name in sys.argv[1:]:\n try: __import__(name)\n except Exception: pass"
-    with step("compiling them"), ThreadPoolExecutor(max_workers=len(WARM)) as pool:
-        argvs = [[str(VENV / "bin" / "python"), "-c", code, *modules] for modules in WARM]
-        list(pool.map(lambda argv: run(argv, timeout_s=300, env=lean_environment()), argvs))
+    with step("compiling them"):
+        run([str(VENV / "bin" / "python"), "-c", code, *WARM], timeout_s=300, env=lean_environment())
 
 
 # --- what the system installs

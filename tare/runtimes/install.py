@@ -37,7 +37,6 @@ set -- $(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null)
 rm -f "$0"
 exit 0
 """
-OLD_POLICY_TEXT = "#!/bin/sh\nexit 101\n"  # earlier versions left this behind when they were killed
 
 
 def install() -> int:
@@ -70,7 +69,8 @@ def without_services() -> Iterator[None]:
 
     The daemon that a measurement uses is started when it is needed, and not beside it.
     """
-    heal_policy()
+    if POLICY.exists() and "Written by Tare" in POLICY.read_text(errors="replace"):
+        run(["/bin/sh", str(POLICY)], timeout_s=20)  # of an installation that was killed: it removes itself
     if POLICY.exists():
         yield
         return
@@ -82,21 +82,6 @@ def without_services() -> Iterator[None]:
         yield
     finally:
         POLICY.unlink(missing_ok=True)
-
-
-def heal_policy() -> None:
-    """Remove a policy that a killed installation left: today's by itself, an earlier version's by its exact text.
-
-    That text is a common one, so it counts as ours only if it is no older than our first installation here.
-    """
-    if not POLICY.exists():
-        return
-    text = POLICY.read_text(errors="replace")
-    if "Written by Tare" in text:
-        run(["/bin/sh", str(POLICY)], timeout_s=20)
-    elif text == OLD_POLICY_TEXT and POLICY.stat().st_mtime >= lock_path().stat().st_mtime:
-        POLICY.unlink()
-        say(f"removed {POLICY}, which an installation that was killed had left: services start again")
 
 
 if __name__ == "__main__":

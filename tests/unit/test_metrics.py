@@ -15,7 +15,7 @@ from tare.model.launches import LaunchRecord
 from tare.model.measured import ProfileRecord
 from tare.model.rows import measured
 from tare.model.schema import parse
-from tare.profilers import torch_trace
+from tare.profilers import activity, torch_trace
 
 S = 1_000_000_000
 
@@ -299,9 +299,8 @@ def test_own_time_is_total_less_what_was_called_inside(tmp_path):
 
 
 def test_copies_are_told_apart_by_direction(tmp_path):
-    table = torch_trace.device_activity(torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))).set_index(
-        "kind"
-    )
+    events = torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))
+    table = activity.summary(torch_trace.device_events(events)).set_index("kind")
     assert table.loc["htod", ["calls", "bytes"]].tolist() == [1, 1024]
     assert table.loc["dtoh", "total_s"] == pytest.approx(2e-6)
     assert table.loc["memset", "total_s"] == pytest.approx(1.5e-6)

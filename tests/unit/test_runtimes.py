@@ -196,16 +196,7 @@ def test_a_policy_of_others_stays_and_what_we_left_goes(policy):
     with install.without_services():
         pass
     assert policy.read_text() == theirs
-    programs.lock_path().touch()
-    policy.write_text(install.OLD_POLICY_TEXT)
-    with install.without_services():
-        assert "Written by Tare" in policy.read_text()
-    assert not policy.exists()
-    policy.write_text(install.OLD_POLICY_TEXT)
-    os.utime(policy, (1, 1))
-    with install.without_services():
-        pass
-    assert policy.exists(), "older than anything that we installed: not ours"
+    assert policy.exists()
 
 
 def test_the_record_of_installations_keeps_what_was_there():
