@@ -3,6 +3,8 @@
 None outlives us. A guard (tare.core.guard), started with the first of them, knows what runs, and ends it when we
 have been killed ourselves: a group, and for what lives outside of it (a daemon's container) the commands of
 `at_death`. Telling it costs a write to a pipe, and nothing in the program that is started.
+
+What a program reads and prints lies in files without a name: nobody has to feed or drain it while it is measured.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import contextlib
 import json
 import os
 import re
-import selectors
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +30,6 @@ from tare.core.errors import UnavailableError
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print to a pipe
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
-WRITE_BYTES = 1 << 16
 MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
 
@@ -98,20 +100,20 @@ def run(
     Raises:
         UnavailableError: the program is not installed, or `check` is set and it failed.
     """
-    given = stdin if isinstance(stdin, bytes) else None
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(output_path.open("ab")) if output_path else subprocess.PIPE
+        out = stack.enter_context(tempfile.TemporaryFile())
+        err = stack.enter_context(tempfile.TemporaryFile())
+        log = stack.enter_context(output_path.open("ab")) if output_path else None
+        source: Any = subprocess.DEVNULL if stdin is None else stdin
+        if isinstance(stdin, bytes):
+            source = stack.enter_context(tempfile.TemporaryFile())
+            source.write(stdin)
+            source.seek(0)
         started_ns = time.monotonic_ns()
-        process = start(
-            argv,
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if stdin is None else stdin if given is None else subprocess.PIPE,
-            stdout=sink,
-            stderr=subprocess.STDOUT if output_path else subprocess.PIPE,
-        )
+        process = start(argv, env=env, cwd=cwd, stdin=source, stdout=log or out, stderr=log or err)
         try:
-            out, err, timed_out = _drain(process, given, started_ns + int(timeout_s * 1e9))
+            if timed_out := not _exits(process.pid, timeout_s):
+                kill_group(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             kill_group(process.pid)
@@ -123,11 +125,12 @@ def run(
         ended_ns = time.monotonic_ns()
         process.returncode = os.waitstatus_to_exitcode(status)
         ended(process.pid)
+        stdout, stderr = _tail(out), _tail(err)
     finished = Finished(
         argv=tuple(argv),
         returncode=process.returncode,
-        stdout=out,
-        stderr=err,
+        stdout=stdout,
+        stderr=stderr,
         started_ns=started_ns,
         ended_ns=ended_ns,
         user_s=usage.ru_utime,
@@ -265,69 +268,18 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _drain(process: subprocess.Popen[bytes], stdin: bytes | None, deadline_ns: int) -> tuple[str, str, bool]:
-    """Feed and read the streams until the process has exited or the deadline has passed; does not reap it.
-
-    The exit is seen through a pidfd, so that a grandchild holding the pipes open can't delay it.
-    """
-    kept = {"out": bytearray(), "err": bytearray()}
-    pidfd = os.pidfd_open(process.pid)
-    timed_out = False
+def _exits(pid: int, within_s: float) -> bool:
+    """Wait for the exit of a child, without reaping it; whether it came in time."""
+    pidfd = os.pidfd_open(pid)
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(pidfd, selectors.EVENT_READ, "exit")
-            rest, sink = stdin or b"", process.stdin
-            if sink is not None:
-                os.set_blocking(sink.fileno(), False)
-                selector.register(sink, selectors.EVENT_WRITE, "in")
-            for name, stream in (("out", process.stdout), ("err", process.stderr)):
-                if stream is not None:
-                    os.set_blocking(stream.fileno(), False)
-                    selector.register(stream, selectors.EVENT_READ, name)
-            running = True
-            while running:
-                remaining_s = (deadline_ns - time.monotonic_ns()) / 1e9
-                if remaining_s <= 0:
-                    timed_out = True
-                    kill_group(process.pid)
-                    break
-                for key, _ in selector.select(remaining_s):
-                    if key.data == "exit":
-                        running = False
-                    elif key.data == "in" and sink is not None:
-                        rest = _give(key.fd, rest)
-                        if not rest:
-                            selector.unregister(sink)
-                            sink.close()
-                    elif not _take(key.fd, kept[key.data]):
-                        selector.unregister(key.fileobj)
-        for name, stream in (("out", process.stdout), ("err", process.stderr)):
-            if stream is not None:
-                while _take(stream.fileno(), kept[name]):
-                    pass
-                stream.close()
+        waiting = select.poll()
+        waiting.register(pidfd, select.POLLIN)
+        return bool(waiting.poll(within_s * 1e3))
     finally:
         os.close(pidfd)
-        if process.stdin and not process.stdin.closed:
-            process.stdin.close()
-    return kept["out"].decode(errors="replace"), kept["err"].decode(errors="replace"), timed_out
 
 
-def _give(descriptor: int, data: bytes) -> bytes:
-    """Write what the pipe takes; what is left, nothing where nobody reads any more."""
-    try:
-        return data[os.write(descriptor, data[:WRITE_BYTES]) :]
-    except BlockingIOError:
-        return data
-    except BrokenPipeError:
-        return b""
-
-
-def _take(descriptor: int, into: bytearray) -> bool:
-    try:
-        chunk = os.read(descriptor, 65536)
-    except BlockingIOError:
-        return False
-    into += chunk
-    del into[:-KEEP_OUTPUT_BYTES]
-    return bool(chunk)
+def _tail(kept: IO[bytes]) -> str:
+    """The last KEEP_OUTPUT_BYTES of what was printed into a file."""
+    kept.seek(max(0, kept.seek(0, os.SEEK_END) - KEEP_OUTPUT_BYTES))
+    return kept.read().decode(errors="replace")
