@@ -1,4 +1,4 @@
-"""Fetches the wheels that a stack locks into the user's cache, and never hands out one whose hash differs.
+"""Fetches the wheels that a stack locks into the store, and never hands out one whose hash differs.
 
 The installer (pip) finds and downloads; where it looks is its own configuration's business. Builds with a local
 version (`+cpu`) are looked for there first, then in the index that the stack names.
@@ -11,16 +11,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import cache_dir, locked, read_json, sha256_file, write_json
+from tare.core.files import cache_dir
 from tare.core.process import Finished, run
-from tare.core.progress import step
 from tare.model.images import Package
 from tare.model.stacks import Requirement, Stack
 
@@ -36,7 +36,7 @@ _MISMATCH = re.compile(r"Expected sha256 (?:or )?([0-9a-f]{64})[\s\S]*?Got\s+([0
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """A wheel in the cache; `sha256` was checked against the lock when this was made."""
+    """A wheel in the cache; `sha256` was checked against the lock when it was downloaded."""
 
     name: str
     version: str
@@ -53,39 +53,28 @@ class Fetched:
 
 
 def fetch_wheels(stack: Stack) -> Fetched:
-    """Every wheel of the lock, from the cache or downloaded, each verified now.
+    """Every wheel of the lock, from the store or downloaded; one that was touched since is hashed again.
 
     Raises:
-        IntegrityError: a file, cached or served, is not the one that the lock names.
+        IntegrityError: a file that was served is not the one that the lock names.
         UnavailableError: no index that answers has it.
     """
-    store = cache_dir("wheels")
-    record = store / f"lock-{stack.lock_sha256[:32]}.json"
-    with locked(store / ".lock", waiting_for="the wheels' download"):
-        if not _complete(record, store):
-            started = time.monotonic()
-            with step(f"downloading {len(stack.requirements)} wheels of {stack.name} ({stack.variant})"):
-                _download(stack, store)
-            entries = [asdict(wheel) | {"path": _inside(wheel, store)} for wheel in _match(stack, store)]
-            write_json(record, {"seconds": round(time.monotonic() - started, 3), "wheels": entries})
-        content = read_json(record)
-    wheels = tuple(Wheel(**{**entry, "path": store / entry["path"]}) for entry in content["wheels"])
-    verify_wheels(wheels)
-    return Fetched(wheels=wheels, seconds=content["seconds"])
 
+    def make(folder: Path) -> dict[str, Any]:
+        started = time.monotonic()
+        _download(stack, folder)
+        return {"seconds": round(time.monotonic() - started, 3)}
 
-def verify_wheels(wheels: Sequence[Wheel]) -> None:
-    """Hash each wheel.
-
-    Raises:
-        IntegrityError: one differs; both hashes and the file are named.
-    """
-    with ThreadPoolExecutor(2) as pool:  # hashing releases the interpreter's lock
-        for wheel, digest in zip(wheels, pool.map(sha256_file, [wheel.path for wheel in wheels]), strict=True):
-            if digest != wheel.sha256:
-                raise IntegrityError(
-                    f"{wheel.path} has sha256 {digest}, but the lock says {wheel.sha256}; delete it and run again"
-                )
+    what = f"downloading {len(stack.requirements)} wheels of {stack.name} ({stack.variant})"
+    kept = store.keep(cache_dir("wheels"), store.key_of(stack.lock_sha256, stack.python), make, what=what)
+    found = {parse_wheel_filename(entry["path"])[0]: entry for entry in kept.entries}
+    wheels = []
+    for requirement in stack.requirements:
+        entry = found[canonicalize_name(requirement.name)]
+        path = kept.path / entry["path"]
+        wheel = Wheel(name=requirement.name, version=requirement.version, sha256=entry["sha256"], path=path)
+        wheels.append(wheel)
+    return Fetched(wheels=tuple(wheels), seconds=kept.about["seconds"])
 
 
 def packages_of(wheels: Sequence[Wheel]) -> tuple[Package, ...]:
@@ -93,27 +82,19 @@ def packages_of(wheels: Sequence[Wheel]) -> tuple[Package, ...]:
     return tuple(Package(name=wheel.name, version=wheel.version, sha256=wheel.sha256) for wheel in wheels)
 
 
-def _complete(record: Path, store: Path) -> bool:
-    return record.exists() and all((store / entry["path"]).exists() for entry in read_json(record)["wheels"])
-
-
-def _inside(wheel: Wheel, store: Path) -> str:
-    return str(wheel.path.relative_to(store))
-
-
-def _download(stack: Stack, store: Path) -> None:
+def _download(stack: Stack, folder: Path) -> None:
     ordinary = [requirement for requirement in stack.requirements if not requirement.is_local]
     local = [requirement for requirement in stack.requirements if requirement.is_local]
-    _pip_download(stack, store, ordinary, [])
+    _pip_download(stack, folder, ordinary, [])
     if local:
         try:
-            _pip_download(stack, store, local, [])
+            _pip_download(stack, folder, local, [])
         except UnavailableError as error:
             if stack.index is None:
                 raise
             options = ["--index-url", stack.index, "--timeout", str(INDEX_TIMEOUT_S), "--retries", "1"]
             try:
-                _pip_download(stack, store, local, options)
+                _pip_download(stack, folder, local, options)
             except UnavailableError as second:
                 raise UnavailableError(
                     f"{', '.join(f'{r.name}=={r.version}' for r in local)} was found neither where the installer "
@@ -122,19 +103,13 @@ def _download(stack: Stack, store: Path) -> None:
                 ) from second
 
 
-def _pip_download(stack: Stack, store: Path, requirements: Sequence[Requirement], options: Sequence[str]) -> None:
-    """Download into a folder of its own, then file each wheel under its hash."""
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=store) as name:
-        folder = Path(name)
-        lock = folder / "lock.txt"
+def _pip_download(stack: Stack, folder: Path, requirements: Sequence[Requirement], options: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="tare-lock-") as name:
+        lock = Path(name) / "lock.txt"
         lock.write_text("".join(requirement.line() + "\n" for requirement in requirements), encoding="utf-8")
         finished = run(download_command(stack, lock, folder, options), timeout_s=DOWNLOAD_TIMEOUT_S)
-        if not finished.ok:
-            raise _explain(finished)
-        for path in sorted(folder.glob("*.whl")):
-            target = store / sha256_file(path) / path.name
-            target.parent.mkdir(exist_ok=True)
-            path.replace(target)
+    if not finished.ok:
+        raise _explain(finished)
 
 
 def download_command(stack: Stack, lock: Path, folder: Path, options: Sequence[str]) -> list[str]:
@@ -158,25 +133,3 @@ def _explain(finished: Finished) -> Exception:
         name = what[1] if what else line.strip()
         return IntegrityError(f"{name}: the lock says sha256 {mismatch[1]}, but what was served has {mismatch[2]}")
     return UnavailableError(finished.explain())
-
-
-def _match(stack: Stack, store: Path) -> list[Wheel]:
-    """The wheel of each requirement among the cached files that carry one of its hashes."""
-    found = []
-    for requirement in stack.requirements:
-        paths = [path for digest in requirement.hashes for path in (store / digest).glob("*.whl")]
-        fitting = [path for path in paths if _fits(path, stack, requirement)]
-        if not fitting:
-            raise UnavailableError(
-                f"no wheel of {requirement.name}=={requirement.version} fits Python {stack.python}"
-            )
-        digest = fitting[0].parent.name
-        found.append(Wheel(name=requirement.name, version=requirement.version, sha256=digest, path=fitting[0]))
-    return found
-
-
-def _fits(path: Path, stack: Stack, requirement: Requirement) -> bool:
-    """Whether a cached wheel is this package for the stack's Python (another stack may have left others)."""
-    name, _, _, tags = parse_wheel_filename(path.name)
-    fits = any(tag.abi in (stack.abi, "abi3", "none") and tag.interpreter.startswith(("py3", "cp")) for tag in tags)
-    return fits and name == canonicalize_name(requirement.name)
