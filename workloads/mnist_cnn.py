@@ -4,7 +4,9 @@ Two convolutions, two dropouts, two fully connected layers, 1,199,882 parameters
 Hyper-parameters: the study's own logs and the PyTorch MNIST example that it names.
 """
 
-DESCRIPTION = {
+from typing import Any, Dict
+
+DESCRIPTION: Dict[str, Any] = {
     "title": "CNN on MNIST",
     "dataset": "mnist",
     "parameters": 1199882,
@@ -21,7 +23,7 @@ NORM_MEAN, NORM_STD = 0.1307, 0.3081
 class Training:
     """One training job: model, data, and what one step does."""
 
-    def __init__(self, torch, device):
+    def __init__(self, torch: Any, device: str) -> None:
         torch.manual_seed(DESCRIPTION["seed"])
         self.torch = torch
         self.device = device
@@ -30,22 +32,22 @@ class Training:
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=1, gamma=0.7)
 
     @staticmethod
-    def load(folder):
+    def load(folder: str) -> Any:
         """The map-style dataset: (image of shape [1, 28, 28], label) for each of the 512 samples."""
         from torch.utils.data import Subset
         from torchvision import datasets, transforms
 
         transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((NORM_MEAN,), (NORM_STD,))])
         train = datasets.MNIST(folder, train=True, download=False, transform=transform)
-        return Subset(train, range(DESCRIPTION["samples"]))  # type: ignore[call-overload]
+        return Subset(train, range(DESCRIPTION["samples"]))
 
-    def loss(self, batch):
+    def loss(self, batch: Any) -> Any:
         """Loss of one batch, as a tensor that can be differentiated."""
         images, labels = batch
         images, labels = images.to(self.device), labels.to(self.device)
         return self.torch.nn.functional.nll_loss(self.model(images), labels)
 
-    def step(self, batch):
+    def step(self, batch: Any) -> Any:
         """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
         self.optimizer.zero_grad()
         loss = self.loss(batch)
@@ -53,12 +55,12 @@ class Training:
         self.optimizer.step()
         return loss.detach()
 
-    def end_epoch(self):
+    def end_epoch(self) -> None:
         """What happens between epochs."""
         self.scheduler.step()
 
 
-def build_model(torch):
+def build_model(torch: Any) -> Any:
     """The network: 1,199,882 parameters; input [batch, 1, 28, 28], output log-probabilities [batch, 10]."""
     nn = torch.nn
     return nn.Sequential(

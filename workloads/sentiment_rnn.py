@@ -10,8 +10,9 @@ the data sets here both give the same token ids; on text with control characters
 import json
 import os
 import re
+from typing import Any, Dict, List, Tuple
 
-DESCRIPTION = {
+DESCRIPTION: Dict[str, Any] = {
     "title": "RNN on film reviews",
     "dataset": "sentiment",
     "parameters": 6561,
@@ -32,7 +33,7 @@ EMBEDDING, HIDDEN = 20, 40
 class Training:
     """One training job: model, data, and what one step does."""
 
-    def __init__(self, torch, device):
+    def __init__(self, torch: Any, device: str) -> None:
         torch.manual_seed(DESCRIPTION["seed"])
         self.torch = torch
         self.device = device
@@ -40,7 +41,7 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
     @staticmethod
-    def load(folder):
+    def load(folder: str) -> Any:
         """The map-style dataset: (token ids of shape [100], label 0.0 or 1.0) for each of the 999 rows."""
         import torch
 
@@ -48,14 +49,14 @@ class Training:
         ids = torch.tensor(encode(texts), dtype=torch.long)
         return torch.utils.data.TensorDataset(ids, torch.tensor(labels, dtype=torch.float32))
 
-    def loss(self, batch):
+    def loss(self, batch: Any) -> Any:
         """Loss of one batch, as a tensor that can be differentiated."""
         ids, labels = batch
         ids, labels = ids.to(self.device), labels.to(self.device)
         logits = self.model(ids.t()).squeeze(1)
         return self.torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
 
-    def step(self, batch):
+    def step(self, batch: Any) -> Any:
         """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
         self.optimizer.zero_grad()
         loss = self.loss(batch)
@@ -63,18 +64,18 @@ class Training:
         self.optimizer.step()
         return loss.detach()
 
-    def end_epoch(self):
+    def end_epoch(self) -> None:
         """Nothing happens between epochs."""
 
 
-def read_rows(folder):
+def read_rows(folder: str) -> Tuple[List[str], List[float]]:
     """Texts and labels (1.0 positive, 0.0 negative) of the prepared reviews, in file order."""
     with open(os.path.join(folder, "reviews.jsonl"), encoding="utf-8") as handle:
         rows = [json.loads(line) for line in handle]
     return [row["text"] for row in rows], [float(row["label"]) for row in rows]
 
 
-def encode(texts):
+def encode(texts: List[str]) -> List[List[int]]:
     """Token ids, one list of LENGTH per text, from the vocabulary of these same texts."""
     try:
         import tokenizers  # noqa: F401
@@ -83,7 +84,7 @@ def encode(texts):
     return encode_with_tokenizers(texts)
 
 
-def encode_with_torchtext(texts):
+def encode_with_torchtext(texts: List[str]) -> List[List[int]]:
     """As the study made its vocabulary."""
     from torchtext.vocab import build_vocab_from_iterator
 
@@ -97,7 +98,7 @@ def encode_with_torchtext(texts):
     return [row + [padding] * (LENGTH - len(row)) for row in rows]
 
 
-def encode_with_tokenizers(texts):
+def encode_with_tokenizers(texts: List[str]) -> List[List[int]]:
     """As the current stack makes the same one."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -115,17 +116,17 @@ def encode_with_tokenizers(texts):
     return [encoding.ids for encoding in tokenizer.encode_batch(texts)]
 
 
-def build_model(torch):
+def build_model(torch: Any) -> Any:
     """The network: 6,561 parameters; input token ids [100, batch], output logits [batch, 1]."""
 
-    class Classifier(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self):
+    class Classifier(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
             super(Classifier, self).__init__()
             self.embedding = torch.nn.Embedding(VOCABULARY_WORDS + 2, EMBEDDING)
             self.rnn = torch.nn.RNN(EMBEDDING, HIDDEN)
             self.output = torch.nn.Linear(HIDDEN, 1)
 
-        def forward(self, ids):
+        def forward(self, ids: Any) -> Any:
             _, hidden = self.rnn(self.embedding(ids))
             return self.output(hidden.squeeze(0))
 

@@ -16,17 +16,21 @@ import time
 
 from tare.worker.line import Line
 
+TYPE_CHECKING = False  # `typing` takes milliseconds to import, and a launch waits for this module
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
 PROTOCOL = "tare-channel/1"
 COPY_BYTES = 1 << 16
 FAILED = 1
 
 
-def now_ns():
+def now_ns() -> int:
     """Nanoseconds on this kernel's CLOCK_MONOTONIC."""
     return time.monotonic_ns() if hasattr(time, "monotonic_ns") else int(time.monotonic() * 1e9)
 
 
-def read_text(path):
+def read_text(path: str) -> "Optional[str]":
     """Stripped text of a small file, or None."""
     try:
         with open(path) as handle:
@@ -35,7 +39,7 @@ def read_text(path):
         return None
 
 
-def time_namespace():
+def time_namespace() -> "Optional[str]":
     """Which one this process is in, or None."""
     try:
         return os.readlink("/proc/self/ns/time")
@@ -43,7 +47,7 @@ def time_namespace():
         return None
 
 
-def receive(line, path, count, sha256):
+def receive(line: Line, path: str, count: int, sha256: str) -> None:
     """Write the next `count` bytes to a file.
 
     Raises:
@@ -63,7 +67,7 @@ def receive(line, path, count, sha256):
         raise ValueError("an archive of {} bytes arrived damaged".format(count))
 
 
-def unpack(archive, folder):
+def unpack(archive: str, folder: str) -> None:
     """Files and folders of a tar into `folder`; nothing else, and nothing beside it.
 
     Raises:
@@ -79,7 +83,7 @@ def unpack(archive, folder):
             members.extract(member, folder)
 
 
-def start(argv, line, talks):
+def start(argv: "List[str]", line: Line, talks: bool) -> int:
     """The worker, in a group of its own; one that does not talk has no input, and prints to standard error."""
     child = os.fork()
     if child == 0:
@@ -97,7 +101,7 @@ def start(argv, line, talks):
     return child
 
 
-def wait(child, line):
+def wait(child: int, line: Line) -> int:
     """Sleep until the worker has ended, and kill it should the other side go; its status as a shell has it."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -118,9 +122,9 @@ def wait(child, line):
                 os.killpg(child, signal.SIGKILL)
 
 
-def send_files(line, folder, names, **values):
+def send_files(line: Line, folder: str, names: "List[str]", **values: "Any") -> None:
     """Say `ended` with the length and SHA-256 of those files that there are, then their bytes."""
-    files = []
+    files: "List[Dict[str, Any]]" = []
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
@@ -136,10 +140,11 @@ def send_files(line, folder, names, **values):
                 line.send(chunk)
 
 
-def serve(line, begun_ns):
+def serve(line: Line, begun_ns: int) -> int:
     """Receive, start, wait, give back; returns the worker's status."""
     line.say("here", boot_id=read_text("/proc/sys/kernel/random/boot_id"), time_namespace=time_namespace())
-    folder, status, fetching_ns = None, FAILED, now_ns()
+    folder: "Any" = None  # the other side says which before it says `go`
+    status, fetching_ns = FAILED, now_ns()
     while True:
         word, order = line.hear()
         if word == "put":
@@ -167,7 +172,7 @@ def serve(line, begun_ns):
             return FAILED
 
 
-def remove(folder):
+def remove(folder: "Optional[str]") -> None:
     """The launch's own folder, where there is one."""
     import shutil
 
@@ -176,7 +181,7 @@ def remove(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main():
+def main() -> None:
     """Serve one launch; a failure is said, and is the end."""
     begun_ns = now_ns()
     line = Line(PROTOCOL)

@@ -4,11 +4,15 @@ Nothing of it is used as a time of a whole run or of a step. A launch that knows
 them before it imports: what is left of the imports is then no matter of files.
 """
 
+from typing import Any, Dict, Mapping, Tuple
+
 from tare.worker import instruments, kernels, needed
+from tare.worker.frameworks import Framework
+from tare.worker.marks import Marks
 from tare.worker.train import build_model, first_batches, import_workload, load
 
 
-def causes_run(spec, marks):
+def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The whole launch; returns what the record holds.
 
     spec["files"] is what `needed.needed` gave in an earlier launch on the host; without it, the launch only

@@ -18,9 +18,11 @@ what the framework's kernels reach there, less than the hardware does.
 """
 
 import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tare.worker import frameworks
-from tare.worker.marks import now_ns
+from tare.worker.frameworks import Framework
+from tare.worker.marks import Marks, now_ns
 
 MIN_TIMED_S = 0.02
 MOST_CALL_S = 0.5  # a product that takes longer is skipped, and the record says so
@@ -64,21 +66,21 @@ extern "C" __global__ void triad_passes(float4* out, const float4* left, const f
 class Case(object):
     """One kernel at one size: what its row says, what a call does (bytes or FLOPs), and how to make the call."""
 
-    def __init__(self, row, amount, make):
+    def __init__(self, row: Dict[str, Any], amount: int, make: Callable[[], Callable[[], Any]]) -> None:
         self.row = row
         self.amount = amount
         self.make = make
-        self.loops = None
-        self.rates = []
+        self.loops: Optional[int] = None
+        self.rates: List[float] = []
 
 
-def synchronize(torch, device):
+def synchronize(torch: Any, device: str) -> None:
     """Wait for the device, so that a clock read next means something."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def repeat_interleaved(torch, device, cases, repetitions):
+def repeat_interleaved(torch: Any, device: str, cases: List[Case], repetitions: int) -> None:
     """Fill each case's `rates`: a repetition of every case, then the next; each at least MIN_TIMED_S long."""
     for _ in range(repetitions):
         for case in cases:
@@ -90,7 +92,7 @@ def repeat_interleaved(torch, device, cases, repetitions):
             case.rates.append(case.amount * case.loops / timed(torch, device, operation, case.loops))
 
 
-def enough_loops(torch, device, operation):
+def enough_loops(torch: Any, device: str, operation: Callable[[], Any]) -> int:
     """Calls that take MIN_TIMED_S together."""
     loops = 1
     while True:
@@ -100,7 +102,7 @@ def enough_loops(torch, device, operation):
         loops = max(loops * 2, int(loops * 1.2 * MIN_TIMED_S / max(elapsed, 1e-9)))
 
 
-def timed(torch, device, operation, loops):
+def timed(torch: Any, device: str, operation: Callable[[], Any], loops: int) -> float:
     """Seconds for `loops` calls, device synchronised."""
     started = now_ns()
     for _ in range(loops):
@@ -109,7 +111,7 @@ def timed(torch, device, operation, loops):
     return (now_ns() - started) / 1e9
 
 
-def doublings(device, pass_bytes):
+def doublings(device: str, pass_bytes: int) -> int:
     """How often a pass is doubled inside one call; never on a device, whose blocks would write at once."""
     found = 0
     while device == "cpu" and found < MOST_DOUBLINGS and pass_bytes << found < LEAST_CALL_BYTES:
@@ -117,7 +119,7 @@ def doublings(device, pass_bytes):
     return found
 
 
-def region(torch, device, threads, elements, doubled):
+def region(torch: Any, device: str, threads: int, elements: int, doubled: int) -> Any:
     """A fresh array of `threads` parts, `elements` floats each, seen 2^doubled times; parts never overlap."""
     part = elements + LINE * doubled
     array = torch.ones(threads * part, dtype=torch.float32, device=device)
@@ -126,14 +128,14 @@ def region(torch, device, threads, elements, doubled):
     return array.as_strided([threads] + [2] * doubled + [elements], [part] + [LINE] * doubled + [1])
 
 
-def bandwidth_case(torch, device, threads, kernel, working_set_bytes):
+def bandwidth_case(torch: Any, device: str, threads: int, kernel: str, working_set_bytes: int) -> Case:
     """`kernel` (copy or triad) over arrays of `working_set_bytes` together, split over the threads."""
     arrays = ARRAYS[kernel]
     elements = max(LINE, working_set_bytes // 4 // arrays // threads // LINE * LINE)
     moved = arrays * elements * threads * 4
     doubled = doublings(device, moved)
 
-    def make():
+    def make() -> Callable[[], Any]:
         views = [region(torch, device, threads, elements, doubled) for _ in range(arrays)]
         if kernel == "copy":
             return lambda: views[0].copy_(views[1])
@@ -144,7 +146,7 @@ def bandwidth_case(torch, device, threads, kernel, working_set_bytes):
     return Case(row, moved << doubled, make)
 
 
-def compiled(torch, name):
+def compiled(torch: Any, name: str) -> Any:
     """A kernel of CUDA_PASSES as a function.
 
     The framework loads it into the context that is there, and makes none for that. It also wants to know where a
@@ -160,7 +162,7 @@ def compiled(torch, name):
             del os.environ["CUDA_HOME"]
 
 
-def compiled_case(torch, kernel, working_set_bytes):
+def compiled_case(torch: Any, kernel: str, working_set_bytes: int) -> Case:
     """As `bandwidth_case` on a CUDA device, for a working set that its second-level cache may hold.
 
     Raises:
@@ -172,7 +174,7 @@ def compiled_case(torch, kernel, working_set_bytes):
     program = compiled(torch, kernel + "_passes")
     blocks = torch.cuda.get_device_properties(0).multi_processor_count * CUDA_BLOCKS
 
-    def make():
+    def make() -> Callable[[], Any]:
         views = [torch.ones(elements * 4, dtype=torch.float32, device="cuda") for _ in range(arrays)]
         arguments = views + [elements, passes]
         return lambda: program((blocks, 1, 1), (CUDA_THREADS, 1, 1), arguments)
@@ -181,7 +183,7 @@ def compiled_case(torch, kernel, working_set_bytes):
     return Case(row, arrays * elements * 16 * passes, make)
 
 
-def bandwidth_rows(torch, spec):
+def bandwidth_rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
     """One row per kernel and working set (all arrays together), in bytes per second; and what was skipped."""
     cases, skipped = [], []
     for kib in spec["working_sets_kib"]:
@@ -200,19 +202,19 @@ def bandwidth_rows(torch, spec):
     return [dict(case.row, bytes_per_s=max(case.rates), all_bytes_per_s=case.rates) for case in cases], skipped
 
 
-def first_line(error):
+def first_line(error: BaseException) -> str:
     """What an error says first."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def product_case(torch, device, precision, size, kernel):
+def product_case(torch: Any, device: str, precision: str, size: int, kernel: str) -> Case:
     """A product of two size x size matrices; random data, as zeros can run faster.
 
     kernel: `mm` is what the framework takes for a product of plain tensors; `onednn` is the library that it takes
     for convolutions, here asked for the same product.
     """
 
-    def make():
+    def make() -> Callable[[], Any]:
         dtype = getattr(torch, "float32" if precision == "tf32" else precision)
         left = torch.randn(size, size, device=device).to(dtype)
         right = torch.randn(size, size, device=device).to(dtype)
@@ -229,13 +231,13 @@ def product_case(torch, device, precision, size, kernel):
     return Case({"precision": precision, "size": size, "kernel": kernel}, 2 * size**3, make)
 
 
-def product_on_device(torch, left, right, out, tf32):
+def product_on_device(torch: Any, left: Any, right: Any, out: Any, tf32: bool) -> None:
     """One product with TensorFloat-32 on or off: the switch is the process's, so each call sets it."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.mm(left, right, out=out)
 
 
-def scaled_product(torch, left, right):
+def scaled_product(torch: Any, left: Any, right: Any) -> Callable[[], Any]:
     """A call that multiplies fp8 matrices; the second is read by columns, as the tensor cores want it."""
     one = torch.ones((), device=left.device)
     turned = right.t()
@@ -244,13 +246,13 @@ def scaled_product(torch, left, right):
     )
 
 
-def product_kernels(torch, device, precision):
+def product_kernels(torch: Any, device: str, precision: str) -> List[str]:
     """Kernels that can do a product in this precision here."""
     onednn = device == "cpu" and precision == "float32" and torch.backends.mkldnn.is_available()
     return ["mm", "onednn"] if onednn else ["mm"]
 
 
-def gemm_rows(torch, spec):
+def gemm_rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
     """One row per precision, kernel and size, in FLOP per second; and what was skipped, with the reason."""
     device, cases, skipped = spec["device"], [], []
     for precision in CUDA_PRECISIONS if device == "cuda" else CPU_PRECISIONS:
@@ -269,14 +271,14 @@ def gemm_rows(torch, spec):
     return [dict(case.row, flop_per_s=max(case.rates), all_flop_per_s=case.rates) for case in cases], skipped
 
 
-def too_slow(case, rate):
+def too_slow(case: Case, rate: Optional[float]) -> Optional[str]:
     """The reason to leave a case out, from the rate of a smaller one; None where there is no reason."""
     if rate is None or case.amount / rate <= MOST_CALL_S:
         return None
     return "one product would take {:.1f} s, over the limit of {} s".format(case.amount / rate, MOST_CALL_S)
 
 
-def try_out(torch, device, case):
+def try_out(torch: Any, device: str, case: Case) -> Tuple[Optional[float], Optional[str]]:
     """Rate of one call, and no reason; or None and the reason why this framework can't do it here."""
     try:
         operation = case.make()
@@ -287,7 +289,7 @@ def try_out(torch, device, case):
         return None, "torch {}: {}".format(torch.__version__, first_line(error))
 
 
-def measure(spec, marks):
+def measure(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """All ceilings; returns what the record holds."""
     framework = frameworks.of(spec)
     if framework.name != frameworks.DEFAULT:

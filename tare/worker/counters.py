@@ -3,11 +3,15 @@
 The profiler (ncu, nsys) is told to begin switched off; the framework switches it on for the steps.
 """
 
+from typing import Any, Dict, Mapping, Tuple
+
 from tare.worker import instruments
+from tare.worker.frameworks import Framework
+from tare.worker.marks import Marks
 from tare.worker.train import build, first_batches, import_workload
 
 
-def counters_run(spec, marks):
+def counters_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """Warm up unwatched, then train spec["counter_steps"] watched steps; returns what the record holds."""
     framework, workload = import_workload(spec, marks, spec["threads"])
     watcher = instruments.of(framework)

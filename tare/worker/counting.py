@@ -7,26 +7,28 @@ kept any of it: an upper bound on traffic without reuse, never DRAM traffic. Vie
 """
 
 import contextlib
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from tare.worker.families import caller_family, computes, family
 
 ENTER, EXIT = "profiler::_record_function_enter", "profiler::_record_function_exit"
+Row = Dict[str, int]
 COUNTED = ("calls", "flops", "elementwise_flops", "bytes")
 
 
 class Counts(object):
     """The rows by operator and by family, and which calls the step is inside of."""
 
-    def __init__(self):
-        self.operators = {}
-        self.families = {}
-        self.inside = []
+    def __init__(self) -> None:
+        self.operators: Dict[str, Row] = {}
+        self.families: Dict[str, Row] = {}
+        self.inside: List[Optional[str]] = []
 
-    def row(self, table, name):
+    def row(self, table: Dict[str, Row], name: str) -> Row:
         """The row of `name`, made if it is new."""
         return table.setdefault(name, dict.fromkeys(COUNTED, 0))
 
-    def add(self, operator, elements, moved):
+    def add(self, operator: str, elements: int, moved: int) -> None:
         """One call of an operator: elements of its outputs, bytes read and written."""
         owner = family(operator, next((name for name in reversed(self.inside) if name), None))
         for row in (self.row(self.operators, operator), self.row(self.families, owner)):
@@ -35,12 +37,12 @@ class Counts(object):
             if computes(operator, owner):
                 row["elementwise_flops"] += elements
 
-    def add_flops(self, operator, flops):
+    def add_flops(self, operator: str, flops: int) -> None:
         """FLOPs of a product or convolution, as torch.utils.flop_counter knows them."""
         self.row(self.operators, operator)["flops"] += flops
         self.row(self.families, family(operator))["flops"] += flops
 
-    def follow(self, operator, args):
+    def follow(self, operator: str, args: Sequence[Any]) -> None:
         """Enter or leave a call that says its name to the profiler, as an optimizer's step does."""
         if operator.startswith(ENTER):
             self.inside.append(caller_family(str(args[0])) if args else None)
@@ -48,7 +50,7 @@ class Counts(object):
             self.inside.pop()
 
 
-def count_step(torch, training, batch):
+def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
     """Counts of one step, or the reason why this framework can't count.
 
     Returns:
@@ -65,8 +67,10 @@ def count_step(torch, training, batch):
 
     counts = Counts()
 
-    class ByteCounter(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    class ByteCounter(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None
+        ) -> Any:
             result = func(*args, **(kwargs or {}))
             name = func.name().split(".")[0]
             outputs = tree_flatten(result)[0]
@@ -89,7 +93,7 @@ def count_step(torch, training, batch):
     return {"operators": counts.operators, "families": counts.families, "reason": None}
 
 
-def recurrent_formulas(torch):
+def recurrent_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:
     """What the framework's counter does not know: a recurrent network that cuDNN runs as one operator.
 
     FLOPs of one layer and direction: two for each weight of its matrices, sample and time step; backwards twice
@@ -97,14 +101,14 @@ def recurrent_formulas(torch):
     [time, sample, feature] or, where they are packed, [all steps of all samples, feature].
     """
 
-    def forward(inputs, weights, *others, **named):
+    def forward(inputs: Sequence[int], weights: Iterable[Sequence[int]], *others: Any, **named: Any) -> int:
         matrices = [shape for shape in weights if len(shape) == 2]
         rows = 1
         for size in inputs[:-1]:
             rows *= size
         return 2 * rows * sum(shape[0] * shape[1] for shape in matrices)
 
-    def backward(*arguments, **named):
+    def backward(*arguments: Any, **named: Any) -> int:
         return 2 * forward(*arguments)
 
     found = {}
@@ -114,15 +118,17 @@ def recurrent_formulas(torch):
     return found
 
 
-def dropout_watch(torch, counts):
+def dropout_watch(torch: Any, counts: Counts) -> Any:
     """A context that knows which operators run inside a dropout, which is no operator of its own on a CPU."""
     try:
         from torch.overrides import TorchFunctionMode
     except ImportError:  # an older framework: the random numbers alone count as dropout
         return contextlib.ExitStack()
 
-    class Watch(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
+    class Watch(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None
+        ) -> Any:
             called = caller_family("aten::" + getattr(func, "__name__", ""))
             if called is None:
                 return func(*args, **(kwargs or {}))
@@ -135,11 +141,11 @@ def dropout_watch(torch, counts):
     return Watch()
 
 
-def tensor_bytes(torch, values):
+def tensor_bytes(torch: Any, values: Iterable[Any]) -> int:
     """Bytes of all tensors among `values`."""
     return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
 
 
-def tensor_elements(torch, values):
+def tensor_elements(torch: Any, values: Iterable[Any]) -> int:
     """Elements of all tensors among `values`."""
     return sum(v.numel() for v in values if isinstance(v, torch.Tensor))

@@ -6,17 +6,20 @@ looked at: no context is made, no kernel runs.
 
 import ctypes
 import os
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from tare.worker.marks import Marks
 
 LIBRARY = "libcuda.so.1"
 NAME_BYTES = 256
 
 
-def look(spec, marks):
+def look(spec: Mapping[str, Any], marks: Marks) -> Tuple[None, Dict[str, Any]]:
     """Answer of a launch of mode `device`: (no framework, what was found).
 
     `spec` may name another folder than /dev as `devices`, where a test has files of its own.
     """
-    found = {"files": device_files(spec.get("devices") or "/dev"), "library": None, "error": None}
+    found: Dict[str, Any] = {"files": device_files(spec.get("devices") or "/dev"), "library": None, "error": None}
     found.update({"init": None, "failed": None, "driver_version": None, "count": None, "names": [], "uuids": []})
     try:
         library = ctypes.CDLL(LIBRARY)
@@ -33,7 +36,7 @@ def look(spec, marks):
     return None, found
 
 
-def ask(library, found):
+def ask(library: ctypes.CDLL, found: Dict[str, Any]) -> None:
     """Start the driver and list its devices; `failed` names the call that did not return 0, `init` its status."""
     version, count = ctypes.c_int(0), ctypes.c_int(0)
     for name, arguments in (
@@ -57,7 +60,7 @@ def ask(library, found):
         found["uuids"].append(uuid_of(library, device))
 
 
-def name_of(library, device):
+def name_of(library: ctypes.CDLL, device: ctypes.c_int) -> Optional[str]:
     """Name of a device, or None where the driver gives none."""
     text = ctypes.create_string_buffer(NAME_BYTES)
     if library.cuDeviceGetName(text, NAME_BYTES, device) != 0:
@@ -65,7 +68,7 @@ def name_of(library, device):
     return text.value.decode(errors="replace")
 
 
-def uuid_of(library, device):
+def uuid_of(library: ctypes.CDLL, device: ctypes.c_int) -> Optional[str]:
     """UUID of a device as NVML and nvidia-smi write it, or None where the driver gives none."""
     raw = (ctypes.c_ubyte * 16)()
     function = getattr(library, "cuDeviceGetUuid", None)
@@ -76,9 +79,9 @@ def uuid_of(library, device):
     return "GPU-" + "-".join(parts)
 
 
-def device_files(folder):
+def device_files(folder: str) -> List[str]:
     """Names of NVIDIA's device files in a folder, and of those in a folder of theirs."""
-    found: list = []
+    found: List[str] = []
     for name in sorted(entries(folder)):
         if not name.startswith("nvidia") and name != "dxg":
             continue
@@ -90,7 +93,7 @@ def device_files(folder):
     return found
 
 
-def entries(folder):
+def entries(folder: str) -> List[str]:
     """What a folder holds; nothing where it can't be read."""
     try:
         return os.listdir(folder)
@@ -98,7 +101,7 @@ def entries(folder):
         return []
 
 
-def mapped(prefix):
+def mapped(prefix: str) -> Optional[str]:
     """Path of the first mapped file whose name begins with `prefix`, as this process sees it; None for none."""
     with open("/proc/self/maps") as handle:
         for line in handle:

@@ -8,6 +8,7 @@ import collections
 import hashlib
 import os
 import struct
+from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Tuple, Union
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE = 1, 2, 4
 DT_NULL, DT_NEEDED, DT_STRTAB, DT_SONAME, DT_RPATH, DT_RUNPATH = 0, 1, 5, 14, 15, 29
@@ -18,7 +19,7 @@ Segment = collections.namedtuple("Segment", "kind at address length")
 Elf = collections.namedtuple("Elf", "dynamic soname needed rpath runpath build_id")
 
 
-def mapped_paths():
+def mapped_paths() -> List[str]:
     """Files that this process maps, executable or not, without pseudo files and deleted ones."""
     paths = set()
     with open("/proc/self/maps") as maps:
@@ -29,7 +30,7 @@ def mapped_paths():
     return sorted(path for path in paths if os.path.isfile(path))
 
 
-def fingerprint(path):
+def fingerprint(path: str) -> Dict[str, Any]:
     """Path, size in bytes, SHA-256, and soname and build id (None where the file is no ELF or has none)."""
     digest = hashlib.sha256()
     with open(path, "rb") as handle:
@@ -45,7 +46,7 @@ def fingerprint(path):
     }
 
 
-def read_elf(path):
+def read_elf(path: Union[str, "os.PathLike[str]"]) -> Optional[Elf]:
     """What a 64-bit ELF file says of itself; None for any other file."""
     with open(str(path), "rb") as handle:
         head = handle.read(64)
@@ -73,7 +74,7 @@ def read_elf(path):
     )
 
 
-def _dynamic(handle, segments):
+def _dynamic(handle: BinaryIO, segments: List[Segment]) -> Optional[Dict[int, List[str]]]:
     """The texts of the dynamic section, by tag; None where there is no such section."""
     section = next((segment for segment in segments if segment.kind == PT_DYNAMIC), None)
     if section is None:
@@ -88,7 +89,7 @@ def _dynamic(handle, segments):
     for load in segments:
         if load.kind == PT_LOAD and address is not None and load.address <= address < load.address + load.length:
             strings = load.at + address - load.address
-            found = collections.defaultdict(list)  # type: dict[int, list[str]]
+            found: Dict[int, List[str]] = collections.defaultdict(list)
             for tag, value in entries:
                 if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
                     found[tag].append(_text(handle, strings + value))
@@ -96,7 +97,7 @@ def _dynamic(handle, segments):
     return None
 
 
-def _text(handle, at):
+def _text(handle: BinaryIO, at: int) -> str:
     handle.seek(at)
     found = b""
     while b"\0" not in found:
@@ -107,11 +108,11 @@ def _text(handle, at):
     return found.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-def _folders(texts):
+def _folders(texts: Iterable[str]) -> Tuple[str, ...]:
     return tuple(part for text in texts for part in text.split(":") if part)
 
 
-def _build_id(handle, segments):
+def _build_id(handle: BinaryIO, segments: List[Segment]) -> Optional[str]:
     for kind, at, _, length in segments:
         if kind != PT_NOTE:
             continue

@@ -7,12 +7,13 @@ import os
 import platform
 import resource
 import sys
+from typing import Any, Dict, List, Optional, Tuple
 
 STATUS_KEYS = ("Seccomp", "NoNewPrivs", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "CapEff")
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 
-def read_text(path):
+def read_text(path: str) -> Optional[str]:
     """Stripped text of a small file, or None."""
     try:
         with open(path) as handle:
@@ -21,7 +22,7 @@ def read_text(path):
         return None
 
 
-def process_status():
+def process_status() -> Dict[str, str]:
     """Chosen lines of /proc/self/status."""
     found = {}
     for line in (read_text("/proc/self/status") or "").splitlines():
@@ -31,9 +32,9 @@ def process_status():
     return found
 
 
-def namespaces():
+def namespaces() -> Dict[str, Optional[str]]:
     """Inode of each namespace of this process: equal numbers mean a shared namespace."""
-    found: dict = {}
+    found: Dict[str, Optional[str]] = {}
     for name in NAMESPACES:
         try:
             found[name] = os.readlink("/proc/self/ns/" + name)
@@ -42,13 +43,13 @@ def namespaces():
     return found
 
 
-def cgroup_paths():
+def cgroup_paths() -> Dict[str, str]:
     """Path of this process in each cgroup hierarchy, as /proc/self/cgroup tells it."""
     rows = [line.split(":", 2) for line in (read_text("/proc/self/cgroup") or "").splitlines()]
     return {row[1] or "unified": row[2] for row in rows if len(row) == 3}
 
 
-def cgroup_value(controller, version_1, version_2):
+def cgroup_value(controller: str, version_1: str, version_2: str) -> Optional[str]:
     """A value of this process's cgroup, or None where the hierarchy can't be seen from inside."""
     paths = cgroup_paths()
     candidates = []
@@ -67,7 +68,7 @@ def cgroup_value(controller, version_1, version_2):
     return None
 
 
-def shared_memory_bytes():
+def shared_memory_bytes() -> Optional[int]:
     """Size of /dev/shm in bytes, or None where it is not mounted."""
     try:
         status = os.statvfs("/dev/shm")
@@ -76,15 +77,15 @@ def shared_memory_bytes():
     return status.f_blocks * status.f_frsize
 
 
-def network_interfaces():
+def network_interfaces() -> List[str]:
     """Names of the network interfaces that this process sees."""
     lines = (read_text("/proc/net/dev") or "").splitlines()[2:]
     return sorted(line.split(":")[0].strip() for line in lines)
 
 
-def mount_of(path):
+def mount_of(path: str) -> Dict[str, Optional[str]]:
     """File system type and source of the mount that holds `path`."""
-    best: tuple = ("", None, None)
+    best: Tuple[str, Optional[str], Optional[str]] = ("", None, None)
     for line in (read_text("/proc/self/mountinfo") or "").splitlines():
         left, _, right = line.partition(" - ")
         point = left.split()[4].replace("\\040", " ")
@@ -95,7 +96,7 @@ def mount_of(path):
     return {"point": best[0], "type": best[1], "source": best[2]}
 
 
-def collect(framework=None):
+def collect(framework: Any = None) -> Dict[str, Any]:
     """Every fact, as one dictionary."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     facts = {

@@ -5,6 +5,8 @@ own name. Element-wise FLOPs are a convention, kept apart from those of products
 of the output, whatever the operator computes for it. Copies, fills and views do no arithmetic.
 """
 
+from typing import Optional
+
 CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING = "convolution", "matrix product", "element-wise", "pooling"
 DROPOUT, OPTIMIZER, LOSS, LOOKUP = "dropout", "optimizer", "softmax and loss", "embedding"
 COPY, OTHER = "copies and fills", "other"
@@ -27,7 +29,7 @@ COPIES = "copy fill zero _to_copy clone cat stack contiguous ones_like zeros_lik
 LOOKUPS = ("embedding", "index_select", "gather", "index", "scatter")
 
 
-def base_name(operator):
+def base_name(operator: str) -> str:
     """`mul` of `aten::mul_` and of `aten::_foreach_mul_`, `tanh` of `aten::tanh_backward`."""
     name = operator.split("::")[-1].split(".")[0]
     name = name[len("_foreach_") :] if name.startswith("_foreach_") else name
@@ -35,19 +37,19 @@ def base_name(operator):
     return name.rstrip("_")
 
 
-def computes(operator, owner):
+def computes(operator: str, owner: str) -> bool:
     """Whether an operator of this family counts one FLOP per element of its output."""
     return owner in ARITHMETIC and not base_name(operator).startswith(ALLOCATES)
 
 
-def caller_family(call):
+def caller_family(call: str) -> Optional[str]:
     """Family of everything that runs inside this call, None where it makes no difference."""
     if call.startswith(OPTIMIZER_CALL):
         return OPTIMIZER
     return DROPOUT if call in DROPOUT_CALLS else None
 
 
-def family(operator, inside=None):
+def family(operator: str, inside: Optional[str] = None) -> str:
     """Family of an operator by its name, or `inside` where a call around it decides."""
     if inside is not None:
         return inside

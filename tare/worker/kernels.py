@@ -13,9 +13,12 @@ import os
 import re
 import signal
 import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from tare.worker.frameworks import Framework
 from tare.worker.train import build_model
 
+Call = Tuple[str, str, str, float]  # library, kernel, shape, seconds
 VARIABLES = {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "MKL_VERBOSE": "1"}
 SEPARATOR = "tare-step"
 LIMIT_S = 300.0  # for a model and two steps
@@ -24,7 +27,7 @@ MKL_LINE = re.compile(r"^MKL_VERBOSE (\w+)\((.*?)\) ([0-9.e+-]+)(ns|us|ms|s)\b")
 JIT_HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*[0-9])[0-9a-f]{8,}(?![0-9A-Za-z])")
 
 
-def parse_line(line):
+def parse_line(line: str) -> Optional[Call]:
     """(library, kernel, shape, seconds) of one verbose line, None for any other line.
 
     `kernel` is what runs: a primitive with its implementation and its kind of propagation, or a routine with its
@@ -37,7 +40,7 @@ def parse_line(line):
     return None
 
 
-def _mkl(line):
+def _mkl(line: str) -> Optional[Call]:
     found = MKL_LINE.match(line)
     if found is None:
         return None
@@ -52,7 +55,7 @@ def _mkl(line):
     return "mkl", kernel, ",".join(sizes), float(amount) * SECONDS[unit]
 
 
-def _onednn(line):
+def _onednn(line: str) -> Optional[Call]:
     fields = line.split(",")
     if "exec" not in fields[:5]:
         return None
@@ -68,9 +71,9 @@ def _onednn(line):
     return "onednn", " ".join(words), fields[-2], seconds
 
 
-def summed(parsed):
+def summed(parsed: Iterable[Call]) -> List[Dict[str, Any]]:
     """Calls and seconds by library, kernel and shape, in order."""
-    table: dict = {}
+    table: Dict[Tuple[str, str, str], List[Any]] = {}
     for library, kernel, shape, seconds in parsed:
         row = table.setdefault((library, kernel, shape), [0, 0.0])
         row[0] += 1
@@ -81,7 +84,7 @@ def summed(parsed):
     ]
 
 
-def of_text(text):
+def of_text(text: str) -> List[Dict[str, Any]]:
     """Rows of what was written after the separator."""
     _, sign, after = text.partition(SEPARATOR + "\n")
     if not sign:
@@ -89,12 +92,12 @@ def of_text(text):
     return summed([row for row in map(parse_line, after.splitlines()) if row is not None])
 
 
-def without_hash(name):
+def without_hash(name: str) -> str:
     """Name of a generated kernel without the hash in it, so that two launches call it the same."""
     return JIT_HASH.sub("#", name)
 
 
-def capture(framework, workload, batch, spec):
+def capture(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, Any]) -> Dict[str, Any]:
     """Rows of one training step, or the reason why there are none: {"rows", "reason"}."""
     if framework.device == "cuda":
         return {"rows": None, "reason": "the step runs on a CUDA device: its kernels are in the profile"}
@@ -115,7 +118,7 @@ def capture(framework, workload, batch, spec):
     return {"rows": rows, "reason": None} if rows else {"rows": None, "reason": "no library named what it ran"}
 
 
-def _speak(framework, workload, batch, spec, path):
+def _speak(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, Any], path: str) -> None:
     """The life of the forked process: one step to settle, the separator, the step that counts."""
     status = 1
     try:
@@ -134,7 +137,7 @@ def _speak(framework, workload, batch, spec, path):
         os._exit(status)
 
 
-def _wait(child):
+def _wait(child: int) -> Optional[int]:
     """Exit status of a process; None where it had to be killed."""
     until = time.time() + LIMIT_S
     while time.time() < until:

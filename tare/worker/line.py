@@ -3,6 +3,10 @@
 import json
 import os
 
+TYPE_CHECKING = False  # `typing` takes milliseconds to import, and a launch waits for this module
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple
+
 READ_BYTES = 1 << 16
 
 
@@ -12,7 +16,7 @@ class Line:
     What else is printed goes to standard error, and nobody else reads our input.
     """
 
-    def __init__(self, protocol):
+    def __init__(self, protocol: str) -> None:
         self.protocol = protocol
         self.input = os.dup(0)
         self.output = os.dup(1)
@@ -22,7 +26,7 @@ class Line:
         os.dup2(2, 1)
         self.rest = b""
 
-    def hear(self):
+    def hear(self) -> "Tuple[str, Dict[str, Any]]":
         """The next word and its arguments; ("end", {}) when the other side has gone."""
         while b"\n" not in self.rest:
             if not self.read_more():
@@ -33,19 +37,19 @@ class Line:
             raise ValueError("a line of protocol {!r}; this worker speaks {}".format(protocol, self.protocol))
         return word, json.loads(arguments)
 
-    def read_more(self):
+    def read_more(self) -> bool:
         """Whether more has come."""
         chunk = os.read(self.input, READ_BYTES)
         self.rest += chunk
         return bool(chunk)
 
-    def say(self, word, **values):
+    def say(self, word: str, **values: "Any") -> None:
         """One whole line."""
         line = "{} {} {}\n".format(self.protocol, word, json.dumps(values, allow_nan=False))
         self.send(line.encode("utf-8"))
 
-    def send(self, data):
+    def send(self, data: bytes) -> None:
         """All of these bytes."""
-        data = memoryview(data)
-        while data:
-            data = data[os.write(self.output, data) :]
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self.output, left) :]

@@ -13,12 +13,19 @@ import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 
+TYPE_CHECKING = False  # nothing is imported here for its types alone: what follows is timed
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Mapping, Tuple
+
+    from tare.worker.marks import Marks
+
 RECORD_SCHEMA = 1
 EXIT_FAILED = 1
 
 
-def run_mode(mode, spec, marks):
+def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any, Dict[str, Any]]":
     """Do what the launch is for; returns (framework, results). Imports no more than that needs."""
+    function: "Callable[[Mapping[str, Any], Marks], Tuple[Any, Dict[str, Any]]]"
     if mode == "train":
         from tare.worker.train import whole_run as function
     elif mode == "profile":
@@ -42,7 +49,7 @@ def run_mode(mode, spec, marks):
     return function(spec, marks)
 
 
-def write_record(path, record, marks):
+def write_record(path: str, record: "Dict[str, Any]", marks: "Marks") -> None:
     """Write the record and its marks as JSON under a temporary name, then rename: one that is there is whole.
 
     The last mark is set when all else has been turned into text and written: what follows it is a short line.
@@ -57,7 +64,7 @@ def write_record(path, record, marks):
     os.rename(temporary, path)
 
 
-def main(spec_path):
+def main(spec_path: str) -> int:
     """Run the launch that the file describes; returns the exit status."""
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from tare.worker import facts

@@ -6,9 +6,10 @@ time namespace, which the record of namespaces would show); in a virtual machine
 
 import resource
 import time
+from typing import Any, Dict, List, Optional
 
 
-def now_ns():
+def now_ns() -> int:
     """Nanoseconds on CLOCK_MONOTONIC."""
     return (
         time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -20,11 +21,11 @@ def now_ns():
 class Marks:
     """The marks of one launch, in order."""
 
-    def __init__(self, first_ns, first_usage=None):
-        self.rows = []
+    def __init__(self, first_ns: int, first_usage: Optional[resource.struct_rusage] = None) -> None:
+        self.rows: List[Dict[str, Any]] = []
         self.add("entry", first_ns, first_usage)
 
-    def add(self, name, at_ns=None, own=None):
+    def add(self, name: str, at_ns: Optional[int] = None, own: Optional[resource.struct_rusage] = None) -> int:
         """Record an instant and the CPU seconds of this process and of its reaped children."""
         at_ns = now_ns() if at_ns is None else at_ns
         own = resource.getrusage(resource.RUSAGE_SELF) if own is None else own
@@ -40,7 +41,7 @@ class Marks:
         return at_ns
 
 
-def peak_memory():
+def peak_memory() -> Dict[str, int]:
     """Largest resident set of this process and of its largest reaped child, in bytes (Linux counts KiB)."""
     return {
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

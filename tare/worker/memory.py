@@ -2,14 +2,16 @@
 
 import gc
 import importlib
+from typing import Any, Mapping, Optional, Tuple
 
 from tare.worker import frameworks
+from tare.worker.frameworks import Framework
 from tare.worker.train import build_model, load
 
 STEPS = 2  # the optimizer's state appears in the first step, and is there in the second
 
 
-def is_out_of_memory(error, spec):
+def is_out_of_memory(error: BaseException, spec: Mapping[str, Any]) -> bool:
     """Whether an error of a launch says that memory ended."""
     try:
         framework = frameworks.of(spec)
@@ -18,7 +20,7 @@ def is_out_of_memory(error, spec):
     return framework.is_out_of_memory(error)
 
 
-def explain(error, spec):
+def explain(error: BaseException, spec: Mapping[str, Any]) -> Tuple[str, Optional[int]]:
     """Why a launch ended for want of memory, and the largest batch that fits; None where nobody found it."""
     said = (str(error).strip().splitlines() or ["the allocator gave nothing"])[0][:200]
     reason = "out of memory at batch {}: {}".format(spec.get("batch"), said)
@@ -33,7 +35,7 @@ def explain(error, spec):
     return "{}; the largest batch that fits is {}: set `batch` to that or less".format(reason, largest), largest
 
 
-def largest_batch(spec):
+def largest_batch(spec: Mapping[str, Any]) -> int:
     """The largest batch below spec["batch"] that trains STEPS steps; 0 where none does.
 
     By halving the range; each try begins with memory given back. The first samples of the data make the batch.
@@ -52,7 +54,7 @@ def largest_batch(spec):
     return fits
 
 
-def trains(framework, workload, dataset, batch, spec):
+def trains(framework: Framework, workload: Any, dataset: Any, batch: int, spec: Mapping[str, Any]) -> bool:
     """Whether a batch of this size trains in the memory that there is."""
     gc.collect()
     framework.free_memory()

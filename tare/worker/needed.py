@@ -8,19 +8,21 @@ import array
 import mmap
 import os
 import sys
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Set
 
 from tare.worker.marks import now_ns
 
+Library = List[Any]  # path, [[first page, pages], ...]
 PAGE_BYTES = mmap.PAGESIZE
 READ_BYTES = 1 << 20
 
 
-def prefix():
+def prefix() -> str:
     """Folder of the tree that this interpreter belongs to."""
     return os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))
 
 
-def module_files():
+def module_files() -> List[str]:
     """Files that the imported modules were read from: bytecode, or the source where there is none."""
     found = set()
     for module in list(sys.modules.values()):
@@ -32,19 +34,19 @@ def module_files():
     return sorted(found)
 
 
-def is_library(path):
+def is_library(path: str) -> bool:
     """Whether a path names a shared library."""
     name = os.path.basename(path)
     return name.endswith(".so") or ".so." in name
 
 
-def library_pages():
+def library_pages() -> List[Library]:
     """Shared libraries that this process maps: [path, [[first page, pages], ...]], the pages that are resident.
 
     From /proc/self/maps and the bit "present" of /proc/self/pagemap (Linux, admin-guide/mm/pagemap). The kernel
     maps up to sixteen pages around a fault that it has in its cache anyway: they are counted.
     """
-    pages: dict = {}
+    pages: Dict[str, Set[int]] = {}
     with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in maps:
             fields = line.rstrip("\n").split(None, 5)
@@ -59,9 +61,9 @@ def library_pages():
     return [[path, runs(pages[path])] for path in sorted(pages)]
 
 
-def runs(numbers):
+def runs(numbers: Iterable[int]) -> List[List[int]]:
     """Numbers as [first, count] of each unbroken run, in order."""
-    found: list = []
+    found: List[List[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][0] + found[-1][1]:
             found[-1][1] += 1
@@ -70,7 +72,7 @@ def runs(numbers):
     return found
 
 
-def needed():
+def needed() -> Dict[str, Any]:
     """What the imports so far needed of the tree, by its path there, the same in every environment.
 
     {"modules": [path], "libraries": [[path, [[first page, pages], ...]]]}
@@ -82,10 +84,10 @@ def needed():
     }
 
 
-def in_this_tree(files):
+def in_this_tree(files: Mapping[str, Any]) -> Dict[str, Any]:
     """The same files by paths that this launch can open; raises FileNotFoundError where one is missing."""
     root = prefix()
-    found = {
+    found: Dict[str, Any] = {
         "modules": [os.path.join(root, path) for path in files["modules"]],
         "libraries": [[os.path.join(root, path), held] for path, held in files["libraries"]],
     }
@@ -95,13 +97,13 @@ def in_this_tree(files):
     return found
 
 
-def look_up(paths):
+def look_up(paths: Iterable[str]) -> None:
     """Ask for the status of each file."""
     for path in paths:
         os.stat(path)
 
 
-def read(paths):
+def read(paths: Iterable[str]) -> int:
     """Open and read each file whole; returns the bytes."""
     total = 0
     for path in paths:
@@ -117,7 +119,7 @@ def read(paths):
     return total
 
 
-def touch(libraries):
+def touch(libraries: Iterable[Library]) -> None:
     """Map each library and read one byte of each page that imports left resident."""
     for path, held in libraries:
         handle = os.open(path, os.O_RDONLY)
@@ -129,21 +131,21 @@ def touch(libraries):
             os.close(handle)
 
 
-def timed(function, argument):
+def timed(function: Callable[[Any], Any], argument: Any) -> float:
     """Seconds of one call."""
     started = now_ns()
     function(argument)
     return (now_ns() - started) / 1e9
 
 
-def first_pass(files):
+def first_pass(files: Mapping[str, Any]) -> Dict[str, float]:
     """Read and map everything once, before this launch has: {"modules_s", "libraries_s"}."""
     return {"modules_s": timed(read, files["modules"]), "libraries_s": timed(touch, files["libraries"])}
 
 
-def passes(files, repetitions):
+def passes(files: Mapping[str, Any], repetitions: int) -> Dict[str, Any]:
     """The same again and again, now that this launch has it all: lists of seconds, and how much it is."""
-    found: dict = {"stat_s": [], "read_s": [], "map_s": []}
+    found: Dict[str, Any] = {"stat_s": [], "read_s": [], "map_s": []}
     for _ in range(repetitions):
         found["stat_s"].append(timed(look_up, files["modules"]))
         found["read_s"].append(timed(read, files["modules"]))

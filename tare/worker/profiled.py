@@ -7,9 +7,11 @@ the profiler first.
 import os
 import threading
 import time
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from tare.worker import elf, facts, instruments
-from tare.worker.marks import now_ns
+from tare.worker.frameworks import Framework
+from tare.worker.marks import Marks, now_ns
 from tare.worker.train import build, first_batches, import_workload, steady_steps
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -18,24 +20,24 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Sampler:
     """Samples CPU time and memory of this process and its cgroup, at an interval, in a thread."""
 
-    def __init__(self, interval_s):
+    def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
-        self.rows = []
+        self.rows: List[Dict[str, Any]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self):
+    def start(self) -> "Sampler":
         """Begin."""
         self._thread.start()
         return self
 
-    def stop(self):
+    def stop(self) -> List[Dict[str, Any]]:
         """End, and give the samples."""
         self._stop.set()
         self._thread.join()
         return self.rows
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
             resident = facts.read_text("/proc/self/statm")
             memory = facts.cgroup_value("memory", "memory.usage_in_bytes", "memory.current")
@@ -52,7 +54,7 @@ class Sampler:
                 return
 
 
-def train_for(framework, training, batches, steady_s, step_s):
+def train_for(framework: Framework, training: Any, batches: Sequence[Any], steady_s: float, step_s: float) -> int:
     """On a CUDA device, train so many seconds unwatched: its sensors answer rarely. Steps made."""
     if framework.device != "cuda":
         return 0
@@ -66,7 +68,7 @@ def train_for(framework, training, batches, steady_s, step_s):
     return made
 
 
-def profiled_run(spec, marks):
+def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The whole profiled launch; returns what the record holds."""
     sampler = Sampler(spec["sample_interval_s"]).start()
     framework, workload = import_workload(spec, marks, spec["threads"])

@@ -5,13 +5,16 @@ read for it is that server's. A major fault waited for a page that was in no mem
 """
 
 import resource
+from typing import Any, Dict, Mapping, Optional, Tuple
 
+from tare.worker.frameworks import Framework
+from tare.worker.marks import Marks
 from tare.worker.train import import_workload
 
 IO = "/proc/self/io"
 
 
-def start(spec, marks):
+def start(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """Import what the workload imports; returns (framework, what it took from the disk until then)."""
     framework, _ = import_workload(spec, marks, spec["threads"])
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -25,7 +28,7 @@ def start(spec, marks):
     }
 
 
-def read_bytes(path):
+def read_bytes(path: str) -> Tuple[Optional[int], Optional[str]]:
     """Bytes that this process made the kernel fetch from a block device, and no reason; or None and the reason."""
     try:
         with open(path) as handle:

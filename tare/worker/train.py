@@ -2,15 +2,17 @@
 
 import importlib
 import math
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker import frameworks, settings
-from tare.worker.marks import now_ns
+from tare.worker.frameworks import Framework
+from tare.worker.marks import Marks, now_ns
 
 MOST_BATCH_BYTES = 64 << 20
 LEAST_BATCHES = 4
 
 
-def import_workload(spec, marks, threads):
+def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
     """Import the framework and what the workload needs; returns (framework, workload module).
 
     Raises:
@@ -27,7 +29,7 @@ def import_workload(spec, marks, threads):
     return framework, workload
 
 
-def import_first(names):
+def import_first(names: Sequence[str]) -> Any:
     """Import the first of `names` that this stack has.
 
     Raises:
@@ -42,12 +44,12 @@ def import_first(names):
     return importlib.import_module(names[-1])
 
 
-def load(framework, workload, spec):
+def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
     """The workload's samples."""
     return frameworks.training_class(workload, framework.name).load(spec["data"])
 
 
-def build(framework, workload, spec, marks):
+def build(framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks) -> Tuple[Any, Any]:
     """Data, then model; returns (dataset, training)."""
     dataset = load(framework, workload, spec)
     marks.add("data")
@@ -56,7 +58,7 @@ def build(framework, workload, spec, marks):
     return dataset, training
 
 
-def build_model(framework, workload, spec):
+def build_model(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
     """The training job on its device, at the launch's settings. Asserts the size of the model."""
     wanted = spec.get("settings") or {}
     settings.prepare(framework, wanted)
@@ -72,12 +74,14 @@ def build_model(framework, workload, spec):
     return training
 
 
-def run_epoch(framework, training, loader, marks=None):
+def run_epoch(
+    framework: Framework, training: Any, loader: Iterable[Any], marks: Optional[Marks] = None
+) -> Tuple[List[int], List[float], int]:
     """One epoch. Returns (ends of its steps in ns, losses as floats, samples).
 
     On a CUDA device a step's end is the end of its submission; the epoch's own end is synchronised.
     """
-    ends: list = []
+    ends: List[int] = []
     losses, samples = [], 0
     for batch in loader:
         losses.append(training.step(batch))
@@ -96,7 +100,7 @@ def run_epoch(framework, training, loader, marks=None):
     return ends, values, samples
 
 
-def first_batches(framework, dataset, batch):
+def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
     """The first full batches of a dataset, in order, in the host's memory: what steps go round and round on.
 
     As many as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least: a job's memory does not grow with its data. The
@@ -105,7 +109,7 @@ def first_batches(framework, dataset, batch):
     Raises:
         ValueError: the data is smaller than one batch.
     """
-    kept: list = []
+    kept: List[Any] = []
     held = 0
     for one in framework.batches(dataset, batch):
         held += framework.batch_bytes(one)
@@ -117,7 +121,7 @@ def first_batches(framework, dataset, batch):
     return kept
 
 
-def load_batches(framework, workload, spec, marks):
+def load_batches(framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks) -> List[Any]:
     """The batches that a launch's steps go round on, not yet on a device."""
     dataset = load(framework, workload, spec)
     marks.add("data")
@@ -126,7 +130,7 @@ def load_batches(framework, workload, spec, marks):
     return batches
 
 
-def steady_steps(framework, training, batches, count):
+def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], count: int) -> List[float]:
     """Seconds of each of `count` training steps on batches in memory, in turn, synchronised step by step."""
     durations = []
     for index in range(count):
@@ -138,7 +142,7 @@ def steady_steps(framework, training, batches, count):
     return durations
 
 
-def whole_run(spec, marks):
+def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The timed run, alone or as one of a group; returns what the record holds."""
     framework, workload = import_workload(spec, marks, spec["threads"])
     grouped = spec.get("world_size", 1) > 1

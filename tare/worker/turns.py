@@ -14,9 +14,12 @@ import json
 import os
 import resource
 import sys
+from typing import Any, Callable, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from tare.worker import frameworks, memory, settings
+from tare.worker.frameworks import Framework
 from tare.worker.line import Line
+from tare.worker.marks import Marks
 from tare.worker.train import build_model, import_workload, load_batches
 
 PROTOCOL = "tare-turns/1"
@@ -24,7 +27,9 @@ PRIMING_SAMPLES = 2
 DROPPED, FAILED = 42, 1  # how a forked draw ends; a framework that calls exit(0) has done neither
 
 
-def take_turn(framework, training, batches, position, discard, steps):
+def take_turn(
+    framework: Framework, training: Any, batches: Sequence[Any], position: int, discard: int, steps: int
+) -> Dict[str, Any]:
     """Train `discard` + `steps` steps on batches in memory; returns what the turn's line holds.
 
     `position` is the number of steps that this draw has made before: batches follow on from there. Times are
@@ -49,7 +54,14 @@ def take_turn(framework, training, batches, position, discard, steps):
     }
 
 
-def serve_draw(line, framework, workload, batches, spec, order):
+def serve_draw(
+    line: Line,
+    framework: Framework,
+    workload: Any,
+    batches: Sequence[Any],
+    spec: Mapping[str, Any],
+    order: Mapping[str, Any],
+) -> None:
     """The life of one draw: build, make its first steps, take turns until told to drop.
 
     An order without `warmup_steps` is answered after one step, on any of the launch's CPUs: how much memory the job
@@ -81,12 +93,12 @@ def serve_draw(line, framework, workload, batches, spec, order):
     line.say("dropped", steps=position, peak_rss_bytes=peak_rss_bytes(), device_memory=framework.device_memory())
 
 
-def peak_rss_bytes():
+def peak_rss_bytes() -> int:
     """Largest resident set of this process so far; a forked draw's begins with what it shares with its launch."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def say_failed(line, error, spec):
+def say_failed(line: Line, error: BaseException, spec: Mapping[str, Any]) -> None:
     """Tell the harness why a draw can't go on."""
     reason = "{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300])
     if memory.is_out_of_memory(error, spec):
@@ -95,7 +107,14 @@ def say_failed(line, error, spec):
     line.say("failed", reason=reason)
 
 
-def fork_draw(line, framework, workload, batches, spec, order):
+def fork_draw(
+    line: Line,
+    framework: Framework,
+    workload: Any,
+    batches: Sequence[Any],
+    spec: Mapping[str, Any],
+    order: Mapping[str, Any],
+) -> None:
     """Run a draw in a process forked from this one, and wait for it.
 
     Raises:
@@ -121,14 +140,14 @@ def fork_draw(line, framework, workload, batches, spec, order):
         died(line, "ended by itself with status {}".format(os.WEXITSTATUS(status)))
 
 
-def died(line, how):
+def died(line: Line, how: str) -> NoReturn:
     """Tell the harness of a draw that could not; raises RuntimeError."""
     reason = "a draw {}".format(how)
     line.say("failed", reason=reason)
     raise RuntimeError(reason)
 
 
-def spawn_draw(line, spec, order):
+def spawn_draw(line: Line, spec: Mapping[str, Any], order: Mapping[str, Any]) -> Dict[str, Any]:
     """Run a draw as a fresh process, which speaks on the launch's line meanwhile; returns its record.
 
     Raises:
@@ -147,7 +166,7 @@ def spawn_draw(line, spec, order):
         died(line, "was ended by signal {}".format(-status))
     try:
         with open(own["record"]) as handle:
-            record = json.load(handle)
+            record: Dict[str, Any] = json.load(handle)
     except (IOError, OSError):
         died(line, "ended by itself with status {}".format(status))
     os.remove(own["record"])
@@ -156,7 +175,7 @@ def spawn_draw(line, spec, order):
     return record
 
 
-def draw(spec, marks):
+def draw(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """A draw as a fresh process: import, load, then live as a forked one does; returns what its record holds."""
     line = Line(PROTOCOL)
     try:
@@ -169,7 +188,7 @@ def draw(spec, marks):
     return framework, {"draws": 1, "batches": len(batches), "primed": False}
 
 
-def prime(framework, workload, batches, spec):
+def prime(framework: Framework, workload: Any, batches: Sequence[Any], spec: Mapping[str, Any]) -> bool:
     """Train one tiny step before any draw: what frameworks do once (late imports, choice of kernels) is done then.
 
     Tiny, so that draws inherit a small heap: steps in pages that are copied from a parent, one by one, differ by
@@ -189,13 +208,13 @@ def prime(framework, workload, batches, spec):
     return True
 
 
-def children_can_follow(step):
+def children_can_follow(step: Callable[[], Any]) -> bool:
     """Whether a process that has made this step can fork one that makes it too; tried in processes of their own.
 
     The smallest step is enough to tell, and takes a tenth of a second instead of one or two.
     """
 
-    def succeeds(function):
+    def succeeds(function: Callable[[], bool]) -> bool:
         sys.stderr.flush()
         child = os.fork()
         if child == 0:
@@ -206,18 +225,18 @@ def children_can_follow(step):
                 os._exit(status)  # also where the step was refused: that is the answer
         return os.waitpid(child, 0)[1] == 0
 
-    def once():
+    def once() -> bool:
         step()
         return True
 
-    def twice():
+    def twice() -> bool:
         step()
         return succeeds(once)
 
     return succeeds(twice)
 
 
-def orders(line):
+def orders(line: Line) -> Iterator[Dict[str, Any]]:
     """The draws that are asked for, one after the other.
 
     Raises:
@@ -232,7 +251,7 @@ def orders(line):
         yield order
 
 
-def serve(spec, marks):
+def serve(spec: Mapping[str, Any], marks: Marks) -> Tuple[Any, Dict[str, Any]]:
     """Run a draw whenever told to; returns what the record holds."""
     line = Line(PROTOCOL)
     if frameworks.of(spec).can_fork:
@@ -240,7 +259,7 @@ def serve(spec, marks):
     return serve_apart(line, spec, marks)
 
 
-def serve_by_fork(line, spec, marks):
+def serve_by_fork(line: Line, spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """Import, load, then fork every draw."""
     import gc
 
@@ -265,16 +284,16 @@ def serve_by_fork(line, spec, marks):
 class Heard(object):
     """Stands for a framework that this process never imported: its facts as a draw told them."""
 
-    def __init__(self, framework):
+    def __init__(self, framework: Framework) -> None:
         self.facts_key = framework.facts_key
-        self.told = None
+        self.told: Optional[Dict[str, Any]] = None
 
-    def facts(self):
+    def facts(self) -> Optional[Dict[str, Any]]:
         """Of the last draw; None before there was one."""
         return self.told
 
 
-def serve_apart(line, spec, marks):
+def serve_apart(line: Line, spec: Mapping[str, Any], marks: Marks) -> Tuple["Heard", Dict[str, Any]]:
     """Import nothing; every draw is a fresh process."""
     framework = frameworks.of(spec)
     frameworks.training_class(importlib.import_module("workloads." + spec["workload"]), framework.name)

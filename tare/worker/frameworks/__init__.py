@@ -7,6 +7,7 @@ launch says so. What watches a step (profiler, counts) is in tare/worker/instrum
 import importlib
 import os
 import random
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker.marks import now_ns
 
@@ -26,13 +27,13 @@ class Unable(RuntimeError):
     """What was asked for can't be had here; the message says why."""
 
 
-def names():
+def names() -> List[str]:
     """Names of the frameworks that there are."""
     folder = os.path.dirname(os.path.abspath(__file__))
     return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("_"))
 
 
-def of(spec):
+def of(spec: Mapping[str, Any]) -> "Framework":
     """The framework that a specification names, on its device and not yet imported.
 
     Raises:
@@ -41,10 +42,11 @@ def of(spec):
     name = spec.get("framework", DEFAULT)
     if name not in names():
         raise Unable("no framework {!r} in tare/worker/frameworks: there are {}".format(name, ", ".join(names())))
-    return importlib.import_module("tare.worker.frameworks." + name).FRAMEWORK(spec.get("device", "cpu"))
+    made: Framework = importlib.import_module("tare.worker.frameworks." + name).FRAMEWORK(spec.get("device", "cpu"))
+    return made
 
 
-def training_class(workload, name):
+def training_class(workload: Any, name: str) -> Any:
     """The class of a workload's training jobs in a framework: `FRAMEWORKS[name]`, and PyTorch's is `Training`.
 
     Raises:
@@ -73,26 +75,26 @@ class Framework(object):
     facts_key = "framework"
     can_fork = True
 
-    def __init__(self, device):
+    def __init__(self, device: str) -> None:
         self.device = device
-        self.module = None
+        self.module: Any = None
         self.rank, self.size = 0, 1
 
-    def import_(self):
+    def import_(self) -> None:
         """Import it and set `module`."""
         raise NotImplementedError
 
-    def set_threads(self, threads):
+    def set_threads(self, threads: int) -> None:
         """Compute with so many threads, whatever the machine suggests."""
 
-    def facts(self):
+    def facts(self) -> Dict[str, Any]:
         """What it says of itself, as JSON holds it: name, version, threads and what else it knows."""
         raise NotImplementedError
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Wait for the device, so that a clock read next means something."""
 
-    def join(self, rank, size):
+    def join(self, rank: int, size: int) -> None:
         """Meet the other processes that train together; sets `rank` and `size`.
 
         Raises:
@@ -100,45 +102,45 @@ class Framework(object):
         """
         raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
 
-    def share(self, training):
+    def share(self, training: Any) -> None:
         """Make each step of a job use the gradients of the whole group."""
 
-    def leave(self, training):
+    def leave(self, training: Any) -> Optional[str]:
         """End the group; returns the SHA-256 of the job's weights, which are equal in all its processes."""
 
-    def parameters(self, training):
+    def parameters(self, training: Any) -> int:
         """How many numbers a training job learns."""
         raise NotImplementedError
 
-    def collate(self, samples):
+    def collate(self, samples: Sequence[Any]) -> Any:
         """A batch: a list of arrays, one for each part of a sample."""
         raise NotImplementedError
 
-    def batches(self, dataset, batch):
+    def batches(self, dataset: Any, batch: int) -> Iterator[Any]:
         """Every full batch of a dataset in order, one at a time, in the host's memory."""
         for start in range(0, len(dataset) - batch + 1, batch):
             yield self.collate([dataset[index] for index in range(start, start + batch)])
 
-    def loader(self, dataset, spec):
+    def loader(self, dataset: Any, spec: Mapping[str, Any]) -> Iterable[Any]:
         """The batches of one epoch of a whole run, shuffled; the last may be smaller."""
         order = list(range(len(dataset)))
         random.Random(spec["seed"]).shuffle(order)
         for start in range(0, len(order), spec["batch"]):
             yield self.collate([dataset[index] for index in order[start : start + spec["batch"]]])
 
-    def batch_bytes(self, batch):
+    def batch_bytes(self, batch: Any) -> int:
         """Memory that a batch takes."""
         return sum(part.nbytes for part in batch)
 
-    def to_device(self, batch):
+    def to_device(self, batch: Any) -> Any:
         """A batch where the device trains on it."""
         return batch
 
-    def as_loaded(self, batch):
+    def as_loaded(self, batch: Any) -> Any:
         """A batch in the host's memory as `loader` leaves it: steps move it."""
         return batch
 
-    def burst(self, training, batches):
+    def burst(self, training: Any, batches: Sequence[Any]) -> Tuple[int, int, List[float], List[Any]]:
         """One step per batch, each ending before the next: (start and end in ns, seconds of each, losses)."""
         durations, losses = [], []
         started = last = now_ns()
@@ -149,23 +151,23 @@ class Framework(object):
             last = now
         return started, last, durations, losses
 
-    def smallest_step(self):
+    def smallest_step(self) -> Optional[Callable[[], Any]]:
         """A call that does what a first step does once in a process; None where launches need no such thing."""
         return None
 
-    def device_memory(self):
+    def device_memory(self) -> Optional[Dict[str, int]]:
         """What this process took of its device at most, and the device's whole memory, in bytes; None on a CPU."""
         return None
 
-    def allocated_peak_bytes(self):
+    def allocated_peak_bytes(self) -> Optional[int]:
         """The most that this process's tensors took of its device; None on a CPU."""
         return None
 
-    def is_out_of_memory(self, error):
+    def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error says that memory ended."""
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
             return True
         return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
 
-    def free_memory(self):
+    def free_memory(self) -> None:
         """Give memory of the device back that nobody holds any more."""

@@ -1,6 +1,7 @@
 """NumPy alone: the least that a framework can be. Its workloads compute their own gradients."""
 
 import os
+from typing import Any, Dict, Sequence
 
 from tare.worker import frameworks
 
@@ -10,7 +11,7 @@ class Numpy(frameworks.Framework):
 
     name = "numpy"
 
-    def import_(self):
+    def import_(self) -> None:
         """Import numpy.
 
         Raises:
@@ -22,7 +23,7 @@ class Numpy(frameworks.Framework):
 
         self.module = numpy
 
-    def facts(self):
+    def facts(self) -> Dict[str, Any]:
         """Name, version, and the threads that its library of products was told to use when it was imported."""
         told = os.environ.get("OPENBLAS_NUM_THREADS", "")
         return {
@@ -31,11 +32,11 @@ class Numpy(frameworks.Framework):
             "threads": int(told) if told.isdigit() else None,
         }
 
-    def parameters(self, training):
+    def parameters(self, training: Any) -> int:
         """Numbers in its weights."""
         return sum(int(array.size) for array in training.weights)
 
-    def collate(self, samples):
+    def collate(self, samples: Sequence[Any]) -> Any:
         """One array for each part of a sample."""
         return [self.module.stack(parts) for parts in zip(*samples)]
 

@@ -1,6 +1,7 @@
 """PyTorch, on a CPU or a CUDA device, from 1.11 on; in a group by DistributedDataParallel, over gloo or NCCL."""
 
 import os
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker import frameworks
 from tare.worker.marks import now_ns
@@ -12,18 +13,18 @@ class Torch(frameworks.Framework):
     name = "torch"
     facts_key = "torch"
 
-    def import_(self):
+    def import_(self) -> None:
         """Import torch, and let torchvision import beside it."""
         import torch
 
         declare_vision_operators(torch)
         self.module = torch
 
-    def set_threads(self, threads):
+    def set_threads(self, threads: int) -> None:
         """Threads of one operator."""
         self.module.set_num_threads(threads)
 
-    def facts(self):
+    def facts(self) -> Dict[str, Any]:
         """Version, threads, switches as they stand, the device."""
         torch = self.module
         return {
@@ -37,12 +38,12 @@ class Torch(frameworks.Framework):
             "device": cuda_device(torch),
         }
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Wait for a CUDA device."""
         if self.device == "cuda":
             self.module.cuda.synchronize()
 
-    def join(self, rank, size):
+    def join(self, rank: int, size: int) -> None:
         """Meet at MASTER_ADDR and MASTER_PORT. A network that has loopback alone needs no name for this machine."""
         if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -50,11 +51,11 @@ class Torch(frameworks.Framework):
         self.module.distributed.init_process_group(backend, rank=rank, world_size=size)
         self.rank, self.size = rank, size
 
-    def share(self, training):
+    def share(self, training: Any) -> None:
         """Wrap the model, which sends gradients while others are still computed."""
         training.model = self.module.nn.parallel.DistributedDataParallel(training.model)
 
-    def leave(self, training):
+    def leave(self, training: Any) -> Optional[str]:
         """End the group, when all have come as far; returns the SHA-256 of the model's parameters."""
         import hashlib
 
@@ -65,19 +66,19 @@ class Torch(frameworks.Framework):
         self.module.distributed.destroy_process_group()
         return digest.hexdigest()
 
-    def parameters(self, training):
+    def parameters(self, training: Any) -> int:
         """Numbers that need a gradient."""
         return sum(p.numel() for p in training.model.parameters() if p.requires_grad)
 
-    def collate(self, samples):
+    def collate(self, samples: Sequence[Any]) -> Any:
         """As the framework's loader makes a batch."""
         return self.module.utils.data.default_collate(samples)
 
-    def batches(self, dataset, batch):
+    def batches(self, dataset: Any, batch: int) -> Iterator[Any]:
         """Every full batch of a dataset in order, one at a time."""
         return iter(self.module.utils.data.DataLoader(dataset, batch_size=batch, shuffle=False, drop_last=True))
 
-    def loader(self, dataset, spec):
+    def loader(self, dataset: Any, spec: Mapping[str, Any]) -> Iterable[Any]:
         """The paper's loader: shuffled, one worker process; pinned memory only where there is a device.
 
         In a group each process has its part of the samples, and batches of the same size.
@@ -87,7 +88,7 @@ class Torch(frameworks.Framework):
         generator.manual_seed(spec["seed"])
         if self.size > 1:
             sampler = data.distributed.DistributedSampler(dataset, self.size, self.rank, seed=spec["seed"])
-        return data.DataLoader(
+        loader: Iterable[Any] = data.DataLoader(
             dataset,
             batch_size=spec["batch"],
             shuffle=sampler is None,
@@ -96,20 +97,21 @@ class Torch(frameworks.Framework):
             pin_memory=self.device == "cuda",
             generator=generator,
         )
+        return loader
 
-    def batch_bytes(self, batch):
+    def batch_bytes(self, batch: Any) -> int:
         """Memory of its tensors."""
         return sum(part.numel() * part.element_size() for part in batch)
 
-    def to_device(self, batch):
+    def to_device(self, batch: Any) -> Any:
         """A batch on the device that trains on it."""
         return [part.to(self.device) for part in batch]
 
-    def as_loaded(self, batch):
+    def as_loaded(self, batch: Any) -> Any:
         """Pinned where there is a device."""
         return [part.pin_memory() for part in batch] if self.device == "cuda" else batch
 
-    def burst(self, training, batches):
+    def burst(self, training: Any, batches: Sequence[Any]) -> Tuple[int, int, List[float], List[Any]]:
         """By the clock on a CPU. On a CUDA device by events before the first step and after each, read at the end.
 
         So steps are submitted without waiting, as people run them. A step that includes a capture or a compilation
@@ -131,24 +133,24 @@ class Torch(frameworks.Framework):
         durations = [events[index].elapsed_time(events[index + 1]) / 1e3 for index in range(len(batches))]
         return started, ended, durations, losses
 
-    def smallest_step(self):
+    def smallest_step(self) -> Optional[Callable[[], Any]]:
         """A backward pass. None on a CUDA device, which can't be shared with forked processes."""
         if self.device == "cuda":
             return None
         return lambda: self.module.ones(1, requires_grad=True).sum().backward()
 
-    def device_memory(self):
+    def device_memory(self) -> Optional[Dict[str, int]]:
         """Of a CUDA device, the process's context apart."""
         if self.device != "cuda":
             return None
         cuda = self.module.cuda
         return {"peak_bytes": cuda.max_memory_reserved(), "total_bytes": cuda.mem_get_info()[1]}
 
-    def allocated_peak_bytes(self):
+    def allocated_peak_bytes(self) -> Optional[int]:
         """Of a CUDA device."""
         return self.module.cuda.max_memory_allocated() if self.device == "cuda" else None
 
-    def free_memory(self):
+    def free_memory(self) -> None:
         """What the framework keeps of a CUDA device for later."""
         if self.device == "cuda":
             self.module.cuda.empty_cache()
@@ -157,7 +159,7 @@ class Torch(frameworks.Framework):
 FRAMEWORK = Torch
 
 
-def declare_vision_operators(torch):
+def declare_vision_operators(torch: Any) -> None:
     """Let torchvision import where its compiled operators can't load.
 
     The registry's torchvision is built against CUDA; beside a CPU build of torch its library does not load, and
@@ -172,7 +174,7 @@ def declare_vision_operators(torch):
     torch._tare_vision_library = library  # the declarations live as long as this object
 
 
-def switches(torch):
+def switches(torch: Any) -> Dict[str, Optional[bool]]:
     """The framework's switches as they are now; None where this version has no such switch."""
     backends = torch.backends
     matmul = getattr(getattr(backends, "cuda", None), "matmul", None)
@@ -187,7 +189,7 @@ def switches(torch):
     }
 
 
-def cuda_device(torch):
+def cuda_device(torch: Any) -> Optional[Dict[str, Any]]:
     """The CUDA device as the framework sees it; None where there is none."""
     if not torch.cuda.is_available():
         return None

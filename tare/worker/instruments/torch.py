@@ -1,6 +1,7 @@
 """torch.profiler, counts of operators, and the CUDA runtime's own switch for profilers of counters."""
 
 import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker import kernels
 from tare.worker.counting import count_step
@@ -12,7 +13,9 @@ US = 1e-6
 class TorchInstruments(Instruments):
     """PyTorch's."""
 
-    def trace(self, training, batches, spec):
+    def trace(
+        self, training: Any, batches: Sequence[Any], spec: Mapping[str, Any]
+    ) -> Tuple[List[float], Optional[str]]:
         """A trace of Chrome's format, with the shapes of what operators take."""
         from_profiler, reason = self.profiler()
         if reason:
@@ -28,7 +31,7 @@ class TorchInstruments(Instruments):
         profiler.export_chrome_trace(spec["trace"])
         return durations[spec["warmup_steps"] :], None
 
-    def operators(self, training, batches, spec):
+    def operators(self, training: Any, batches: Sequence[Any], spec: Mapping[str, Any]) -> Dict[str, Any]:
         """The profiler's own sums."""
         from_profiler, reason = self.profiler()
         if reason:
@@ -40,7 +43,7 @@ class TorchInstruments(Instruments):
                 profiler.step()
         return {"rows": rows_of(profiler.key_averages()), "steps": spec["steps"], "reason": None}
 
-    def profiler(self):
+    def profiler(self) -> Tuple[Any, Optional[str]]:
         """(what makes a profiler of spec["steps"] steps after a warm-up, None), or (None, the reason)."""
         try:
             from torch.profiler import ProfilerActivity, profile, schedule
@@ -50,21 +53,21 @@ class TorchInstruments(Instruments):
         if self.framework.device == "cuda":
             activities.append(ProfilerActivity.CUDA)
 
-        def make(spec, **options):
+        def make(spec: Mapping[str, Any], **options: Any) -> Any:
             plan = schedule(wait=0, warmup=spec["warmup_steps"], active=spec["steps"], repeat=1)
             return profile(activities=activities, schedule=plan, **options)
 
         return make, None
 
-    def count(self, training, batch):
+    def count(self, training: Any, batch: Any) -> Dict[str, Any]:
         """By dispatch, as tare/worker/counting.py says."""
         return count_step(self.framework.module, training, batch)
 
-    def watch(self):
+    def watch(self) -> None:
         """By the CUDA runtime."""
         self.framework.module.cuda.profiler.start()
 
-    def unwatch(self):
+    def unwatch(self) -> None:
         """By the CUDA runtime."""
         self.framework.module.cuda.profiler.stop()
 
@@ -72,9 +75,9 @@ class TorchInstruments(Instruments):
 INSTRUMENTS = TorchInstruments
 
 
-def rows_of(averages):
+def rows_of(averages: Iterable[Any]) -> List[Dict[str, Any]]:
     """The profiler's sums as rows: operators by their own time on the CPU, kernels by theirs on the device."""
-    table: dict = {}
+    table: Dict[Tuple[str, str], List[Any]] = {}
     for average in averages:
         if average.key.startswith("ProfilerStep"):
             continue
@@ -93,9 +96,9 @@ def rows_of(averages):
     ]
 
 
-def _device_us(average):
+def _device_us(average: Any) -> float:
     """Own microseconds on the device, under the name of this version of the profiler."""
     for name in ("self_device_time_total", "self_cuda_time_total"):
         if hasattr(average, name):
-            return getattr(average, name)
+            return float(getattr(average, name))
     return 0.0

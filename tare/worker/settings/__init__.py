@@ -14,25 +14,26 @@ raises `Unable` with the reason: it is not passed over.
 """
 
 import importlib
+from typing import Any, Iterator, Mapping, Tuple
 
-from tare.worker.frameworks import DEFAULT, Unable
+from tare.worker.frameworks import DEFAULT, Framework, Unable
 
 ORDER = ("tf32", "cudnn", "layout", "compile", "amp", "graph")  # a captured step holds what the others did
 
 
-def prepare(framework, wanted):
+def prepare(framework: Framework, wanted: Mapping[str, str]) -> None:
     """What has to stand before the model is built: switches of the whole process."""
     for module, level in used(framework, wanted, "prepare"):
         module.prepare(framework.module, level)
 
 
-def apply(framework, training, wanted):
+def apply(framework: Framework, training: Any, wanted: Mapping[str, str]) -> None:
     """Change a training job so that its `step` runs at these levels."""
     for module, level in used(framework, wanted, "apply"):
         module.apply(framework.module, training, level, framework.device)
 
 
-def used(framework, wanted, verb):
+def used(framework: Framework, wanted: Mapping[str, str], verb: str) -> Iterator[Tuple[Any, str]]:
     """Module and level of each setting that has something to do at this point, in order.
 
     Raises:
@@ -47,7 +48,7 @@ def used(framework, wanted, verb):
                 yield module, wanted[name]
 
 
-def loss_of(training, setting):
+def loss_of(training: Any, setting: str) -> Any:
     """The workload's loss, which the step calls; a workload without one can't be changed there."""
     if not hasattr(training, "loss"):
         raise Unable("{} needs a workload whose step calls its own loss(batch)".format(setting))

@@ -1,17 +1,19 @@
 """`amp=bf16, fp16`: automatic mixed precision; with fp16 the loss is scaled, as PyTorch's own recipe has it."""
 
+from typing import Any, Callable
+
 from tare.worker.frameworks import Unable
 from tare.worker.settings import loss_of
 
 
-def apply(torch, training, level, device):
+def apply(torch: Any, training: Any, level: str, device: str) -> None:
     """Forward pass and loss under autocast; with fp16 the loss is scaled, as PyTorch's own recipe has it."""
     if not hasattr(torch, "autocast"):
         raise Unable("torch {} has no torch.autocast".format(torch.__version__))
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[level]
     plain = loss_of(training, "amp")
 
-    def loss(batch):
+    def loss(batch: Any) -> Any:
         with torch.autocast(device, dtype=dtype):
             return plain(batch)
 
@@ -22,12 +24,12 @@ def apply(torch, training, level, device):
         training.step = scaled_step(torch, training)
 
 
-def scaled_step(torch, training):
+def scaled_step(torch: Any, training: Any) -> Callable[[Any], Any]:
     """A step whose loss is scaled before the backward pass."""
-    amp = getattr(torch, "amp", None)  # from 1.12 on; the scaler is in it from 2.3 on
+    amp: Any = getattr(torch, "amp", None)  # from 1.12 on; the scaler is in it from 2.3 on
     scaler = amp.GradScaler("cuda") if hasattr(amp, "GradScaler") else torch.cuda.amp.GradScaler()
 
-    def step(batch):
+    def step(batch: Any) -> Any:
         training.optimizer.zero_grad()
         loss = training.loss(batch)
         scaler.scale(loss).backward()

@@ -1,11 +1,12 @@
 """`compile=inductor`: torch.compile of the model."""
 
 import os
+from typing import Any
 
 from tare.worker.frameworks import Unable
 
 
-def prepare(torch, level):
+def prepare(torch: Any, level: str) -> None:
     """Where compiled code lies: in the launch's own folder, so that a whole run compiles anew, or where it is told.
 
     Where it is kept from launch to launch, headers are not compiled beforehand: the framework keeps those in the
@@ -23,7 +24,7 @@ def prepare(torch, level):
         config.cpp_cache_precompile_headers = False
 
 
-def apply(torch, training, level, device):
+def apply(torch: Any, training: Any, level: str, device: str) -> None:
     """Compile the model at its first call."""
     if not hasattr(torch, "compile"):
         raise Unable("torch {} has no torch.compile".format(torch.__version__))
