@@ -50,16 +50,7 @@ def data_checks() -> list[Check]:
     """Whether each source of each data set answers now."""
     from tare.datasets.catalog import check_sources
 
-    return [
-        Check(
-            name=f"{source['dataset']}: {source['name']}",
-            available=source["available"],
-            reason=source["reason"],
-            remedy=source["remedy"],
-            details={key: source[key] for key in ("kind", "address", "canonical") if key in source},
-        )
-        for source in check_sources()
-    ]
+    return check_sources()
 
 
 def stack_checks() -> list[Check]:

@@ -21,6 +21,7 @@ from tare.core.files import cache_dir, canonical_json, project_root, sha256_text
 from tare.core.store import Kept
 from tare.datasets.fetch import Fetched, fetch, probe
 from tare.datasets.prepare import NEEDED, RECIPES
+from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
 from tare.model.data_sets import DataRegistry, DataSet, Source
 from tare.model.images import DataFile, DataRecord
@@ -229,8 +230,8 @@ def unpack(record: DataRecord, archive: Path) -> DataRecord:
     return record.replace(folder=str(kept.path))
 
 
-def check_sources(registry: Registry | None = None) -> list[dict[str, Any]]:
-    """Whether each source answers now, asked all at once: name, dataset, kind, available, reason, remedy."""
+def check_sources(registry: Registry | None = None) -> list[Check]:
+    """Whether each source answers now, asked all at once."""
     sources = [
         (dataset, source)
         for dataset in (registry or load_registry()).datasets.values()
@@ -239,15 +240,12 @@ def check_sources(registry: Registry | None = None) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(max_workers=len(sources)) as pool:
         reasons = list(pool.map(lambda pair: probe(pair[1]), sources))
     return [
-        {
-            "name": source.name,
-            "dataset": dataset.name,
-            "kind": source.kind,
-            "address": source.address,
-            "canonical": source.canonical,
-            "available": reason is None,
-            "reason": reason,
-            "remedy": None if reason is None else _remedy(source, reason),
-        }
+        Check(
+            name=f"{dataset.name}: {source.name}",
+            available=reason is None,
+            reason=reason,
+            remedy=None if reason is None else _remedy(source, reason),
+            details={"kind": source.kind, "address": source.address, "canonical": source.canonical},
+        )
         for (dataset, source), reason in zip(sources, reasons, strict=True)
     ]

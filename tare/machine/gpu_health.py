@@ -78,15 +78,9 @@ def _processes(ask: nvml.Asked) -> list[dict[str, Any]] | None:
             for row in found
         ]
 
-    newer: list[dict[str, Any]] | None = ask("processes", "GetComputeRunningProcesses_v3", pick=listed)
-    if newer is not None:
-        return newer
-    older: list[dict[str, Any]] | None = ask(
-        "processes", "GetComputeRunningProcesses_v2", pick=listed
-    )  # drivers before 510
-    if older is not None:
-        ask.reasons.pop("processes", None)
-    return older
+    calls = ("GetComputeRunningProcesses_v3", "GetComputeRunningProcesses_v2")  # drivers from 510 on, and before
+    rows: list[dict[str, Any]] | None = ask.first("processes", calls, listed)
+    return rows
 
 
 def _known(used: int | None) -> int | None:

@@ -81,6 +81,15 @@ class Asked:
             self.reasons.setdefault(name, f"NVML: {error}")
             return None
 
+    def first(self, name: str, calls: Sequence[str], pick: Callable[[Any], Any]) -> Any:
+        """As a call, by the first of several names that answers: drivers have older names of some."""
+        for call in calls:
+            found = self(name, call, pick=pick)
+            if found is not None:
+                self.reasons.pop(name, None)
+                return found
+        return None
+
 
 def text_of(value: str | bytes) -> str:
     """Text that older bindings give as bytes."""
@@ -100,14 +109,9 @@ def reasons_of(bits: int) -> list[str]:
 
 def throttle_reasons(ask: Asked) -> list[str] | None:
     """Why a device's clocks are where they are; drivers before 535 have the older name of the call."""
-    name = "throttle_reasons"
-    newer: list[str] | None = ask(name, "GetCurrentClocksEventReasons", pick=reasons_of)
-    if newer is not None:
-        return newer
-    older: list[str] | None = ask(name, "GetCurrentClocksThrottleReasons", pick=reasons_of)
-    if older is not None:
-        ask.reasons.pop(name, None)
-    return older
+    calls = ("GetCurrentClocksEventReasons", "GetCurrentClocksThrottleReasons")
+    found: list[str] | None = ask.first("throttle_reasons", calls, reasons_of)
+    return found
 
 
 def mps_hint() -> str | None:

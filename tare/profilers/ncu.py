@@ -33,8 +33,9 @@ HERTZ = re.compile(r"^([KMGTP]?)hz$", re.IGNORECASE)
 COUNTED = re.compile(r"^([KMGTP]?)(inst|sector|cycle|warp|thread|request|register|block)?$")
 INSTANCES = re.compile(r"^(\S+) \([^()]*;.*\)$")  # a sum, and in brackets what each instance has
 FAILED = re.compile(r'^==ERROR== Failed to profile "([^"]*)"', re.MULTILINE)
-# What the profiler prints where it cannot count, the deeper cause first; Nsight Compute 2024.1 has these sentences.
-REASONS = (
+# What the profiler prints where it cannot count, the deeper cause first, the reason (None: what it says itself) and
+# what mends it; Nsight Compute 2024.1 has these sentences.
+REASONS: tuple[tuple[str, str | None, str], ...] = (
     (
         r"driver resource was unavailable",
         "another tool holds the device's performance counters",
@@ -47,24 +48,9 @@ REASONS = (
         "needs --cap-add SYS_ADMIN besides",
     ),
     (
-        r"ERR_NVCMPGPU",
-        "the device is a mining processor, which cannot be profiled",
+        r"((?:ERR_NVCMPGPU|Confidential computing|Profiling is not supported on[^\n]*(?:Windows Subs|SLI))[^\n]*)",
+        None,  # a mining processor, a secure mode, a driver of Windows: it says so itself
         "profile on another device",
-    ),
-    (
-        r"Confidential computing mode detected",
-        "the device is in confidential computing mode, in which nothing may be profiled",
-        "switch the mode off, or profile on another device",
-    ),
-    (
-        r"Profiling is not supported on[^\n]*Windows Subsystem for Linux",
-        "the driver of this Windows Subsystem for Linux does not let the device be profiled",
-        "update the driver of Windows",
-    ),
-    (
-        r"Profiling is not supported on[^\n]*SLI group",
-        "the device is part of an active SLI group",
-        "take it out of the group",
     ),
     (
         r"Profiling is not supported on|nvprof is not supported on devices with compute capability",
@@ -123,8 +109,8 @@ def reason_of(text: str) -> tuple[str, str] | None:
         text: its output, as far as there is any.
     """
     for pattern, reason, remedy in REASONS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return reason, remedy
+        if found := re.search(pattern, text, re.IGNORECASE):
+            return reason or found[1].strip(), remedy
     return None
 
 

@@ -136,9 +136,9 @@ def test_numbers_of_another_locale_are_refused(other):
         ("==ERROR== Profiling is not supported on device 0. To find out supported GPUs refer", "does not know"),
         (
             "==ERROR== Confidential computing mode detected on device 0. Nsight Compute cannot run in a secure",
-            "confidential computing",
+            "Confidential computing",
         ),
-        ("==ERROR== ERR_NVCMPGPU - Profiling is not supported on the NVIDIA Crypto Mining", "mining"),
+        ("==ERROR== ERR_NVCMPGPU - Profiling is not supported on the NVIDIA Crypto Mining", "Crypto Mining"),
         ("==ERROR== Failed to find metric sm__no_such.sum", "does not have one of the metrics"),
         ("==ERROR== Unknown Error on device 0.", "without saying why"),
         (

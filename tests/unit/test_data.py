@@ -297,5 +297,5 @@ def test_check_sources_reports_each_source_with_reason_and_remedy(server):
         groups={},
     )
     good, bad = catalog.check_sources(registry)
-    assert good["available"] and good["reason"] is None and good["remedy"] is None
-    assert not bad["available"] and "404" in bad["reason"] and bad["remedy"]
+    assert good.available and good.reason is None and good.remedy is None
+    assert not bad.available and "404" in bad.reason and bad.remedy
