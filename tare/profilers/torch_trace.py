@@ -56,31 +56,10 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def operators(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Calls, total and own seconds of each operator (category cpu_op), largest own time first."""
-    by_thread: dict[Any, list[dict[str, Any]]] = {}
-    for event in events:
-        if event.get("cat") == "cpu_op":
-            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
-    rows: dict[str, list[float]] = {}
-    for thread in by_thread.values():
-        _add_own_times(thread, rows)
-    table = pd.DataFrame([[name, *values] for name, values in rows.items()], columns=OPERATOR_COLUMNS)
-    return table.astype({"calls": int}).sort_values("self_s", ascending=False, ignore_index=True)
-
-
-def _add_own_times(thread: list[dict[str, Any]], rows: dict[str, list[float]]) -> None:
-    """Nested intervals of one thread: a stack of open events; each closes before its parent."""
-    open_events: list[tuple[float, str]] = []
-    for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
-        start, duration, name = float(event["ts"]), float(event["dur"]), event["name"]
-        while open_events and open_events[-1][0] <= start:
-            open_events.pop()
-        row = rows.setdefault(name, [0, 0.0, 0.0])
-        row[0] += 1
-        row[1] += duration / 1e6
-        row[2] += duration / 1e6
-        if open_events:
-            rows[open_events[-1][1]][2] -= duration / 1e6
-        open_events.append((start + duration, name))
+    rows = [(event["name"], event["dur"] / 1e6, own_s) for event, _, own_s in _own_times(events)]
+    table = pd.DataFrame(rows, columns=["name", "total_s", "self_s"]).groupby("name", sort=False, as_index=False)
+    found = table.agg(calls=("total_s", "size"), total_s=("total_s", "sum"), self_s=("self_s", "sum"))
+    return found.sort_values("self_s", ascending=False, ignore_index=True)[OPERATOR_COLUMNS]
 
 
 def families(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
@@ -91,19 +70,13 @@ def families(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """
     events = list(events)
     steps = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events if _is_step(e))
-    by_thread: dict[Any, list[dict[str, Any]]] = {}
-    for event in events:
-        called = event.get("cat") == "user_annotation" and caller_family(event["name"]) is not None
-        if event.get("cat") == "cpu_op" or called:
-            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
     rows: dict[tuple[str, int], list[float]] = {}
-    for thread in by_thread.values():
-        for name, started, own_s in _own_by_family(thread):
-            step = next((i for i, (begin, end) in enumerate(steps) if begin <= started < end), None)
-            if step is not None:
-                row = rows.setdefault((name, step), [0, 0.0])
-                row[0] += 1
-                row[1] += own_s
+    for event, inside, own_s in _own_times(events):
+        step = next((i for i, (begin, end) in enumerate(steps) if begin <= event["ts"] < end), None)
+        if step is not None:
+            row = rows.setdefault((family(event["name"], inside), step), [0, 0.0])
+            row[0] += 1
+            row[1] += own_s
     table = pd.DataFrame([[*key, *values] for key, values in sorted(rows.items())], columns=FAMILY_COLUMNS)
     return table.astype({"step": int, "calls": int, "self_s": float})
 
@@ -112,24 +85,34 @@ def _is_step(event: dict[str, Any]) -> bool:
     return event.get("cat") == "user_annotation" and event["name"].startswith(STEP_NAME)
 
 
-def _own_by_family(thread: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
-    """Family, start (microseconds) and own seconds of each operator of one thread."""
-    open_events: list[tuple[float, str | None, int | None]] = []  # end, family of what is inside, own row
-    found: list[list[Any]] = []
-    for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
-        start, duration, name = float(event["ts"]), float(event["dur"]), event["name"]
-        while open_events and open_events[-1][0] <= start:
-            open_events.pop()
-        inside = open_events[-1][1] if open_events else None
-        if event["cat"] != "cpu_op":
-            open_events.append((start + duration, caller_family(name), None))
-            continue
-        parent = next((row for _, _, row in reversed(open_events) if row is not None), None)
-        if parent is not None:
-            found[parent][2] -= duration / 1e6
-        found.append([family(name, inside), start, duration / 1e6])
-        open_events.append((start + duration, inside or caller_family(name), len(found) - 1))
-    return [(name, start, own_s) for name, start, own_s in found]
+def _own_times(events: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str | None, float]]:
+    """Each operator with the family of the caller that it runs inside, and its own seconds.
+
+    Events of a thread nest: an open one closes before its parent.
+    """
+    by_thread: dict[Any, list[dict[str, Any]]] = {}
+    for event in events:
+        called = event.get("cat") == "user_annotation" and caller_family(event["name"]) is not None
+        if event.get("cat") == "cpu_op" or called:
+            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+    found: list[tuple[dict[str, Any], str | None, list[float]]] = []
+    for thread in by_thread.values():
+        open_events: list[tuple[float, str | None, list[float] | None]] = []  # end, family inside, own seconds
+        for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
+            while open_events and open_events[-1][0] <= event["ts"]:
+                open_events.pop()
+            inside = open_events[-1][1] if open_events else None
+            end = event["ts"] + event["dur"]
+            if event["cat"] != "cpu_op":
+                open_events.append((end, caller_family(event["name"]), None))
+                continue
+            parent = next((own for _, _, own in reversed(open_events) if own is not None), None)
+            if parent is not None:
+                parent[0] -= event["dur"] / 1e6
+            own_s = [event["dur"] / 1e6]
+            found.append((event, inside, own_s))
+            open_events.append((end, inside or caller_family(event["name"]), own_s))
+    return [(event, inside, own_s[0]) for event, inside, own_s in found]
 
 
 def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
