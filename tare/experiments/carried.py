@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir, project_root, read_json, sha256_file, sha256_text
+from tare.core.process import run
 
 # What checks every record, with its compiled core: taken together, since a version of one needs one of the others.
 CHECKER = ("pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection")
@@ -47,12 +47,9 @@ def pack_packages(folder: Path) -> None:
         argv += ["--require-hashes", "--dest", str(folder), "--requirement", lock.name, "--implementation", "cp"]
         argv += [word for name in PLATFORMS for word in ("--platform", name)]
         for version in PYTHONS:
-            ended = subprocess.run(
-                [*argv, "--python-version", version], capture_output=True, text=True, timeout=DOWNLOAD_S
-            )
-            if ended.returncode:
-                last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-                raise UnavailableError(f"pip could not download {', '.join(PACKAGES)}: {last}")
+            ended = run([*argv, "--python-version", version], timeout_s=DOWNLOAD_S)
+            if not ended.ok:
+                raise UnavailableError(f"pip could not download {', '.join(PACKAGES)}: {ended.explain()}")
 
 
 def _refuse_changed(folder: Path, wheels: Sequence[Path]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sysconfig
 import tarfile
 import time
@@ -19,8 +18,9 @@ from typing import Any
 
 from tare import __version__
 from tare.core.elf import is_glibc
-from tare.core.errors import IntegrityError, TareError, UserError
+from tare.core.errors import IntegrityError, TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, project_root, read_json, sha256_file, write_json
+from tare.core.process import run
 from tare.core.progress import say
 from tare.datasets import catalog
 from tare.experiments.carried import pack_packages
@@ -80,12 +80,10 @@ def version() -> Record:
     found: Record = {"version": __version__, "commit": None, "modified": None, "reason": None}
     for key, arguments in (("commit", ["rev-parse", "HEAD"]), ("modified", ["status", "--porcelain"])):
         try:
-            answer = subprocess.run(
-                ["git", *arguments], cwd=project_root(), capture_output=True, text=True, timeout=30, check=True
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            return {**found, "reason": f"git does not tell: {type(error).__name__}"}
-        found[key] = answer.stdout.strip() if key == "commit" else bool(answer.stdout.strip())
+            answer = run(["git", *arguments], timeout_s=TOOL_S, cwd=project_root(), check=True).stdout.strip()
+        except UnavailableError as error:
+            return {**found, "reason": f"git does not tell: {error.reason}"}
+        found[key] = answer if key == "commit" else bool(answer)
     return found
 
 
@@ -112,7 +110,7 @@ def _pack_ch_run(folder: Path) -> str | None:
         return "patchelf is not installed where this was packed"
     libraries = folder / "lib"
     libraries.mkdir(parents=True)
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=TOOL_S).stdout
+    listed = run(["ldd", program], timeout_s=TOOL_S).stdout
     for soname, path in re.findall(r"^\s*(\S+) => (/\S+)", listed, re.MULTILINE):
         if not is_glibc(soname):
             shutil.copyfile(path, libraries / soname)
@@ -124,7 +122,7 @@ def _pack_ch_run(folder: Path) -> str | None:
 
 
 def _set_rpath(patchelf: Path, path: Path, rpath: str) -> None:
-    subprocess.run([str(patchelf), "--force-rpath", "--set-rpath", rpath, str(path)], check=True, timeout=TOOL_S)
+    run([str(patchelf), "--force-rpath", "--set-rpath", rpath, str(path)], timeout_s=TOOL_S, check=True)
 
 
 # --- on the other machine
@@ -155,8 +153,7 @@ def add_programs(folder: Path) -> bool:
     private = cache_dir("reference", "bin", sha256_file(program)[:16])
     shutil.copytree(program.parent, private, dirs_exist_ok=True)
     (private / CH_RUN).chmod(0o755)  # a carried file may have lost its mode
-    ended = subprocess.run([str(private / CH_RUN), "--version"], capture_output=True, timeout=30)
-    if ended.returncode:
+    if not run([str(private / CH_RUN), "--version"], timeout_s=TOOL_S).ok:
         return False
     os.environ["PATH"] = f"{private}:{os.environ.get('PATH', '/usr/bin:/bin')}"
     return True

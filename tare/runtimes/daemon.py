@@ -32,7 +32,7 @@ from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, locked, project_root, sha256_text
-from tare.core.process import MARK
+from tare.core.process import MARK, run
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
@@ -114,11 +114,7 @@ def _context_answers() -> bool:
         return False
     if context == "default" or shutil.which("docker") is None:
         return False
-    try:
-        argv = ["docker", "version", "--format", "{{.Server.Version}}"]
-        return subprocess.run(argv, capture_output=True, timeout=10, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return run(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=10).ok
 
 
 def machine_answers() -> bool:
