@@ -14,6 +14,7 @@ import pandas as pd
 
 from tare.model.registry import HOST
 
+TREE = "{tree}/"
 EVERY = ("",)  # part of every name
 
 
@@ -70,6 +71,11 @@ class FileDifference:
     how: str
     service: Service
 
+    @property
+    def in_tree(self) -> bool:
+        """Whether it is a file of the stack, known by its path in the tree."""
+        return self.name.startswith(TREE)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
@@ -111,10 +117,17 @@ def file_differences(fingerprints: pd.DataFrame, env: str) -> list[FileDifferenc
     return found
 
 
+def tree_files(fingerprints: pd.DataFrame, env: str) -> tuple[int, int]:
+    """Mapped files of the tree in an environment, and how many of them are the host's byte for byte."""
+    hosts, own = _by_name(fingerprints, HOST), _by_name(fingerprints, env)
+    tree = [name for name in own if name.startswith(TREE)]
+    return len(tree), sum(hosts.get(name) == own[name] for name in tree)
+
+
 def _by_name(fingerprints: pd.DataFrame, env: str) -> dict[str, str]:
     own = fingerprints[fingerprints["env"] == env]
     return {
-        path if path.startswith("{tree}/") else path.rsplit("/", 1)[-1]: digest
+        path if path.startswith(TREE) else path.rsplit("/", 1)[-1]: digest
         for path, digest in zip(own["path"], own["sha256"], strict=True)
     }
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.sealed import SealedCampaign
@@ -29,19 +30,7 @@ from tare.stats.intervals import (
     t_interval,
 )
 
-RUN_METRICS = (
-    "real_s",
-    "user_s",
-    "system_s",
-    "runtime_start_s",
-    "imports_s",
-    "data_s",
-    "model_s",
-    "first_step_s",
-    "epoch_rest_s",
-    "exit_s",
-    "samples_per_s",
-)
+RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s")
 STEP_METRICS = ("turn_step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
 METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS, "causes": CAUSE_METRICS}

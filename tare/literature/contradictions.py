@@ -27,6 +27,20 @@ def findings(published: Published) -> list[Finding]:
     ]
 
 
+def _finding(figure: str, metric: str, unit: str, agree: bool | None, note: str, **about: Any) -> Finding:
+    return Finding(
+        figure=figure, check="contradiction", metric=metric, unit=unit, agrees=yes_no(agree), note=note, **about
+    )  # fmt: skip
+
+
+def _against(
+    figure: str, metric: str, unit: str, said: float | None, found: float | None, note: str, **about: Any
+) -> Finding:
+    """What is said against what is found; they agree where they are equal."""
+    agree = None if said is None or found is None else said == found
+    return _finding(figure, metric, unit, agree, note, published=said, recomputed=found, **about)
+
+
 def _device_of(published: Published) -> dict[str, str]:
     profiled = published.logs.dropna(subset=["device"])
     return dict(profiled[["workload", "device"]].drop_duplicates().itertuples(index=False))
@@ -39,52 +53,26 @@ def _devices(published: Published) -> list[Finding]:
         return []
     said = published.specification("V", "gpu_memory").quantity
     model = published.specification("V", "gpu").names[0]
-    form = model.split()[-1]
+    fits = model.split()[-1].lower()
     found = []
     for workload, device in devices.items():
         size = DEVICE_MEMORY.search(device)
         memory = float(size.group(1)) * 1e9 if size else None
-        labels: dict[str, Any] = {"figure": "table V", "check": "contradiction", "workload": workload}
+        named = f"the log names its device {device}."
+        note = f"The table says {said}; {named}"
         found.append(
-            Finding(
-                **labels,
-                metric="gpu_memory",
-                unit="B",
-                published=said.value if said else None,
-                recomputed=memory,
-                agrees=yes_no(None if memory is None or said is None else memory == said.value),
-                note=f"The table says {said}; the log names its device {device}.",
-            )
+            _against("table V", "gpu_memory", "B", said.value if said else None, memory, note, workload=workload)
         )
-        found.append(
-            Finding(
-                **labels,
-                metric="gpu",
-                unit="text",
-                agrees=yes_no(form.lower() in device.lower()),
-                note=f"The table says {model}; the log names its device {device}.",
-            )
-        )
-    names = list(dict.fromkeys(devices.values()))
+        note = f"The table says {model}; {named}"
+        found.append(_finding("table V", "gpu", "text", fits in device.lower(), note, workload=workload))
     told = listed([f"{device} for {workload}" for workload, device in devices.items()])
-    found.append(
-        Finding(
-            figure="text",
-            check="contradiction",
-            metric="devices",
-            unit="1",
-            published=1.0,
-            recomputed=float(len(names)),
-            agrees=yes_no(len(names) == 1),
-            note=f"The text says that all ran on the same hardware; the logs name {told}.",
-        )
-    )
-    return found
+    note = f"The text says that all ran on the same hardware; the logs name {told}."
+    return [*found, _against("text", "devices", "1", 1.0, float(len(set(devices.values()))), note)]
 
 
 def _machine_type(published: Published) -> list[Finding]:
     """vCPUs by the name of the machine type, and by its memory."""
-    if "machine_type" not in {row.id for row in published.table_facts.get("I", ())}:
+    if "machine_type" not in {row.id for row in published.tables.get("I", ())}:
         return []
     name = published.specification("I", "machine_type").names[0]
     vcpu, memory = (published.specification("I", key).quantity for key in ("vcpu", "memory"))
@@ -96,18 +84,7 @@ def _machine_type(published: Published) -> list[Finding]:
         f"The table says {vcpu}; a machine of type {name} has {amount(count, '1')}. The {memory} of the table, at "
         f"{amount(MEMORY_PER_VCPU, 'B')} for each vCPU, are those of {amount(by_memory, '1')} vCPU."
     )
-    return [
-        Finding(
-            figure="table I",
-            check="contradiction",
-            metric="vcpu",
-            unit="1",
-            published=vcpu.value,
-            recomputed=count,
-            agrees=yes_no(count == vcpu.value),
-            note=note,
-        )
-    ]
+    return [_against("table I", "vcpu", "1", vcpu.value, count, note)]
 
 
 def _best_batches(published: Published) -> list[Finding]:
@@ -124,20 +101,8 @@ def _best_batches(published: Published) -> list[Finding]:
             claimed = int(fact.quantity.value)
             if claimed not in times:
                 note += f" There is none at {claimed}."
-            found.append(
-                Finding(
-                    figure=source,
-                    check="contradiction",
-                    workload=workload,
-                    env="host",
-                    metric="best_batch",
-                    unit="1",
-                    published=float(claimed),
-                    recomputed=float(best),
-                    agrees=yes_no(best == claimed),
-                    note=note,
-                )
-            )
+            about = {"workload": workload, "env": "host"}
+            found.append(_against(source, "best_batch", "1", float(claimed), float(best), note, **about))
     return found
 
 
@@ -152,11 +117,9 @@ def _times_by_batch(published: Published, workload: str) -> dict[str, dict[int, 
     own = logs[(logs["workload"] == workload) & (logs["env"] == "host") & (logs["metric"] == "real_s")]
     if len(own):
         # Where a batch size was timed in both series, the one by batch size counts.
-        own = own.sort_values("series", ascending=False)
+        own = own.sort_values("series", ascending=False, key=lambda series: series != "batches", kind="stable")
         values = zip(own["batch"], own["value"], strict=True)
         found["log"] = {int(batch): float(value) for batch, value in values}
-        series = own[own["series"] == "batches"]
-        found["log"] |= {int(b): float(v) for b, v in zip(series["batch"], series["value"], strict=True)}
     return found
 
 
@@ -170,18 +133,9 @@ def _profiled_batches(published: Published) -> list[Finding]:
         if not facts or facts[0].quantity is None or len(batches) != 1:
             continue
         used, best = float(batches.pop()), facts[0].quantity.value
-        found.append(
-            Finding(
-                figure="text",
-                check="contradiction",
-                workload=str(workload),
-                metric="batch",
-                unit="1",
-                published=best,
-                recomputed=used,
-                agrees=yes_no(used == best),
-                note=f"The text takes the best batch size, {best:.0f}, for the experiments; the profiler's logs "
-                f"lie in folders of batch size {used:.0f}.",
-            )
+        note = (
+            f"The text takes the best batch size, {best:.0f}, for the experiments; the profiler's logs lie in "
+            f"folders of batch size {used:.0f}."
         )
+        found.append(_against("text", "batch", "1", best, used, note, workload=str(workload)))
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +51,7 @@ def logged(published: Published, metric: str) -> tuple[Logged, ...]:
         rows = logs[(logs["metric"] == metric) & logs["statistic"].isin(("total", "run"))]
         return tuple(
             Logged(
-                workload=row.workload, env=row.env, batch=None if pd.isna(row.batch) else int(row.batch),
+                workload=row.workload, env=row.env, batch=_batch(row),
                 series=row.series, value=row.value, slack=row.rounding,
             )
             for row in rows.itertuples()
@@ -82,7 +82,7 @@ def own_log(published: Published, row: Any) -> Logged | None:
 
     A figure by batch size prefers the series of batch sizes, one by environment the series of environments.
     """
-    batch = None if pd.isna(row.batch) else int(row.batch)
+    batch = _batch(row)
     own = [one for one in logged(published, row.metric) if (one.workload, one.env) == (row.workload, row.env)]
     if batch is not None:
         own = sorted((one for one in own if one.batch == batch), key=lambda one: one.series)
@@ -112,8 +112,7 @@ def findings(published: Published, here: Here) -> list[Finding]:
 
 def _value(published: Published, here: Here, row: Any) -> Finding:
     log = own_log(published, row)
-    batch = None if pd.isna(row.batch) else int(row.batch)
-    measured = here.value(row.workload, row.env, row.metric, batch)
+    measured = here.value(row.workload, row.env, row.metric, _batch(row))
     label = "The label" if pd.isna(row.error) else f"The height, read to {_pm(row)},"
     if log is None:
         note = f"{label} is {row.printed}; no log has {words(row.metric)} of {_who(row)}."
@@ -122,21 +121,26 @@ def _value(published: Published, here: Here, row: Any) -> Finding:
         note = f"{label} is {row.printed}; {_source(row.metric)} is {_number(log.value, row)}: "
         note += "equal" if off == 0 else f"{_number(off, row)} apart"
         note += f", {_number(allowance(row, log), row)} allowed." if allowance(row, log) else "."
-    return Finding(
-        figure=row.figure,
-        check="figure_value",
-        workload=row.workload,
-        env=row.env,
-        batch=batch,
-        metric=row.metric,
-        unit=row.unit,
-        published=row.value,
+    return replace(
+        _about(row, "figure_value"),
         recomputed=None if log is None else log.value,
         measured=measured.value,
         measured_kind=measured.kind,
         agrees=yes_no(None if log is None else fits(row, log)),
         note=f"{note} Here: {measured.note if measured.value is not None else f'unavailable, {measured.note}'}.",
     )
+
+
+def _about(row: Any, check: str) -> Finding:
+    """A finding about a value of a figure; what it found is still to come."""
+    return Finding(
+        figure=row.figure, check=check, workload=row.workload, env=row.env, batch=_batch(row), metric=row.metric,
+        unit=row.unit, published=row.value, agrees="no", note="",
+    )  # fmt: skip
+
+
+def _batch(row: Any) -> int | None:
+    return None if pd.isna(row.batch) else int(row.batch)
 
 
 def _pm(row: Any) -> str:
@@ -241,8 +245,4 @@ def _one_digit(published: Published, row: Any) -> str | None:
 
 
 def _elsewhere(row: Any, check: str, recomputed: float | None, note: str, agrees: str = "no") -> Finding:
-    return Finding(
-        figure=row.figure, check=check, workload=row.workload, env=row.env,
-        batch=None if pd.isna(row.batch) else int(row.batch), metric=row.metric, unit=row.unit,
-        published=row.value, recomputed=recomputed, agrees=agrees, note=f"{note}.",
-    )  # fmt: skip
+    return replace(_about(row, check), recomputed=recomputed, agrees=agrees, note=f"{note}.")

@@ -7,8 +7,9 @@ and a kernel's time follows from one metric of each kind: invocations x transact
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -93,98 +94,84 @@ def findings(published: Published) -> list[Finding]:
     found: list[Finding] = []
     for workload, env in published.kernels[["workload", "env"]].drop_duplicates().itertuples(index=False):
         own = sums(published.kernels, workload, env)
-        if own is None:
-            continue
-        found += _counts(published, workload, env, own)
-        for name in PASSES:
-            found += _throughput(published, workload, env, own, name)
-        found += _time(published, workload, env, own)
+        if own is not None:
+            log = _Log(published, workload, env, own)
+            found += [*log.counts(), *(one for name in PASSES for one in log.throughput(name)), log.time()]
     return found
 
 
-def _counts(published: Published, workload: str, env: str, own: Sums) -> list[Finding]:
-    found = []
-    both = {"hbm_transactions": ("dram_read_transactions", "dram_write_transactions")}
-    for metric in (*COUNTS, *both):
-        parts = both.get(metric, (metric,))
-        maxima, weighted = (sum(of[part] for part in parts) for of in (own.maxima, own.weighted))
-        said = summary(published, workload, env, metric)
-        labels: dict[str, Any] = {"figure": "log", "workload": workload, "env": env, "metric": metric, "unit": "1"}
-        found.append(
-            Finding(
-                **labels,
-                check="sum_of_maxima",
-                published=said,
-                recomputed=weighted,
-                agrees=yes_no(None if said is None else said == weighted),
-                note=f"The largest invocation of each of {own.kernels} kernels, added up once each, gives "
+class _Log:
+    """The log of one workload in one environment beside the sums over its kernels."""
+
+    def __init__(self, published: Published, workload: str, env: str, own: Sums) -> None:
+        self.own = own
+        self.place: dict[str, Any] = {"figure": "log", "workload": workload, "env": env}
+        self.said = partial(summary, published, workload, env)
+
+    def finding(self, check: str, metric: str, unit: str, recomputed: float, slack: float, note: str) -> Finding:
+        """What the log's summary says of a metric, beside what recomputing it gives."""
+        said = self.said(metric)
+        agree = None if said is None else abs(said - recomputed) <= slack
+        numbers: dict[str, Any] = {"published": said, "recomputed": recomputed}
+        return Finding(
+            **self.place, check=check, metric=metric, unit=unit, **numbers, agrees=yes_no(agree), note=f"{note}."
+        )  # fmt: skip
+
+    def follows(self, metric: str, unit: str, recomputed: float, what: str, slack: float) -> Finding:
+        """Whether the summary is what the log's own kernels give."""
+        said = self.said(metric)
+        stated = "nothing" if said is None else amount(said, unit)
+        note = f"The log's summary says {stated}; {what} is {amount(recomputed, unit)}"
+        if said is not None and abs(said - recomputed) > slack:
+            note += ". The summary is of another run than the kernels"
+        return self.finding("kernel_sum", metric, unit, recomputed, slack, note)
+
+    def counts(self) -> Iterator[Finding]:
+        """FLOPs and transactions."""
+        both = {"hbm_transactions": ("dram_read_transactions", "dram_write_transactions")}
+        for metric in (*COUNTS, *both):
+            parts = both.get(metric, (metric,))
+            maxima, weighted = (sum(of[part] for part in parts) for of in (self.own.maxima, self.own.weighted))
+            note = (
+                f"The largest invocation of each of {self.own.kernels} kernels, added up once each, gives "
                 f"{amount(maxima, '1')}; invocations x average, added up, give {amount(weighted, '1')}, "
-                f"{weighted / maxima:.2f} times as many.",
+                f"{weighted / maxima:.2f} times as many"
             )
+            yield self.finding("sum_of_maxima", metric, "1", weighted, 0, note)
+            if metric in COUNTS:
+                yield self.follows(metric, "1", maxima, "the sum over its kernels of the largest invocation", 0)
+
+    def throughput(self, name: str) -> Iterator[Finding]:
+        """Of reads or of writes: blind to units, with its units, and bytes by time."""
+        metric, own = f"dram_{name}_bytes_per_s", self.own
+        said, blind, right = self.said(metric), own.blind_bytes_per_s[name], own.right_bytes_per_s[name]
+        units = f"The mean over {own.kernels} kernels of the largest throughput is {amount(right, 'B/s')}"
+        if own.converted[name]:
+            units += (
+                f"; with the numbers of {own.converted[name]} of them, which are not in GB/s, taken as GB/s it is "
+                f"{amount(blind, 'B/s')}"
+            )
+        else:
+            units += "; all of them are printed in GB/s, so that units change nothing"
+        if said is not None and abs(said - blind) > CUT:
+            units += f". The log's summary, {amount(said, 'B/s')}, is of another run"
+        mean = own.mean_bytes_per_s[name]
+        note = (
+            "A mean over kernels counts a short kernel as much as a long one. Bytes by time, with transactions x "
+            f"{TRANSACTION_BYTES} B and the time that they take at a kernel's average throughput, "
+            f"{amount(own.kernel_s[name], 's')} in all, is {amount(mean, 'B/s')}"
         )
-        if metric in COUNTS:
-            found.append(_follows(labels, said, maxima, "the sum over its kernels of the largest invocation", 0))
-    return found
+        yield self.follows(metric, "B/s", blind, "the mean over its kernels, without looking at units,", CUT)
+        yield self.finding("units", metric, "B/s", right, CUT, units)
+        yield self.finding("mean_throughput", metric, "B/s", mean, CUT, note)
 
-
-def _follows(labels: Mapping[str, Any], said: float | None, own: float, what: str, slack: float) -> Finding:
-    """Whether the summary of a log is what its own kernels give."""
-    unit = labels["unit"]
-    agree = None if said is None else abs(said - own) <= slack
-    stated = "nothing" if said is None else amount(said, unit)
-    note = f"The log's summary says {stated}; {what} is {amount(own, unit)}."
-    if agree is False:
-        note += " The summary is of another run than the kernels."
-    return Finding(
-        **labels, check="kernel_sum", published=said, recomputed=own, agrees=yes_no(agree), note=note
-    )  # fmt: skip
-
-
-def _throughput(published: Published, workload: str, env: str, own: Sums, name: str) -> list[Finding]:
-    metric = f"dram_{name}_bytes_per_s"
-    said = summary(published, workload, env, metric)
-    labels: dict[str, Any] = {"figure": "log", "workload": workload, "env": env, "metric": metric, "unit": "B/s"}
-    blind, right, mean = own.blind_bytes_per_s[name], own.right_bytes_per_s[name], own.mean_bytes_per_s[name]
-
-    def agree(value: float) -> str:
-        return yes_no(None if said is None else abs(said - value) <= CUT)
-
-    units = f"The mean over {own.kernels} kernels of the largest throughput is {amount(right, 'B/s')}"
-    if own.converted[name]:
-        units += (
-            f"; with the numbers of {own.converted[name]} of them, which are not in GB/s, taken as GB/s it is "
-            f"{amount(blind, 'B/s')}"
+    def time(self) -> Finding:
+        """The time that the roofline's rate divides by, beside that of the kernels whose FLOPs it divides."""
+        said, took = self.said("kernel_s"), self.own.kernel_s["read"]
+        note = (
+            f"The {self.own.kernels} kernels that the FLOPs were counted of take {amount(took, 's')} by their "
+            f"reads and {amount(self.own.kernel_s['write'], 's')} by their writes"
         )
-    else:
-        units += "; all of them are printed in GB/s, so that units change nothing"
-    if said is not None and abs(said - blind) > CUT:
-        units += f". The log's summary, {amount(said, 'B/s')}, is of another run"
-    return [
-        _follows(labels, said, blind, "the mean over its kernels, without looking at units,", CUT),
-        Finding(**labels, check="units", published=said, recomputed=right, agrees=agree(right), note=f"{units}."),
-        Finding(
-            **labels,
-            check="mean_throughput",
-            published=said,
-            recomputed=mean,
-            agrees=agree(mean),
-            note=f"A mean over kernels counts a short kernel as much as a long one. Bytes by time, with "
-            f"transactions x {TRANSACTION_BYTES} B and the time that they take at a kernel's average throughput, "
-            f"{amount(own.kernel_s[name], 's')} in all, is {amount(mean, 'B/s')}.",
-        ),
-    ]
-
-
-def _time(published: Published, workload: str, env: str, own: Sums) -> list[Finding]:
-    """The time that the rate of the roofline divides by, beside the time of the kernels whose FLOPs it divides."""
-    said = summary(published, workload, env, "kernel_s")
-    took = own.kernel_s["read"]
-    note = (
-        f"The {own.kernels} kernels that the FLOPs were counted of take {amount(took, 's')} by their reads and "
-        f"{amount(own.kernel_s['write'], 's')} by their writes"
-    )
-    if said is not None:
-        note += f"; the rate is FLOPs by {amount(said, 's')}, {said / took:.1f} times as long"
-    agrees = yes_no(None if said is None else abs(said / took - 1) <= 0.05)
-    labels: dict[str, Any] = {"figure": "log", "workload": workload, "env": env, "metric": "kernel_s", "unit": "s"}
-    return [Finding(**labels, check="kernel_time", published=said, recomputed=took, agrees=agrees, note=f"{note}.")]
+        if said is not None:
+            note += f"; the rate is FLOPs by {amount(said, 's')}, {said / took:.1f} times as long"
+        return self.finding("kernel_time", "kernel_s", "s", took, 0.05 * took, note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tare.literature.finding import Finding, amount
+from tare.literature.finding import Finding, amount, yes_no
 from tare.literature.kernel_sums import summary
 from tare.literature.published import Published
 
@@ -15,6 +15,14 @@ SUMMED = ("flops", "hbm_transactions", "dram_read_bytes_per_s", "dram_write_byte
 def findings(published: Published) -> list[Finding]:
     """Sums without their kernels, profiles without a backward pass, times without a spread."""
     return [*_lost_kernels(published), *_no_backward(published), *_no_spread(published)]
+
+
+def _lost(workload: str, env: str, metric: str, unit: str, said: float | None, note: str) -> Finding:
+    """A number of a log that cannot be had again."""
+    return Finding(
+        figure="log", check="not_recomputable", workload=workload, env=env, metric=metric, unit=unit,
+        published=said, agrees=yes_no(None), note=note,
+    )  # fmt: skip
 
 
 def _profiles(published: Published) -> list[tuple[str, str]]:
@@ -32,22 +40,13 @@ def _lost_kernels(published: Published) -> list[Finding]:
         kept = summary(published, workload, env, "kernels_logged") or 0
         rows = [f for f in published.text if f.id == "profile_rows" and f.labels.get("workload") == workload]
         of = f" of about {rows[0].quantity.printed} rows" if rows and rows[0].quantity else " rows"
+        note = (
+            f"{amount(kept, '1')}{of} of the profile still stand under the name of their kernel: the log is a "
+            "screen capture that lost the rest, so that its sum cannot be done again."
+        )
         for metric in SUMMED:
             unit = "B/s" if metric.endswith("per_s") else "1"
-            found.append(
-                Finding(
-                    figure="log",
-                    check="not_recomputable",
-                    workload=workload,
-                    env=env,
-                    metric=metric,
-                    unit=unit,
-                    published=summary(published, workload, env, metric),
-                    agrees="not recomputable",
-                    note=f"{amount(kept, '1')}{of} of the profile still stand under the name of their kernel: the "
-                    "log is a screen capture that lost the rest, so that its sum cannot be done again.",
-                )
-            )
+            found.append(_lost(workload, env, metric, unit, summary(published, workload, env, metric), note))
     return found
 
 
@@ -62,41 +61,20 @@ def _no_backward(published: Published) -> list[Finding]:
         if backward:
             continue
         most = f", none more than {int(own['invocations'].max())} times" if len(own) else ""
-        found.append(
-            Finding(
-                figure="log",
-                check="not_recomputable",
-                workload=workload,
-                env=env,
-                metric="kernels",
-                unit="1",
-                published=float(len(names)),
-                agrees="not recomputable",
-                note=f"The profile lists {len(names)} kernels{most}; no name is one of a backward pass, though the "
-                "program trains. FLOPs and transactions of the whole training cannot be had from it.",
-            )
+        note = (
+            f"The profile lists {len(names)} kernels{most}; no name is one of a backward pass, though the program "
+            "trains. FLOPs and transactions of the whole training cannot be had from it."
         )
+        found.append(_lost(workload, env, "kernels", "1", float(len(names)), note))
     return found
 
 
 def _no_spread(published: Published) -> list[Finding]:
     """Environments that were timed once."""
-    found = []
     times = published.logs[(published.logs["series"] == "environments") & (published.logs["metric"] == "real_s")]
-    for (workload, env), own in times.groupby(["workload", "env"], sort=False):
-        if len(own) > 1:
-            continue
-        found.append(
-            Finding(
-                figure="log",
-                check="not_recomputable",
-                workload=str(workload),
-                env=str(env),
-                metric="real_s",
-                unit="s",
-                published=float(own["value"].iloc[0]),
-                agrees="not recomputable",
-                note="One run: no spread can be given, so that a difference cannot be told from chance.",
-            )
-        )
-    return found
+    note = "One run: no spread can be given, so that a difference cannot be told from chance."
+    return [
+        _lost(str(workload), str(env), "real_s", "s", float(own["value"].iloc[0]), note)
+        for (workload, env), own in times.groupby(["workload", "env"], sort=False)
+        if len(own) == 1
+    ]

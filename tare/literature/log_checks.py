@@ -37,20 +37,13 @@ def _totals(published: Published) -> list[Finding]:
             f"says {printed['total']}. The printed digits allow {amount(float(slack), 's')}, it is "
             f"{amount(float(off), 's')} off."
         )
+        about = {"workload": workload, "env": env, "published": float(total), "recomputed": float(product)}
         found.append(
             Finding(
-                figure="log",
-                check="calls_times_average",
-                workload=workload,
-                env=env,
-                metric=metric,
-                unit="s",
-                published=float(total),
-                recomputed=float(product),
-                agrees=yes_no(off <= slack),
-                note=note,
+                figure="log", check="calls_times_average", metric=metric, unit="s", **about,
+                agrees=yes_no(off <= slack), note=note,
             )
-        )
+        )  # fmt: skip
     return found
 
 

@@ -75,8 +75,7 @@ class Published:
     Attributes:
         paper, title, provenance: which, and where the numbers are from.
         text, facts, settings: what its text says, what its files show, what it was run with.
-        tables: by name, rows of (specification, value, unit): a number in base units, or a name with unit `text`.
-        table_facts: by name, the same rows with their printed digits and labels.
+        tables: by name, its rows: a number in base units or a name each, with printed digits and labels.
         claims: what it says about its environments.
         measured_with: what its own measurements were made with; None where it has no claims.
         figures: one row per value of a figure: FIGURE_COLUMNS, values in base units; `error` is how far a digitised
@@ -95,8 +94,7 @@ class Published:
     text: tuple[Fact, ...]
     facts: tuple[Fact, ...]
     settings: tuple[Fact, ...]
-    tables: Mapping[str, list[tuple[str, float | str, str]]]
-    table_facts: Mapping[str, tuple[Fact, ...]]
+    tables: Mapping[str, tuple[Fact, ...]]
     claims: tuple[Claim, ...]
     measured_with: MeasuredWith | None
     figures: pd.DataFrame
@@ -129,7 +127,7 @@ class Published:
         Raises:
             UserError: there is none.
         """
-        rows = self.table_facts.get(table, ())
+        rows = self.tables.get(table, ())
         for row in rows:
             if row.id == name:
                 return row
@@ -158,7 +156,6 @@ def load(paper: str, folder: Path | None = None) -> Published:
         raise UserError(f"no published study {paper!r} in {folder}: {nearest(paper, papers(folder))}")
     path = folder / f"{paper}.yaml"
     content = read_paper(path)
-    tables = {table.name: _table(table) for table in content.tables}
     return Published(
         paper=paper,
         title=content.title,
@@ -166,8 +163,7 @@ def load(paper: str, folder: Path | None = None) -> Published:
         text=_facts(content.text),
         facts=_facts(content.facts),
         settings=_facts(content.settings),
-        tables={name: [_triple(row) for row in rows] for name, rows in tables.items()},
-        table_facts=tables,
+        tables={table.name: _table(table) for table in content.tables},
         claims=content.claims,
         measured_with=content.measured_with,
         figures=_figures(content.figures),
@@ -202,12 +198,6 @@ def _fact(entry: Stated, name: str, where: str, kind: str) -> Fact:
 
 def _table(table: Table) -> tuple[Fact, ...]:
     return tuple(_fact(row, row.specification, f"table {table.name}", table.kind) for row in table.rows)
-
-
-def _triple(row: Fact) -> tuple[str, float | str, str]:
-    if row.quantity is not None:
-        return row.id, row.quantity.value, row.quantity.unit
-    return row.id, ", ".join(row.names), "text"
 
 
 def _figures(figures: Sequence[Figure]) -> pd.DataFrame:

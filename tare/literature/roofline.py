@@ -104,19 +104,15 @@ def _ridge(published: Published) -> Finding:
 
 
 def _roof(published: Published, device: str, drawn: float, right: float, workload: str) -> Finding:
-    return Finding(
-        figure="4",
-        check="roof",
-        workload=workload,
-        metric="roof_flop_per_s",
-        unit="FLOP/s",
-        published=drawn,
-        recomputed=right,
-        agrees=yes_no(drawn == right),
-        note=f"{_precision(published, workload)} The {PRECISION} roof of the {device} in the log is "
+    note = (
+        f"{_precision(published, workload)} The {PRECISION} roof of the {device} in the log is "
         f"{amount(right, 'FLOP/s')} by its datasheet; {amount(drawn, 'FLOP/s')} is what tensor cores reach in half "
-        f"precision. The roof that was drawn is {drawn / right:.1f} times too high.",
+        f"precision. The roof that was drawn is {drawn / right:.1f} times too high."
     )
+    return Finding(
+        figure="4", check="roof", workload=workload, metric="roof_flop_per_s", unit="FLOP/s", published=drawn,
+        recomputed=right, agrees=yes_no(drawn == right), note=note,
+    )  # fmt: skip
 
 
 def _precision(published: Published, workload: str) -> str:

@@ -11,29 +11,26 @@ from tare.literature.published import Fact, Published
 
 NO_RECORD = "there is no record of the machine"
 # Versions: of which environment's trial launch.
+Machine = Mapping[str, Any]
 PROGRAMS = {"docker": "docker", "singularity": "apptainer"}
 
 
 def findings(published: Published, here: Here) -> list[Finding]:
     """A row for each row of each table; names stand in the note."""
     found = []
-    for table, rows in published.table_facts.items():
+    for table, rows in published.tables.items():
         for row in rows:
-            value = _here(row, here)
-            said = _said(row)
+            value = _here(row.id, here)
+            quantity = row.quantity
             found.append(
                 Finding(
-                    figure=f"table {table}",
-                    check="specification",
-                    metric=row.id,
-                    unit=row.quantity.unit if row.quantity else "text",
-                    published=row.quantity.value if row.quantity else None,
+                    figure=f"table {table}", check="specification", metric=row.id,
+                    unit=quantity.unit if quantity else "text", published=quantity.value if quantity else None,
                     measured=value.value,
                     measured_kind=value.kind if value.value is not None or value.kind == "unavailable" else None,
-                    agrees="not recomputable",
-                    note=f"Published: {said}. Here: {value.note}.",
+                    agrees="not recomputable", note=f"Published: {_said(row)}. Here: {value.note}.",
                 )
-            )
+            )  # fmt: skip
     return found
 
 
@@ -43,109 +40,84 @@ def _said(row: Fact) -> str:
     return str(row.quantity).removesuffix("s") if row.quantity.printed == "1" else str(row.quantity)
 
 
-def _here(row: Fact, here: Here) -> Value:
+def _here(name: str, here: Here) -> Value:
     """This machine's own: a number, a name in the note, or why there is none."""
-    machine = here.machine
-    if row.id in PROGRAMS:
-        return _program(here, PROGRAMS[row.id])
-    if row.id == "python":
+    if name in PROGRAMS:
+        return _program(here, PROGRAMS[name])
+    if name == "python":
         return _python(here)
-    if machine is None:
-        return Value(value=None, kind="unavailable", note=f"unavailable, {NO_RECORD}")
-    number = NUMBERS.get(row.id)
-    if number is not None:
-        value, note = number(machine)
-        return Value(value=value, kind="measured" if value is not None else "unavailable", note=note)
-    if row.id == "operating_system":
-        return Value(value=None, kind="measured", note=str(machine.get("distribution") or "not known"))
-    if row.id == "machine_type":
-        return Value(
-            value=None, kind="measured", note=f"{machine['cpu_model']}, {machine.get('virtualisation') or 'bare'}"
-        )
-    if row.id == "gpu" and machine.get("gpus"):
-        return Value(value=None, kind="measured", note=", ".join(_gpu_name(gpu) for gpu in machine["gpus"]))
-    return Value(value=None, kind="unavailable", note=f"unavailable, {_no_gpu(machine)}")
+    if here.machine is None:
+        return _none(NO_RECORD)
+    return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(_no_gpu(here.machine))
 
 
-def _clock(machine: Mapping[str, Any]) -> tuple[float | None, str]:
-    clock = machine.get("cpu_clock")
-    if not clock:
-        reason = (machine.get("reasons") or {}).get("cpu_clock", "not recorded")
-        return None, f"unavailable, {reason}"
-    return float(clock["hz"]), f"{amount(clock['hz'], 'Hz')}, {clock['source']}"
+def _none(reason: str) -> Value:
+    return Value(value=None, kind="unavailable", note=f"unavailable, {reason}")
 
 
-def _of_gpu(field: str, factor: float, unit: str) -> Callable[[Mapping[str, Any]], tuple[float | None, str]]:
-    """A number of the first GPU, as nvidia-smi writes it."""
-
-    def read(machine: Mapping[str, Any]) -> tuple[float | None, str]:
-        gpus = machine.get("gpus")
-        if not gpus:
-            return None, f"unavailable, {_no_gpu(machine)}"
-        try:
-            value = float(gpus[0][field]) * factor
-        except (KeyError, ValueError):
-            return None, f"unavailable, nvidia-smi says {gpus[0].get(field)!r}"
-        return value, amount(value, unit)
-
-    return read
+def _is(note: str, value: float | None = None) -> Value:
+    return Value(value=value, kind="measured", note=note)
 
 
 def _program(here: Here, env: str) -> Value:
     probe = here.probes.get(env)
     if probe is None:
-        return Value(value=None, kind="unavailable", note=f"unavailable, no trial launch of {env} is recorded")
-    if not probe["available"]:
-        return Value(value=None, kind="unavailable", note=f"unavailable, {probe['reason']}")
-    return Value(value=None, kind="measured", note=f"{env} {probe['version']}")
+        return _none(f"no trial launch of {env} is recorded")
+    return _is(f"{env} {probe['version']}") if probe["available"] else _none(probe["reason"])
 
 
 def _python(here: Here) -> Value:
     """The interpreter is told by the folder of its library, mapped in every launch."""
     paths = here.fingerprints["path"].dropna().astype(str)
     versions = sorted(set(paths.str.extract(r"/python(3\.\d+)/")[0].dropna()))
-    if not versions:
-        return Value(value=None, kind="unavailable", note="unavailable, no launch recorded what it mapped")
-    return Value(value=None, kind="measured", note=f"Python {', '.join(versions)}")
+    return _is(f"Python {', '.join(versions)}") if versions else _none("no launch recorded what it mapped")
 
 
-def _vcpu(machine: Mapping[str, Any]) -> tuple[float | None, str]:
-    return _number(machine, "cpu_logical", "logical CPUs")
+def _clock(machine: Machine) -> Value:
+    clock = machine.get("cpu_clock")
+    if not clock:
+        return _none((machine.get("reasons") or {}).get("cpu_clock", "not recorded"))
+    return _is(f"{amount(clock['hz'], 'Hz')}, {clock['source']}", float(clock["hz"]))
 
 
-def _memory(machine: Mapping[str, Any]) -> tuple[float | None, str]:
-    return _number(machine, "memory_bytes", "bytes of memory")
+def _number(value: float | None, what: str) -> Value:
+    return _none("not recorded") if value is None else _is(f"{value:,} {what}", float(value))
 
 
-def _disk(machine: Mapping[str, Any]) -> tuple[float | None, str]:
-    return _number(machine.get("disk") or {}, "total_bytes", "bytes on the disk of the cache")
+def _gpus(machine: Machine, told: Callable[[list[Any]], Value]) -> Value:
+    """What the machine's GPUs tell, or why nothing is known of one."""
+    return told(machine["gpus"]) if machine.get("gpus") else _none(_no_gpu(machine))
 
 
-def _gpus(machine: Mapping[str, Any]) -> tuple[float | None, str]:
-    gpus = machine.get("gpus")
-    return (float(len(gpus)), "GPUs") if gpus else (None, f"unavailable, {_no_gpu(machine)}")
+def _of_gpu(gpu: Mapping[str, Any], field: str, factor: float, unit: str) -> Value:
+    """A number of a GPU, as nvidia-smi writes it."""
+    try:
+        value = float(gpu[field]) * factor
+    except (KeyError, ValueError):
+        return _none(f"nvidia-smi says {gpu.get(field)!r}")
+    return _is(amount(value, unit), value)
 
 
-def _number(record: Mapping[str, Any], key: str, what: str) -> tuple[float | None, str]:
-    value = record.get(key)
-    return (None, "unavailable, not recorded") if value is None else (float(value), f"{value:,} {what}")
-
-
-def _no_gpu(machine: Mapping[str, Any]) -> str:
+def _no_gpu(machine: Machine) -> str:
     reasons = machine.get("reasons") or {}
     return str(reasons.get("gpus") or "the record of the machine does not hold it")
 
 
-def _gpu_name(gpu: Any) -> str:
-    return str(gpu.get("name")) if isinstance(gpu, Mapping) else str(gpu)
+def _names(gpus: list[Any]) -> Value:
+    return _is(", ".join(str(gpu.get("name")) if isinstance(gpu, Mapping) else str(gpu) for gpu in gpus))
 
 
-NUMBERS: dict[str, Callable[[Mapping[str, Any]], tuple[float | None, str]]] = {
-    "vcpu": _vcpu,
-    "memory": _memory,
-    "boot_disk": _disk,
-    "gpus": _gpus,
+OF_MACHINE: dict[str, Callable[[Machine], Value]] = {
+    "vcpu": lambda machine: _number(machine.get("cpu_logical"), "logical CPUs"),
+    "memory": lambda machine: _number(machine.get("memory_bytes"), "bytes of memory"),
+    "boot_disk": lambda machine: _number(
+        (machine.get("disk") or {}).get("total_bytes"), "bytes on the disk of the cache"
+    ),
     "clock": _clock,
-    "gpu_memory": _of_gpu("memory_mib", 2**20, "B"),
-    "max_power": _of_gpu("power_limit_w", 1, "W"),
+    "operating_system": lambda machine: _is(str(machine.get("distribution") or "not known")),
+    "machine_type": lambda machine: _is(f"{machine['cpu_model']}, {machine.get('virtualisation') or 'bare'}"),
+    "gpu": lambda machine: _gpus(machine, _names),
+    "gpus": lambda machine: _gpus(machine, lambda gpus: _is("GPUs", float(len(gpus)))),
+    "gpu_memory": lambda machine: _gpus(machine, lambda gpus: _of_gpu(gpus[0], "memory_mib", 2**20, "B")),
+    "max_power": lambda machine: _gpus(machine, lambda gpus: _of_gpu(gpus[0], "power_limit_w", 1, "W")),
 }

@@ -230,6 +230,9 @@ FINDINGS = {"published": PUBLISHED, "claims": CLAIMS}
 COUNTED = {"image_costs": IMAGE_COSTS}
 
 
+NAMES = (*SCHEMAS, *COUNTED, *FINDINGS)
+
+
 def _schema(name: str) -> pa.DataFrameSchema:
     return {**SCHEMAS, **FINDINGS, **COUNTED}[name]
 

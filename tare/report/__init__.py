@@ -14,6 +14,7 @@ from markupsafe import Markup
 from tare import __version__
 from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
+from tare.model import tables
 from tare.model.study import CONTROL
 from tare.report import answer, figures
 from tare.report.evidence import Evidence, gather
@@ -33,19 +34,6 @@ NOTEBOOKS = {
     "batch_size": "Batch size",
     "roofline": "Roofline",
 }
-TABLES = (
-    "metrics",
-    "verdicts",
-    "operators",
-    "families",
-    "samples",
-    "fingerprints",
-    "kernels",
-    "device_samples",
-    "image_costs",
-    "published",
-    "claims",
-)
 
 
 def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:
@@ -123,5 +111,5 @@ def _links(results: Path, folder: Path) -> dict[str, list[dict[str, str]]]:
 
     return {
         "notebooks": existing({results / f"notebooks/{name}.html": title for name, title in NOTEBOOKS.items()}),
-        "tables": existing({results / f"tables/{name}.csv": name for name in TABLES}),
+        "tables": existing({results / f"tables/{name}.csv": name for name in tables.NAMES}),
     }

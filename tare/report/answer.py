@@ -15,6 +15,7 @@ from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
 from tare.report.labels import env_order, env_title, metric_title, seconds, sentence_case, workload_title
+from tare.report.layout import Comparison
 from tare.report.losses import LossCheck, loss_check, loss_checks
 from tare.report.number_tables import apart
 from tare.report.references import Reference
@@ -26,23 +27,12 @@ KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One environment and metric: the verdict, its sentence, its picture; a note on stalls where there are some."""
-
-    title: str
-    verdict: str
-    sentence: str
-    strip: str
-    note: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class EnvironmentAnswer:
     """What one environment costs one workload."""
 
     env: str
     title: str
-    findings: list[Finding]
+    findings: list[Comparison]
     start: str | None
 
 
@@ -147,8 +137,8 @@ def _workload(
     )
 
 
-def _finding(row: Mapping[str, Any], reach: float) -> Finding:
-    return Finding(
+def _finding(row: Mapping[str, Any], reach: float) -> Comparison:
+    return Comparison(
         title=metric_title(row["metric"]),
         verdict=row["verdict"],
         sentence=sentence_case(verdict_sentence(row)),

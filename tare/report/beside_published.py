@@ -21,7 +21,7 @@ from tare.model.datasheet import Datasheet
 from tare.model.registry import describe_workload
 from tare.model.study import HOST
 from tare.report.labels import decimal_prefix, significant, with_unit, workload_title
-from tare.report.layout import UNAVAILABLE, Cell, Row, Table
+from tare.report.layout import UNAVAILABLE, Cell, Table
 from tare.report.references import Reference
 
 TIME, RATE, MEMORY_RATE, FREE = "time", "rate", "memory rate", "free"
@@ -190,22 +190,19 @@ def epoch_steps(reference: Reference, workload: str) -> int | None:
 
 def table(reference: Reference, published: Published, workload: str) -> Table:
     """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
-    rows: list[Row] = []
-    for one in beside(reference, published, workload):
-        rows.append(
-            [
-                Cell(text=one.title, below=one.meaning),
-                _text(one.published, one.unit),
-                None if one.here is None else _text(one.here, one.unit),
-                None if one.ratio is None else f"{significant(one.ratio)}×",
-                None if one.low is None else f"{significant(one.low, 2)}× to {significant(one.high, 2)}×",
-                one.verdict,
-            ]
-        )
-    return Table(
+    return Table.of(
+        beside(reference, published, workload),
+        {
+            "": lambda one: Cell(text=one.title, below=one.meaning),
+            "published": lambda one: _text(one.published, one.unit),
+            "reference": lambda one: None if one.here is None else _text(one.here, one.unit),
+            "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
+            "expected, modelled": lambda one: (
+                None if one.low is None else f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
+            ),
+            "where the ratio lies": lambda one: one.verdict,
+        },
         caption=f"{workload_title(workload)}: the paper's V100 beside {reference.device}",
-        columns=["", "published", "reference", "ratio", "expected, modelled", "where the ratio lies"],
-        rows=rows,
         note="Published: done again from the paper's logs by kernel, on its host. Another release of the framework "
         "runs other kernels: a ratio outside the range need not come from the device.",
         wide=True,

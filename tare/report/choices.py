@@ -16,11 +16,11 @@ from tare.model.arms import of_campaign
 from tare.model.study import BASELINE, HOST
 from tare.report.figures.choices import ENVIRONMENT, STACK, choice_rows
 from tare.report.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
-from tare.report.layout import UNAVAILABLE, Cell, Row, Table
+from tare.report.layout import UNAVAILABLE, Cell, Table
 from tare.report.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
-from tare.report.number_tables import interval_text, ratio_text
-from tare.report.settings import size_text, sizes, together
-from tare.report.wording import between, control_sentence, listed, margin_text, missing, percent, words
+from tare.report.number_tables import compared
+from tare.report.settings import heavier, size_text, sizes, together
+from tare.report.wording import between, control_sentence, listed, missing, percent, words
 
 Verdict = Mapping[str, Any]
 MATTERS = {"level": "matters more", ENVIRONMENT: "matters less", "open": "can't be told"}
@@ -142,29 +142,26 @@ def _choice(row: Verdict, environments: Sequence[Verdict], metrics: pd.DataFrame
 def weigh(row: Verdict, environments: Sequence[Verdict]) -> tuple[str, str]:
     """Outcome (`level`, `environment`, `open`) and sentence of one level on the host beside all environments.
 
-    The level matters more where the least that its interval holds is more than the most that any environment's
-    holds; an environment matters more the other way round; where they overlap it can't be told.
+    The rule is that of `heavier`.
     """
     noun = "stack" if row["group"] == STACK else "setting"
-    level, others = sizes([row]), sizes(environments)
+    others, found = sizes(environments), heavier([row], environments)
     what = metric_title(row["metric"]).lower()
-    if not level:
+    if not sizes([row]):
         why = row["reason"] if not missing(row["reason"]) else f"{row['n_units']} complete units"
         return "open", f"{row['title']}: we can't tell yet what it does to the {what}: {why}"
     text = f"{row['title']} makes the {what} {between(row['metric'], row['ci_low'], row['ci_high'])}"
     beside = "with the study's own" if noun == "stack" else "at the headline's level"
     text += f" {'than' if text.endswith(words(row['metric'])[:2]) else 'as'} {beside}"
-    if not others:
+    if found is None:
         return "open", f"{text}; no environment has an interval here, so there is nothing to weigh it against"
-    ((least, most),) = level.values()
-    surest = max(others, key=lambda env: others[env][0])
-    farthest = max(others, key=lambda env: others[env][1])
+    outcome, _, surest, farthest = found
     most_moved = size_text(others[farthest][1], up=True)
     sure = together([row, *environments])
-    if least > others[farthest][1]:
+    if outcome == "level":
         text += f"; no environment moves it by more than {most_moved} ({env_title(farthest)})"
         return "level", f"{text}: the {noun} matters more{sure}"
-    if others[surest][0] > most:
+    if outcome == "environment":
         moved = size_text(others[surest][0], up=False)
         text += f"; {env_title(surest)} moves it by at least {moved}"
         return "environment", f"{text}: the environment matters more{sure}"
@@ -218,23 +215,16 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
 
 
 def _table(workload: str, rows: Sequence[Verdict]) -> Table:
-    lines: list[Row] = [
-        [
-            Cell(text=row["title"], below=row["group"] + ("" if row["group"] == ENVIRONMENT else ", host")),
-            metric_title(row["metric"]),
-            str(row["n_units"]),
-            ratio_text(row["ratio"]),
-            interval_text(row["ci_low"], row["ci_high"]),
-            interval_text(row["control_ci_low"], row["control_ci_high"]),
-            margin_text(row["margin"]),
-            row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
-        ]
-        for row in rows
-    ]
-    return Table(
+    return Table.of(
+        rows,
+        {
+            "what": lambda row: Cell(
+                text=row["title"], below=row["group"] + ("" if row["group"] == ENVIRONMENT else ", host")
+            ),
+            "metric": lambda row: metric_title(row["metric"]),
+            **compared("n", "ratio", "interval", "control", "margin", "verdict"),
+        },
         caption=f"{workload_title(workload)}: environments and settings, farthest from zero first",
-        columns=["what", "metric", "n", "ratio", "interval", "control", "margin", "verdict"],
-        rows=lines,
         note="Environments: ratio to the host in the headline's campaign. Settings and stacks: the level by the "
         "headline's, on the host, each in a campaign of its own with its own control.",
         wide=True,

@@ -97,32 +97,18 @@ def _told(value: object) -> str:
 
 def provenance_table(evidence: Evidence) -> Table:
     """Plans by hash, seeds, code, and when each campaign was sealed."""
-    rows: list[Row] = []
-    for campaign in evidence.campaigns:
-        rows.append(
-            [
-                workload_title(campaign.workload),
-                campaign.name,
-                str(campaign.plan.seed),
-                units_text(campaign.sealed.units, campaign.kind),
-                seconds(campaign.sealed.machine_s),
-                campaign.sealed.plan_sha256[:16],
-                campaign.plan.code_sha256[:16],
-                campaign.sealed.sealed_at.replace("T", " ").removesuffix("Z"),
-            ]
-        )
-    return Table(
+    return Table.of(
+        evidence.campaigns,
+        {
+            "workload": lambda c: workload_title(c.workload),
+            "campaign": lambda c: c.name,
+            "seed": lambda c: str(c.plan.seed),
+            "units": lambda c: units_text(c.sealed.units, c.kind),
+            "machine time": lambda c: seconds(c.sealed.machine_s),
+            "plan, SHA-256": lambda c: c.sealed.plan_sha256[:16],
+            "code inside, SHA-256": lambda c: c.plan.code_sha256[:16],
+            "sealed, UTC": lambda c: c.sealed.sealed_at.replace("T", " ").removesuffix("Z"),
+        },
         caption="Campaigns",
-        columns=[
-            "workload",
-            "campaign",
-            "seed",
-            "units",
-            "machine time",
-            "plan, SHA-256",
-            "code inside, SHA-256",
-            "sealed, UTC",
-        ],
-        rows=rows,
         wide=True,
     )

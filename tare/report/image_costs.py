@@ -7,8 +7,8 @@ starts get an interval of their own, each at the study's level, from three repet
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tare.analysis import image_costs
 from tare.model.study import CONTROL, HOST, is_headline
@@ -24,33 +24,15 @@ from tare.report.labels import (
     size_bytes,
     workload_title,
 )
-from tare.report.layout import Table
+from tare.report.layout import Argument, Step
 from tare.report.wording import TIMES_FROM, between, listed, percent
 from tare.stats.intervals import Interval, log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval
 REFERENCE = "docker"  # what other forms are compared with: the one that people start from
-STAGE_NAMES = {"base_s": "the base", "assemble_s": "assembling the image", "convert_s": "the conversion"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """A question about the images of a stack, and what the numbers say."""
-
-    question: str
-    sentences: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """What the page says of the images of one stack."""
-
-    stack: str
-    steps: list[Step]
-    tables: list[Table]
-
-
-def parts(evidence: Evidence) -> list[Part]:
+def parts(evidence: Evidence) -> list[Argument]:
     """One per stack of the table of what images cost."""
     found = []
     for stack in image_costs.stacks_of(evidence.image_costs):
@@ -68,7 +50,7 @@ def parts(evidence: Evidence) -> list[Part]:
             image_cost_tables.cost_list(case.table, stack),
             image_cost_tables.starts_table(case.table, stack),
         ]
-        found.append(Part(stack=stack, steps=steps, tables=tables))
+        found.append(Argument(name=stack, title=stack, steps=steps, tables=tables))
     return found
 
 
@@ -305,7 +287,7 @@ def _once(ratio: float) -> str:
 def _told(values: dict[int, float]) -> str:
     """Median and range of several starts."""
     numbers = sorted(values.values())
-    middle = numbers[len(numbers) // 2] if len(numbers) % 2 else sum(numbers[len(numbers) // 2 - 1 :][:2]) / 2
+    middle = statistics.median(numbers)
     if len(numbers) == 1:
         return f"{seconds(middle)} (once)"
     return f"{seconds(middle)} (median of {len(numbers)}, {seconds(numbers[0])} to {seconds(numbers[-1])})"

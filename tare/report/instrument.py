@@ -35,36 +35,34 @@ def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Calibration]]:
 
 def settled_table(evidence: Evidence) -> Table | None:
     """The burst and the split of each campaign of turns; None where there is none."""
-    rows: list[Row] = []
     calibrated = _calibrated(evidence)
     unresolved = sum(not settled.agreement.resolved for _, settled in calibrated)
-    for campaign, settled in calibrated:
-        cores = {unit.cores or () for unit in campaign.counted}
-        rows.append(
-            [
-                name_of(campaign),
-                seconds(settled.step_s),
-                f"{settled.discard} + {settled.steps}",
-                Cell(text=agreement_text(settled.agreement), below=agreement_note(settled.agreement)),
-                str(settled.draws),
-                str(settled.cycles),
-                ", ".join("+".join(map(str, group)) for group in sorted(cores)) or "none",
-            ]
-        )
-    if not rows:
+    if not calibrated:
         return None
-    return Table(
+    return Table.of(
+        calibrated,
+        {
+            "": lambda row: name_of(row[0]),
+            "one step": lambda row: seconds(row[1].step_s),
+            "steps discarded + counted": lambda row: f"{row[1].discard} + {row[1].steps}",
+            "burst by uninterrupted step": lambda row: Cell(
+                text=agreement_text(row[1].agreement), below=agreement_note(row[1].agreement)
+            ),
+            "draws a block": lambda row: str(row[1].draws),
+            "cycles a draw": lambda row: str(row[1].cycles),
+            "cores": lambda row: _cores(row[0]),
+        },
         caption="Turns: what the first block of each campaign settled",
-        columns=[
-            *("", "one step", "steps discarded + counted", "burst by uninterrupted step"),
-            *("draws a block", "cycles a draw", "cores"),
-        ],
-        rows=rows,
         note=f"Bursts have to agree with uninterrupted steps within {AGREEMENT:g} of the margin: a burst that is "
         "slower than training itself would pull all ratios towards 1. In brackets: two standard errors either way. "
         f"In {unresolved} of {len(calibrated)} campaigns the bursts can't tell.",
         wide=True,
     )
+
+
+def _cores(campaign: Campaign) -> str:
+    cores = {unit.cores or () for unit in campaign.counted}
+    return ", ".join("+".join(map(str, group)) for group in sorted(cores)) or "none"
 
 
 def agreement_text(found: Agreement) -> str:
@@ -159,23 +157,16 @@ def benchmark_table(evidence: Evidence) -> Table | None:
     found = evidence.protocols
     if not found or found.get("schema") != BENCHMARK_SCHEMA or not found["summary"]:
         return None
-    rows: list[Row] = [
-        [
-            str(row["title"]),
-            f"{row['claims']} of {row['repetitions']}",
-            f"{row['beyond_margin']} of {row['repetitions']}",
-            f"{ratio_text(row['lowest'])} to {ratio_text(row['highest'])}",
-            seconds(row["median_machine_s"]),
-        ]
-        for row in found["summary"].values()
-    ]
-    return Table(
+    return Table.of(
+        found["summary"].values(),
+        {
+            "": lambda row: str(row["title"]),
+            "called different": lambda row: f"{row['claims']} of {row['repetitions']}",
+            f"beyond {margin_text(found['margin'])}": lambda row: f"{row['beyond_margin']} of {row['repetitions']}",
+            "ratios": lambda row: f"{ratio_text(row['lowest'])} to {ratio_text(row['highest'])}",
+            "machine time each, median": lambda row: seconds(row["median_machine_s"]),
+        },
         caption=f"{workload_title(found['workload'])}: host against host, the same machine time for each protocol",
-        columns=[
-            *("", "called different", f"beyond {margin_text(found['margin'])}"),
-            *("ratios", "machine time each, median"),
-        ],
-        rows=rows,
         note=f"A benchmark of its own, on {found['cpu']}, kernel {found['kernel']}, {found['at']}.",
         wide=True,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from tare.report.labels import seconds, size_bytes
 
@@ -21,6 +21,7 @@ class Cell:
 
 
 Row = list[str | Cell | None]
+Reader = Callable[[Any], str | Cell | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,43 @@ class Table:
     note: str = ""
     numeric: bool = False
     wide: bool = False
+
+    @classmethod
+    def of(
+        cls, records: Iterable[Any], columns: Mapping[str, Callable[[Any], str | Cell | None]], **about: Any
+    ) -> Self:
+        """A row for each record; `columns` has a column's cell by its head, `about` is what else a table has."""
+        rows = [[cell(record) for cell in columns.values()] for record in records]
+        return cls(columns=list(columns), rows=rows, **about)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of an argument: a question and what the numbers say."""
+
+    question: str
+    sentences: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """What the page argues of one workload or stack, with every number."""
+
+    name: str
+    title: str
+    steps: list[Step]
+    tables: list[Table]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One comparison: who or what, its verdict, its sentence; its picture and a note where there are some."""
+
+    title: str
+    verdict: str
+    sentence: str
+    strip: str = ""
+    note: str | None = None
 
 
 def value_text(key: str, value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tare.model.study import HOST
+from tare.analysis import suspects
 from tare.report.evidence import Evidence, Record
 from tare.report.labels import env_title, seconds, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, Table
@@ -106,40 +106,27 @@ def mapped_table(evidence: Evidence) -> Table:
     rows: list[Row] = []
     for workload in evidence.workloads:
         own = evidence.fingerprints[evidence.fingerprints["workload"] == workload]
-        host = own[own["env"] == HOST].set_index("path")["sha256"].to_dict()
         for env in evidence.environments:
-            found = own[own["env"] == env].set_index("path")["sha256"].to_dict()
-            if found:
-                rows.append([workload_title(workload), env_title(env), *_mapped(found, host)])
+            count = int((own["env"] == env).sum())
+            if not count:
+                continue
+            mapped, same = suspects.tree_files(own, env)
+            # A library may lie at another path in the image: the name counts, and the bytes.
+            found = suspects.file_differences(own, env)
+            told = ["the host left no record"] * 2
+            if found is not None:
+                others = [file for file in found if not file.in_tree]
+                gone = [file.name for file in others if file.how == "only on the host"]
+                differing = [file.name for file in others if file.name not in gone]
+                told = [", ".join(names) or "none" for names in (differing, gone)]
+            rows.append([workload_title(workload), env_title(env), str(count), f"{same} of {mapped}", *told])
     return Table(
         caption="Files that were really mapped",
         columns=[
-            "workload",
-            "environment",
-            "files",
-            "of the tree, as on the host",
-            "others that differ or are new",
-            "others on the host only",
+            *("workload", "environment", "files", "of the tree, as on the host"),
+            *("others that differ or are new", "others on the host only"),
         ],
         rows=rows,
         note="By path and SHA-256, read from inside at the end of the profiled launch.",
         wide=True,
     )
-
-
-def _mapped(found: Mapping[str, str], host: Mapping[str, str]) -> list[str]:
-    tree = {path: digest for path, digest in found.items() if path.startswith("{tree}/")}
-    same = sum(host.get(path) == digest for path, digest in tree.items())
-    # A library may lie at another path in the image: the name counts, and the bytes.
-    theirs, ours = _by_name(found), _by_name(host)
-    differing = sorted(name for name, digest in theirs.items() if ours.get(name) != digest)
-    return [
-        str(len(found)),
-        f"{same} of {len(tree)}",
-        ", ".join(differing) or "none",
-        ", ".join(sorted(ours.keys() - theirs.keys())) or "none",
-    ]
-
-
-def _by_name(paths: Mapping[str, str]) -> dict[str, str]:
-    return {path.rsplit("/", 1)[-1]: digest for path, digest in paths.items() if not path.startswith("{tree}/")}

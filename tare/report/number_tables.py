@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.report.evidence import Evidence
@@ -18,7 +18,7 @@ from tare.report.labels import (
     with_unit,
     workload_title,
 )
-from tare.report.layout import Cell, Row, Table
+from tare.report.layout import Cell, Table
 from tare.report.references import Reference
 from tare.report.wording import margin_text, missing
 from tare.stats.intervals import Interval, judge
@@ -30,15 +30,14 @@ def times_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Mean seconds of the parts of a whole run."""
     metrics = joint(evidence.metrics)
     parts = split_table(metrics, workload)
-    rows: list[Row] = []
-    for env, values in parts.iterrows():
-        rows.append(
-            [env_title(str(env), short=True), *(_or_none(value) for value in values), seconds(values.sum())]
-        )
-    return Table(
+    return Table.of(
+        parts.iterrows(),
+        {
+            "": lambda row: env_title(str(row[0]), short=True),
+            **{metric_title(part): lambda row, part=part: _scaled(row[1][part], "s") for part in parts.columns},
+            "Whole run": lambda row: seconds(row[1].sum()),
+        },
         caption=f"{workload_title(workload)}: mean parts of a whole run",
-        columns=["", *(metric_title(part) for part in parts.columns), "Whole run"],
-        rows=rows,
         numeric=True,
         wide=True,
     )
@@ -61,27 +60,24 @@ def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
     own = own[own["kind"] == "measured"]
     units = own.groupby("metric")["unit"].first()
     means = own.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
-    rows: list[Row] = []
-    for env in sorted(means.index, key=env_order):
-        values = means.loc[env]
-        rows.append(
-            [
-                env_title(str(env), short=True),
-                *(None if missing(values.get(m)) else with_unit(values[m], units[m]) for m in STEP_COLUMNS),
-            ]
-        )
-    return Table(
+    return Table.of(
+        sorted(means.index, key=env_order),
+        {
+            "": lambda env: env_title(str(env), short=True),
+            **{
+                title: lambda env, metric=metric: _scaled(means.loc[env].get(metric), units.get(metric))
+                for metric, title in STEP_COLUMNS.items()
+            },
+        },
         caption=f"{workload_title(workload)}: a training step, launches taking turns",
-        columns=["", *STEP_COLUMNS.values()],
-        rows=rows,
         note="Means over blocks. They hold the machine's mood of each block, which the ratios do not.",
         numeric=True,
         wide=True,
     )
 
 
-def _or_none(value: float) -> str | None:
-    return None if missing(value) else seconds(value)
+def _scaled(value: float | None, unit: str) -> str | None:
+    return None if missing(value) else with_unit(value, unit)
 
 
 def ratio_text(value: float | None) -> str | None:
@@ -96,34 +92,39 @@ def interval_text(low: float | None, high: float | None) -> str:
     return f"{ratio_text(low)} to {ratio_text(high)}"
 
 
+# Columns of tables of comparisons, each from a row of the verdict table.
+COMPARED: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "n": lambda row: str(row["n_units"]),
+    "ratio": lambda row: ratio_text(row["ratio"]),
+    "interval": lambda row: interval_text(row["ci_low"], row["ci_high"]),
+    "ratio of totals": lambda row: ratio_text(row["total_ratio"]),
+    "control": lambda row: interval_text(row["control_ci_low"], row["control_ci_high"]),
+    "margin": lambda row: margin_text(row["margin"]),
+    "verdict": lambda row: row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
+}
+
+
+def compared(*names: str) -> dict[str, Callable[[Mapping[str, Any]], str | None]]:
+    """Some of COMPARED, in this order."""
+    return {name: COMPARED[name] for name in names}
+
+
 def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
-    rows: list[Row] = []
-    for row in _headline_rows(evidence, workload):
-        rows.append(
-            [
-                metric_title(row["metric"]),
-                env_title(row["env"]),
-                str(row["n_units"]),
-                ratio_text(row["ratio"]),
-                interval_text(row["ci_low"], row["ci_high"]),
-                Cell(
-                    text=ratio_text(row["total_ratio"]) or "–",
-                    below="stalls: beyond the margin" if apart(row) else "",
-                ),
-                interval_text(row["control_ci_low"], row["control_ci_high"]),
-                margin_text(row["margin"]),
-                DESIGNS[row["design"]],
-                row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
-            ]
-        )
-    return Table(
+    return Table.of(
+        _headline_rows(evidence, workload),
+        {
+            "metric": lambda row: metric_title(row["metric"]),
+            "environment": lambda row: env_title(row["env"]),
+            **compared("n", "ratio", "interval"),
+            "ratio of totals": lambda row: Cell(
+                text=ratio_text(row["total_ratio"]) or "–", below="stalls: beyond the margin" if apart(row) else ""
+            ),
+            **compared("control", "margin"),
+            "interval by": lambda row: DESIGNS[row["design"]],
+            **compared("verdict"),
+        },
         caption=f"{workload_title(workload)}: every comparison with the host",
-        columns=[
-            *("metric", "environment", "n", "ratio", "interval", "ratio of totals", "control", "margin"),
-            *("interval by", "verdict"),
-        ],
-        rows=rows,
         note=f"{stalls_sentence(evidence, workload)} {bootstrap_sentence(evidence, workload)}",
         wide=True,
     )
@@ -182,22 +183,17 @@ def bootstrap_verdict(row: Mapping[str, Any]) -> str | None:
 
 def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
     """Real time by batch size."""
-    found = batch_table(evidence.metrics, workload)
-    rows: list[Row] = [
-        [
-            str(batch),
-            str(int(row["launches"])),
-            seconds(row["shortest_s"]),
-            seconds(row["median_s"]),
-            seconds(row["longest_s"]),
-            f"{significant(row['spread_percent'], 2)}%",
-        ]
-        for batch, row in found.iterrows()
-    ]
-    return Table(
+    return Table.of(
+        batch_table(evidence.metrics, workload).iterrows(),
+        {
+            "batch": lambda row: str(row[0]),
+            "launches": lambda row: str(int(row[1]["launches"])),
+            "shortest": lambda row: seconds(row[1]["shortest_s"]),
+            "median": lambda row: seconds(row[1]["median_s"]),
+            "longest": lambda row: seconds(row[1]["longest_s"]),
+            "spread": lambda row: f"{significant(row[1]['spread_percent'], 2)}%",
+        },
         caption=f"{workload_title(workload)}: real time by batch size, host",
-        columns=["batch", "launches", "shortest", "median", "longest", "spread"],
-        rows=rows,
         numeric=True,
     )
 

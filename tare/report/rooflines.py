@@ -181,38 +181,31 @@ def _levels_told(record: CeilingsRecord) -> list[str]:
 
 def points_table(evidence: Evidence, record: CeilingsRecord) -> Table:
     """Every workload in every environment."""
-    found, table = points(evidence.metrics), roofline_table(evidence.metrics, record)
-    rows: list[Row] = [
-        [
-            f"{workload_title(row.workload)}, {env_title(row.env, short=True)}",
-            f"{significant(row.intensity)} FLOP/B",
-            f"{decimal_prefix(row.rate)}FLOP/s",
-            "none" if missing(row.low) else f"{decimal_prefix(row.low)} to {decimal_prefix(row.high)}",
-            str(row.n),
-            row.basis,
-            f"{table['bound'][row.Index]}, {SHORT.get(row.precision, row.precision)}",
-            row.kind,
-            _share(table.loc[row.Index]),
-        ]
-        for row in found.itertuples()
-    ]
-    return Table(
+    table = roofline_table(evidence.metrics, record)
+    return Table.of(
+        points(evidence.metrics).itertuples(),
+        {
+            "": lambda row: f"{workload_title(row.workload)}, {env_title(row.env, short=True)}",
+            "intensity": lambda row: f"{significant(row.intensity)} FLOP/B",
+            "rate": lambda row: f"{decimal_prefix(row.rate)}FLOP/s",
+            "95% interval": _ends,
+            "n": lambda row: str(row.n),
+            "time of": lambda row: row.basis,
+            "bound": lambda row: f"{table['bound'][row.Index]}, {SHORT.get(row.precision, row.precision)}",
+            "FLOPs, bytes": lambda row: row.kind,
+            "share of the roof": lambda row: _share(table.loc[row.Index]),
+        },
         caption="Whole workloads under the roofs of this machine",
-        columns=[
-            "",
-            "intensity",
-            "rate",
-            "95% interval",
-            "n",
-            "time of",
-            "bound",
-            "FLOPs, bytes",
-            "share of the roof",
-        ],
-        rows=rows,
         note="Modelled: FLOPs and bytes of operators. Measured: counted by the device. Times are measured.",
         wide=True,
     )
+
+
+def _ends(row: Any) -> str:
+    if missing(row.low):
+        return "none"
+    high = "no upper end" if row.high == float("inf") else decimal_prefix(row.high)
+    return f"{decimal_prefix(row.low)} to {high}"
 
 
 def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) -> Table:
@@ -227,7 +220,7 @@ def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) ->
                 seconds(row.self_s),
                 f"{significant(row.intensity)} FLOP/B",
                 f"{decimal_prefix(row.rate)}FLOP/s",
-                "none" if missing(row.low) else f"{decimal_prefix(row.low)} to {_upper(row.high)}",
+                _ends(row),
                 "one per output element" if row.convention else "counted multiply-adds",
                 f"{significant(100 * row.rate / limit, 2)}%",
             ]
@@ -243,28 +236,20 @@ def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) ->
     )
 
 
-def _upper(value: float) -> str:
-    return "no upper end" if value == float("inf") else decimal_prefix(value)
-
-
 def bandwidth_table(record: CeilingsRecord) -> Table:
     """Every working set."""
-    rows: list[Row] = [
-        [
-            f"{row.level}, {row.kernel}",
-            size_bytes(row.working_set_bytes),
-            f"{decimal_prefix(row.bytes_per_s)}B/s",
-            f"{decimal_prefix(row.median_bytes_per_s)}B/s",
-            f"{100 * row.spread:.0f}%",
-            str(row.repetitions),
-            None if missing(row.traffic_bytes_per_s) else f"{decimal_prefix(row.traffic_bytes_per_s)}B/s",
-        ]
-        for row in ceilings.bandwidths(record).itertuples()
-    ]
-    return Table(
+    return Table.of(
+        ceilings.bandwidths(record).itertuples(),
+        {
+            "level": lambda row: f"{row.level}, {row.kernel}",
+            "arrays together": lambda row: size_bytes(row.working_set_bytes),
+            "best": lambda row: _rate(row.bytes_per_s, "B/s"),
+            "median": lambda row: _rate(row.median_bytes_per_s, "B/s"),
+            "spread": lambda row: f"{100 * row.spread:.0f}%",
+            "repetitions": lambda row: str(row.repetitions),
+            "traffic, modelled": lambda row: _rate(row.traffic_bytes_per_s, "B/s"),
+        },
         caption="Bandwidth by working set",
-        columns=["level", "arrays together", "best", "median", "spread", "repetitions", "traffic, modelled"],
-        rows=rows,
         note="Spread: the best by the worst repetition, less one. In L1 the framework's loop weighs as much as the "
         "work: a lower bound of the hardware's rate.",
         numeric=True,
@@ -272,25 +257,25 @@ def bandwidth_table(record: CeilingsRecord) -> Table:
     )
 
 
+def _rate(value: float | None, unit: str) -> str | None:
+    return None if missing(value) else f"{decimal_prefix(value)}{unit}"
+
+
 def product_table(record: CeilingsRecord) -> Table:
     """Every product of matrices, and what was left out."""
-    rows: list[Row] = [
-        [
-            f"{row.precision}, {row.kernel}",
-            str(row.size),
-            f"{decimal_prefix(row.flop_per_s)}FLOP/s",
-            f"{decimal_prefix(row.median_flop_per_s)}FLOP/s",
-            f"{100 * row.spread:.0f}%",
-            None if missing(row.modelled_flop_per_s) else f"{decimal_prefix(row.modelled_flop_per_s)}FLOP/s",
-            None if missing(row.share) else f"{100 * row.share:.0f}%",
-        ]
-        for row in ceilings.products(record).itertuples()
-    ]
     skipped = ceilings.skipped(record)
-    return Table(
+    return Table.of(
+        ceilings.products(record).itertuples(),
+        {
+            "precision, kernel": lambda row: f"{row.precision}, {row.kernel}",
+            "n": lambda row: str(row.size),
+            "best": lambda row: _rate(row.flop_per_s, "FLOP/s"),
+            "median": lambda row: _rate(row.median_flop_per_s, "FLOP/s"),
+            "spread": lambda row: f"{100 * row.spread:.0f}%",
+            "claimed peak": lambda row: _rate(row.modelled_flop_per_s, "FLOP/s"),
+            "share": lambda row: None if missing(row.share) else f"{100 * row.share:.0f}%",
+        },
         caption="Products of matrices by precision",
-        columns=["precision, kernel", "n", "best", "median", "spread", "claimed peak", "share"],
-        rows=rows,
         note=f"Left out: {'; '.join(skipped)}." if skipped else "Nothing was left out.",
         numeric=True,
         wide=True,

@@ -6,8 +6,7 @@ A section's template sees its own context and what every section shares (`worklo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tare.report import (
     answer,
@@ -31,30 +30,30 @@ from tare.report import (
 )
 from tare.report.evidence import Evidence
 
+Context = Mapping[str, Any]
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+
+class Section(NamedTuple):
     """One section of the page.
 
     Attributes:
         name: of its template and its anchor.
         title: in the contents.
-        context: what its template shows.
-        fills: whether there is anything to show; an empty section is left out of page and contents.
+        context: what its template shows; None where there is nothing to show: it is left out of page and contents.
     """
 
     name: str
     title: str
-    context: Callable[[Evidence], Mapping[str, Any]]
-    fills: Callable[[Evidence], bool] = lambda evidence: True
+    context: Callable[[Evidence], Context | None]
 
 
-def present(evidence: Evidence) -> list[tuple[Section, Mapping[str, Any]]]:
+def present(evidence: Evidence) -> list[tuple[Section, Context]]:
     """The sections of this page, each with its context."""
-    return [(section, section.context(evidence)) for section in SECTIONS if section.fills(evidence)]
+    found = ((section, section.context(evidence)) for section in SECTIONS)
+    return [(section, context) for section, context in found if context is not None]
 
 
-def _answer(evidence: Evidence) -> Mapping[str, Any]:
+def _answer(evidence: Evidence) -> Context:
     return {
         "answers": answer.answers(evidence),
         "unavailable": answer.unavailable(evidence),
@@ -62,7 +61,7 @@ def _answer(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _paper(evidence: Evidence) -> Mapping[str, Any]:
+def _paper(evidence: Evidence) -> Context:
     return {
         "paper": {
             "title": paper.title(),
@@ -75,7 +74,7 @@ def _paper(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _time(evidence: Evidence) -> Mapping[str, Any]:
+def _time(evidence: Evidence) -> Context:
     return {
         "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
         "steps": {name: number_tables.steps_table(evidence, name) for name in evidence.workloads},
@@ -83,14 +82,14 @@ def _time(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _batch(evidence: Evidence) -> Mapping[str, Any]:
+def _batch(evidence: Evidence) -> Context:
     return {
         "batches": {name: number_tables.batch_numbers(evidence, name) for name in evidence.workloads},
         "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in evidence.workloads],
     }
 
 
-def _profiles(evidence: Evidence) -> Mapping[str, Any]:
+def _profiles(evidence: Evidence) -> Context:
     return {
         "profiles": {name: profiles.profile_table(evidence, name) for name in evidence.workloads},
         "counters": profiles.counter_sentences(evidence.profiles),
@@ -98,7 +97,7 @@ def _profiles(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _images(evidence: Evidence) -> Mapping[str, Any]:
+def _images(evidence: Evidence) -> Context:
     return {
         "costs": image_costs.parts(evidence),
         "images": material.images_table(evidence),
@@ -107,11 +106,11 @@ def _images(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _data(evidence: Evidence) -> Mapping[str, Any]:
+def _data(evidence: Evidence) -> Context:
     return {"data": material.data_sentences(evidence), "losses": answer.loss_checks(evidence)}
 
 
-def _machine(evidence: Evidence) -> Mapping[str, Any]:
+def _machine(evidence: Evidence) -> Context:
     return {
         "machine": facts.machine_table(evidence),
         "software": facts.software_table(evidence),
@@ -121,14 +120,14 @@ def _machine(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _conditions(evidence: Evidence) -> Mapping[str, Any]:
+def _conditions(evidence: Evidence) -> Context:
     return {
         "conditions": conditions.conditions_table(evidence),
         "deviations": conditions.deviation_sentences(evidence),
     }
 
 
-def _method(evidence: Evidence) -> Mapping[str, Any]:
+def _method(evidence: Evidence) -> Context:
     return {
         "method": method.method_sentences(evidence),
         "instrument": [t for t in (instrument.settled_table(evidence), instrument.components_table(evidence)) if t],
@@ -138,63 +137,49 @@ def _method(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _tables_of(evidence: Evidence) -> tuple[Any, Any, list[str]]:
-    return evidence.metrics, evidence.verdicts, evidence.workloads
+def _choices(evidence: Evidence) -> Context | None:
+    found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads)
+    return {"choices": found} if found else None
 
 
-def _stacks(evidence: Evidence) -> Mapping[str, Any]:
+def _why(evidence: Evidence) -> Context | None:
+    return {"arguments": why.arguments(evidence)} if why.has_causes(evidence) else None
+
+
+def _arms(evidence: Evidence) -> Context | None:
+    found = settings.sections(evidence)
+    return {"arms": found} if found else None
+
+
+def _stacks(evidence: Evidence) -> Context | None:
     found = stacks.sections(evidence)
-    return {
-        "stacks": found,
-        "stack_packages": stacks.package_table(evidence),
-        "stack_losses": {item.name: stacks.loss_sentence(evidence, item.name) for item in found},
-    }
+    return (
+        {
+            "stacks": found,
+            "stack_packages": stacks.package_table(evidence),
+            "stack_losses": {item.name: stacks.loss_sentence(evidence, item.name) for item in found},
+        }
+        if evidence.other_stacks()
+        else None
+    )
 
 
 SECTIONS = (
-    Section(name="answer", title="Answer", context=_answer),
-    Section(name="paper", title="The paper", context=_paper),
-    Section(
-        name="choices",
-        title="Environment or settings?",
-        context=lambda evidence: {"choices": choices.sections(*_tables_of(evidence))},
-        fills=lambda evidence: bool(choices.sections(*_tables_of(evidence))),
-    ),
-    Section(name="time", title="Time", context=_time),
-    Section(
-        name="why",
-        title="Why",
-        context=lambda evidence: {"arguments": why.arguments(evidence)},
-        fills=why.has_causes,
-    ),
-    Section(
-        name="arms",
-        title="Arms",
-        context=lambda evidence: {"arms": settings.sections(evidence)},
-        fills=lambda evidence: bool(settings.sections(evidence)),
-    ),
-    Section(
-        name="stacks",
-        title="Stacks",
-        context=_stacks,
-        fills=lambda evidence: bool(evidence.other_stacks()),
-    ),
-    Section(name="batch", title="Batch size", context=_batch),
-    Section(
-        name="roofline",
-        title="Roofline",
-        context=lambda evidence: {"roof": rooflines.section(evidence)},
-    ),
-    Section(name="profiles", title="Profiles", context=_profiles),
-    Section(name="reference", title="Reference machine", context=reference_section.section),
-    Section(name="images", title="Images", context=_images),
-    Section(name="data", title="Data", context=_data),
-    Section(name="machine", title="Machine", context=_machine),
-    Section(name="conditions", title="Conditions", context=_conditions),
-    Section(name="method", title="Method", context=_method),
-    Section(
-        name="provenance",
-        title="Provenance",
-        context=lambda evidence: {"provenance": conditions.provenance_table(evidence)},
-    ),
+    Section("answer", "Answer", _answer),
+    Section("paper", "The paper", _paper),
+    Section("choices", "Environment or settings?", _choices),
+    Section("time", "Time", _time),
+    Section("why", "Why", _why),
+    Section("arms", "Arms", _arms),
+    Section("stacks", "Stacks", _stacks),
+    Section("batch", "Batch size", _batch),
+    Section("roofline", "Roofline", lambda evidence: {"roof": rooflines.section(evidence)}),
+    Section("profiles", "Profiles", _profiles),
+    Section("reference", "Reference machine", reference_section.section),
+    Section("images", "Images", _images),
+    Section("data", "Data", _data),
+    Section("machine", "Machine", _machine),
+    Section("conditions", "Conditions", _conditions),
+    Section("method", "Method", _method),
+    Section("provenance", "Provenance", lambda evidence: {"provenance": conditions.provenance_table(evidence)}),
 )

@@ -16,28 +16,11 @@ from tare.report.designs import design_sentence, verdicts_of
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
-from tare.report.layout import Row, Table
-from tare.report.number_tables import interval_text, ratio_text
-from tare.report.wording import (
-    TIMES_FROM,
-    control_sentence,
-    margin_text,
-    missing,
-    percent,
-    signed,
-    verdict_sentence,
-)
+from tare.report.layout import Comparison, Table
+from tare.report.number_tables import compared, interval_text
+from tare.report.wording import TIMES_FROM, control_sentence, missing, percent, signed, verdict_sentence
 
 Verdict = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One comparison: who, its verdict, its sentence."""
-
-    title: str
-    verdict: str
-    sentence: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,21 +116,19 @@ def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str,
 
     Sizes are distances of log-ratios from zero: an interval gives the least and the most that each can be.
     """
-    own, environments = sizes(levels), sizes(others)
-    if not own or not environments:
+    found = heavier(levels, others)
+    if found is None:
         return f"Which matters more, the environment or the {noun}, can't be said: one of the two has no interval"
+    outcome, (least, most), surest, farthest = found
+    environments = sizes(others)
     what, sure = f"the {metric_title(levels[0]['metric']).lower()}", together([*levels, *others])
-    least = max(low for low, _ in own.values())
-    most = max(high for _, high in own.values())
-    surest = max(environments, key=lambda env: environments[env][0])
-    farthest = max(environments, key=lambda env: environments[env][1])
-    if least > environments[farthest][1]:
+    if outcome == "level":
         return (
             f"Here the {noun} matters more than the environment: {setting} moves {what} by at least "
             f"{size_text(least, up=False)}, no environment by more than "
             f"{size_text(environments[farthest][1], up=True)} ({env_title(farthest)}){sure}"
         )
-    if environments[surest][0] > most:
+    if outcome == "environment":
         return (
             f"Here an environment matters more than the {noun}: {env_title(surest)} moves {what} by at least "
             f"{size_text(environments[surest][0], up=False)}, {setting} by no more than "
@@ -158,6 +139,28 @@ def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str,
         f"{_range(least, most)}, {env_title(farthest)}, which may move it most, by "
         f"{_range(*environments[farthest])}{sure}"
     )
+
+
+def heavier(
+    levels: Sequence[Verdict], others: Sequence[Verdict]
+) -> tuple[str, tuple[float, float], str, str] | None:
+    """Which moves a metric more, by the intervals alone; None where one side has none.
+
+    The level does where the least that its intervals hold is more than the most that any environment's holds, an
+    environment the other way round; where they overlap it is open.
+
+    Returns:
+        `level`, `environment` or `open`; least and most that the level moves; the environment that moves it most
+        for sure; the one that may move it most.
+    """
+    own, environments = sizes(levels), sizes(others)
+    if not own or not environments:
+        return None
+    least, most = (max(ends) for ends in zip(*own.values(), strict=True))
+    surest = max(environments, key=lambda env: environments[env][0])
+    farthest = max(environments, key=lambda env: environments[env][1])
+    outcome = "environment" if environments[surest][0] > most else "open"
+    return "level" if least > environments[farthest][1] else outcome, (least, most), surest, farthest
 
 
 def sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
@@ -194,29 +197,19 @@ def _range(least: float, most: float) -> str:
 
 
 def _table(campaign: Campaign, rows: Sequence[Verdict], beside: Mapping[str, Verdict]) -> Table:
-    lines: list[Row] = []
-    for row in rows:
+    def in_headline(row: Verdict) -> str | None:
         own = None if is_level(row) else beside.get(row["env"])
-        lines.append(
-            [
-                f"{env_title(row['env'])}: the level itself" if is_level(row) else env_title(row["env"]),
-                str(row["n_units"]),
-                ratio_text(row["ratio"]),
-                interval_text(row["ci_low"], row["ci_high"]),
-                ratio_text(row["total_ratio"]),
-                None if own is None else interval_text(own["ci_low"], own["ci_high"]),
-                interval_text(row["control_ci_low"], row["control_ci_high"]),
-                margin_text(row["margin"]),
-                row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
-            ]
-        )
-    return Table(
+        return None if own is None else interval_text(own["ci_low"], own["ci_high"])
+
+    return Table.of(
+        rows,
+        {
+            "comparison": lambda row: f"{env_title(row['env'])}{': the level itself' if is_level(row) else ''}",
+            **compared("n", "ratio", "interval", "ratio of totals"),
+            "interval in the headline": in_headline,
+            **compared("control", "margin", "verdict"),
+        },
         caption=f"{workload_title(campaign.workload)}, {arm_title(campaign.arm.name)}: every comparison",
-        columns=[
-            *("comparison", "n", "ratio", "interval", "ratio of totals", "interval in the headline"),
-            *("control", "margin", "verdict"),
-        ],
-        rows=lines,
         wide=True,
     )
 

@@ -15,9 +15,9 @@ from tare.model.stacks import load_stack
 from tare.report.evidence import Campaign, Evidence
 from tare.report.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.layout import Row, Table
-from tare.report.number_tables import interval_text, ratio_text
+from tare.report.number_tables import compared
 from tare.report.settings import ArmAnswer, arm_answer
-from tare.report.wording import between, listed, missing
+from tare.report.wording import between, listed
 
 DECIDED = ("different", "different within margin")
 
@@ -94,21 +94,14 @@ def _phases(evidence: Evidence, campaign: Campaign) -> list[str]:
 
 
 def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
-    rows: list[Row] = [
-        [
-            metric_title(row["metric"]),
-            str(row["n_units"]),
-            ratio_text(row["ratio"]),
-            interval_text(row["ci_low"], row["ci_high"]),
-            row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
-        ]
-        for row in _levels(evidence, campaign)
-    ]
-    return Table(
+    return Table.of(
+        _levels(evidence, campaign),
+        {
+            "metric": lambda row: metric_title(row["metric"]),
+            **compared("n", "ratio", "interval", "verdict"),
+        },
         caption=f"{workload_title(campaign.workload)}: {campaign.arm.other_stack} against {campaign.plan.stack} "
         f"on the {env_title('host').lower()}, by metric",
-        columns=["metric", "n", "ratio", "interval", "verdict"],
-        rows=rows,
         wide=True,
     )
 

@@ -6,10 +6,7 @@ comes first wherever two hosts can be compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-
-import pandas as pd
 
 from tare.analysis import causes, suspects
 from tare.analysis.choice import arm_verdicts, is_level, of_causes, of_rounds
@@ -19,28 +16,10 @@ from tare.report import why_tables, why_words
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence
 from tare.report.labels import arm_title, env_title, sentence_case, workload_title
-from tare.report.layout import Table
+from tare.report.layout import Argument, Step
 from tare.report.wording import verdict_sentence
 
 DECIDED = ("different", "different within margin")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One step of the argument: a question and what the numbers say."""
-
-    question: str
-    sentences: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Argument:
-    """The argument of one workload."""
-
-    name: str
-    title: str
-    steps: list[Step]
-    tables: list[Table]
 
 
 def has_causes(evidence: Evidence) -> bool:
@@ -104,27 +83,25 @@ class _Case:
             why_tables.operators_table(self.times, title),
             why_tables.kernels_table(self.kernels, title),
         ]
-        steps = [
-            Step(question="Are the bytes the same?", sentences=self.bytes()),
-            Step(question="Do they run the same operators and kernels?", sentences=self.sets()),
-            Step(question="At the same speed?", sentences=why_words.operator_sentences(self.times)),
-            Step(question="Where does extra time sit?", sentences=self.phases()),
-            Step(question="What is it?", sentences=self.reasons()),
-            Step(question="What stays unexplained?", sentences=self.unexplained()),
-        ]
+        answers = {
+            "Are the bytes the same?": self.bytes(),
+            "Do they run the same operators and kernels?": self.sets(),
+            "At the same speed?": why_words.operator_sentences(self.times),
+            "Where does extra time sit?": self.phases(),
+            "What is it?": self.reasons(),
+            "What stays unexplained?": self.unexplained(),
+        }
+        steps = [Step(question=question, sentences=lines) for question, lines in answers.items()]
         return Argument(name=self.workload, title=title, steps=steps, tables=tables)
 
     def bytes(self) -> list[str]:
         """Mapped files against the host's."""
         if not self.differences:
             return ["No profiled launch recorded its mapped files beside the host's."]
-        host = _tree(self.files, HOST)
-        bodies = {}
-        for env, differences in self.differences.items():
-            own = _tree(self.files, env)
-            same = sum(host.get(path) == digest for path, digest in own.items())
-            bodies[env] = why_words.bytes_body((len(own), same), differences)
-        return why_words.grouped(bodies)
+        trees = {env: suspects.tree_files(self.files, env) for env in self.differences}
+        return why_words.grouped(
+            {env: why_words.bytes_body(trees[env], own) for env, own in self.differences.items()}
+        )
 
     def sets(self) -> list[str]:
         """Operators, then kernels; with the reason where no launch could tell."""
@@ -205,8 +182,3 @@ class _Case:
         if len(unsure):
             lines.append(f"{len(unsure)} comparisons of phases can't be told yet, so they ask for no cause yet.")
         return lines or ["No environment but the host left numbers."]
-
-
-def _tree(files: pd.DataFrame, env: str) -> dict[str, str]:
-    own = files[(files["env"] == env) & files["path"].str.startswith("{tree}/")]
-    return dict(zip(own["path"], own["sha256"], strict=True))

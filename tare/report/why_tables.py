@@ -61,26 +61,18 @@ def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
 
 def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
     """What reading files accounts for, by environment."""
-    rows: list[Row] = [
-        [
-            env_title(account.env),
-            span_s(account.imports),
-            span_s(account.files),
-            span_s(account.after),
-            account.reason if account.ratio is None else f"{100 * account.low:.0f}% to {100 * account.high:.0f}%",
-        ]
-        for account in accounts
-    ]
-    return Table(
+    return Table.of(
+        accounts,
+        {
+            "": lambda one: env_title(one.env),
+            "imports in whole runs": lambda one: span_s(one.imports),
+            "first reading of files": lambda one: span_s(one.files),
+            "imports after reading": lambda one: span_s(one.after),
+            "files by imports": lambda one: (
+                one.reason if one.ratio is None else f"{100 * one.low:.0f}% to {100 * one.high:.0f}%"
+            ),
+        },
         caption=f"{title}: extra time of imports, and of reading their files",
-        columns=[
-            "",
-            "imports in whole runs",
-            "first reading of files",
-            "imports after reading",
-            "files by imports",
-        ],
-        rows=rows,
         note="Two campaigns: the quotients of the ends of both intervals bound the share.",
         wide=True,
     )
@@ -88,23 +80,19 @@ def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
 
 def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
     """Own time of each operator, as a ratio to the hosts."""
-    rows: list[Row] = [
-        [
-            time.operator,
-            env_title(time.env),
-            seconds(time.host_s),
-            f"{100 * time.share:.0f}%",
-            ratio_text(time.ratio),
-            interval_text(time.low, time.high),
-            interval_text(time.control_low, time.control_high),
-            "differs" if time.differs else "not told apart",
-        ]
-        for time in times
-    ]
-    return Table(
+    return Table.of(
+        times,
+        {
+            "operator": lambda time: time.operator,
+            "environment": lambda time: env_title(time.env),
+            "host": lambda time: seconds(time.host_s),
+            "share": lambda time: f"{100 * time.share:.0f}%",
+            "ratio": lambda time: ratio_text(time.ratio),
+            "interval": lambda time: interval_text(time.low, time.high),
+            "host to host": lambda time: interval_text(time.control_low, time.control_high),
+            "": lambda time: "differs" if time.differs else "not told apart",
+        },
         caption=f"{title}: own time of operators, profiled, against the two hosts",
-        columns=["operator", "environment", "host", "share", "ratio", "interval", "host to host", ""],
-        rows=rows,
         note=f"{ALL_OPERATORS.capitalize()} and those of 1% or more. Intervals of all rows together (Bonferroni) "
         "from one fit of unit and environment per operator. An operator differs where its interval excludes 1 and "
         "its ratio lies beyond what the two hosts show in any unit.",

@@ -72,7 +72,7 @@ def bytes_body(tree: tuple[int, int], differences: Sequence[FileDifference]) -> 
     mapped, same = tree
     which = f"all {mapped}" if same == mapped else f"{same} of {mapped}"
     text = f"{which} mapped files of the stack are the host's, byte for byte"
-    others = [f for f in differences if not f.name.startswith("{tree}/")]
+    others = [f for f in differences if not f.in_tree]
     if not others:
         return f"{text}, and so are the system's"
     parts = [

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
 from tare.report.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
 
@@ -165,11 +166,6 @@ def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
     names = {"inconclusive": "can't be told yet"}
     parts = [f"{count} {names.get(verdict, verdict)}" for verdict, count in counts.items() if count]
     return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {listed(parts)}."
-
-
-def listed(parts: list[str]) -> str:
-    """Parts as a sentence lists them: "a, b and c"."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def missing(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import SWEEP
 from tare.model.registry import HOST
@@ -30,9 +29,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     by_batch = rows.groupby("batch")["value"]
     summary = by_batch.agg(["median", "min", "max", "count"]).sort_index()
     places = {batch: place for place, batch in enumerate(summary.index)}
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, 3.3))
-        axes = figure.add_subplot()
+    with style.sheet(3.3) as (figure, axes):
         x = list(range(len(summary)))
         axes.fill_between(x, summary["min"], summary["max"], color=style.BAND, linewidth=0)
         axes.plot(x, summary["median"], color=style.colour(HOST), linewidth=1.6, label="median")

@@ -7,17 +7,17 @@ from a campaign of its own: both are ratios within units, so that they may stand
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
 from tare.model.arms import of_campaign
 from tare.model.study import BASELINE, HOST
 from tare.report.figures import style
-from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
-from tare.report.figures.forest import confidence, group_title, margin_band
+from tare.report.figures.axis import ends_of, ratio_label
+from tare.report.figures.forest import confidence, finish, group_title, interval_bar, margin_band
 from tare.report.labels import arm_title, env_title, metric_title, sentence_case, workload_title
 
 ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
@@ -78,9 +78,7 @@ def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
         return style.empty(title, "no setting was varied on the host: there is nothing to weigh")
     labels = [style.wrap(text, LABEL_LETTERS) for text in rows["title"]]
     height = sum(1 + SECOND_LINE * label.count("\n") for label in labels) + 1.6 * rows["metric"].nunique() + 0.5
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, height * ROW_IN + 1.55))
-        axes = figure.add_subplot()
+    with style.sheet(height * ROW_IN + 1.55) as (figure, axes):
         figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
         _draw(axes, rows, labels)
         style.footnote(figure, _note(rows))
@@ -102,12 +100,9 @@ def _draw(axes: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
             place += 1 + extra / 2
         margin_band(axes, own["margin"].iloc[0], start + 0.5, place - 0.5)
         place += 0.6
-    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks], fontsize=8.5)
     axes.set_ylim(place - 0.6, -0.8)
-    axes.axvline(0, color=style.INK, linewidth=0.8)
-    ratio_axis(axes, ends_of(rows))
+    finish(axes, ticks, ends_of(rows), fontsize=8.5)
     axes.tick_params(axis="x", labeltop=len(ticks) > 8)
-    style.bare(axes)
 
 
 def _control(axes: Axes, row: pd.Series, top: float, bottom: float) -> None:
@@ -120,18 +115,11 @@ def _control(axes: Axes, row: pd.Series, top: float, bottom: float) -> None:
 
 
 def _bar(axes: Axes, row: pd.Series, place: float) -> None:
-    if row["group"] == ENVIRONMENT:
-        point, colour = style.point_style(row["env"]), style.colour(row["env"])
-    else:
+    look: dict[str, Any] = {}
+    if row["group"] != ENVIRONMENT:
         marker, colour = LOOKS[row["group"]]
-        point = {"marker": marker, "color": colour, "markeredgecolor": colour}
-    if pd.notna(row["ci_low"]) and pd.notna(row["ci_high"]):
-        ends = [math.log(row["ci_low"]), math.log(row["ci_high"])]
-        axes.plot(ends, [place, place], color=colour, linewidth=2.2)
-    elif pd.isna(row["ratio"]):
-        axes.text(0, place, f" no interval: n = {row['n_units']}", fontsize=8, color=style.MUTED, va="center")
-    if pd.notna(row["ratio"]):
-        axes.plot(math.log(row["ratio"]), place, markersize=6, linestyle="none", **point)
+        look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
+    interval_bar(axes, place, row["env"], row, markersize=6, **look)
 
 
 def _note(rows: pd.DataFrame) -> str:

@@ -6,12 +6,11 @@ import re
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.figures.usage import legend_columns
+from tare.report.figures.usage import Trace, over_time
 from tare.report.labels import env_order, env_title, seconds, significant, workload_title
 
 # Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
@@ -24,11 +23,11 @@ PARTS = {
     "device_gap_s": ("idle", style.GRID),
 }
 SOURCE = "torch.profiler"
-# Rows of the figure over time: column, axis label, what one unit of the axis is.
+# Rows of the figure over time.
 TRACES = (
-    ("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0),
-    ("power_w", "power (W)", 1.0),
-    ("sm_clock_hz", "SM clock (GHz)", 1e9),
+    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
+    Trace("power_w", "power (W)", 1.0, "power", "W"),
+    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
 )
 
 
@@ -52,16 +51,10 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     if table.empty:
         return style.empty(title, "no profiled launch ran on a device with a clock of its own")
     factor, unit = (1e3, "ms") if table.sum(axis=1).max() >= 1e-3 else (1e6, "µs")
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, 0.34 * len(table) + 2.1))
-        axes = figure.add_subplot()
+    with style.sheet(0.34 * len(table) + 2.1) as (figure, axes):
         _bars(axes, table * factor)
         axes.set_xlabel(f"{unit} per training step, while profiled")
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper left", ncols=3, title=title, alignment="left", handlelength=1.0,
-            title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
+        style.legend(figure, title, axes.get_legend_handles_labels(), 3, handlelength=1.0)
         style.footnote(
             figure,
             "n = 1 profiled launch per environment, measured by CUPTI. Activities that overlap are each counted in "
@@ -108,36 +101,18 @@ def device_samples(samples: pd.DataFrame, workload: str) -> style.Drawing:
     """
     title = f"{workload_title(workload)}: the device over a launch"
     rows = samples[samples["workload"] == workload]
-    shown = [trace for trace in TRACES if rows[trace[0]].notna().any()]
+    shown = [trace for trace in TRACES if rows[trace.column].notna().any()]
     if rows.empty or not shown:
         return style.empty(title, "the driver gave no samples of a profiled launch")
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, 1.35 * len(shown) + 1.7))
-        grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)
-        for axes, (column, label, unit) in zip(grid.flat, shown, strict=True):
-            for env in sorted(rows["env"].unique(), key=env_order):
-                _trace(axes, rows[rows["env"] == env].sort_values("at_s"), column, unit, env)
-            axes.set_ylabel(label)
-            axes.set_ylim(bottom=0)
-            style.bare(axes, grid="y")
-        grid.flat[-1].set_xlabel("seconds since the launcher's call")
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper left", ncols=legend_columns(labels), title=title, alignment="left",
-            handlelength=1.4, title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
-        style.footnote(figure, _samples_note(rows))
+    figure = over_time(rows, shown, title, 1.35 * len(shown) + 1.7, _samples_note(rows), _ring)
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {_samples_told(rows)}")
 
 
-def _trace(axes: Axes, own: pd.DataFrame, column: str, unit: float, env: str) -> None:
-    axes.plot(
-        own["at_s"], own[column] / unit, color=style.colour(env), linewidth=1.3, alpha=0.9, label=env_title(env)
-    )
+def _ring(axes: Axes, own: pd.DataFrame, trace: Trace) -> None:
     hot = own[own["throttle_reasons"].map(lambda text: bool(faults(text)))]
     axes.plot(
-        hot["at_s"], hot[column] / unit, linestyle="none", marker="o", markersize=6, markerfacecolor="none",
-        markeredgecolor="#c0392b", markeredgewidth=1.2,
+        hot["at_s"], hot[trace.column] / trace.unit, linestyle="none", marker="o", markersize=6,
+        markerfacecolor="none", markeredgecolor="#c0392b", markeredgewidth=1.2,
     )  # fmt: skip
 
 
@@ -155,13 +130,9 @@ def _samples_told(rows: pd.DataFrame) -> str:
     for env in sorted(rows["env"].unique(), key=env_order):
         own = rows[rows["env"] == env]
         values = [
-            f"{name} {significant(own[column].mean() / unit)} {sign}"
-            for column, name, unit, sign in (
-                ("gpu_utilization_percent", "some kernel ran", 1.0, "% of time"),
-                ("power_w", "power", 1.0, "W"),
-                ("sm_clock_hz", "SM clock", 1e9, "GHz"),
-            )
-            if own[column].notna().any()
+            f"{trace.name} {significant(own[trace.column].mean() / trace.unit)} {trace.sign}"
+            for trace in TRACES
+            if own[trace.column].notna().any()
         ]
         hot = int(own["throttle_reasons"].map(lambda text: bool(faults(text))).sum())
         parts.append(f"{env_title(env)}, means: {', '.join(values)}, {hot} of {len(own)} samples throttled")

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import METRIC_OF, kind_of
+from tare.analysis.verdicts import STEP_METRICS
 from tare.model.study import CONTROL, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
 from tare.report.labels import env_order, env_title, metric_title, units_text, workload_title
 
-STEP_METRICS = ("turn_step_s",)
-RUN_METRICS = (
-    "real_s",
-    "runtime_start_s",
-    "imports_s",
-    "data_s",
-    "model_s",
-    "first_step_s",
-    "epoch_rest_s",
-    "exit_s",
-)
+RUN_METRICS = ("real_s", *PHASE_METRICS)
+Row = Mapping[str, Any] | pd.Series
 ROW_IN = 0.185
 GAP = 2.1  # rows of a group beyond its environments: title, control, air
 
@@ -44,13 +38,9 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     if not panels:
         return style.empty(title, "no environment but the host ran: there is nothing to compare")
     heights = [sum(len(group) + GAP for _, group in _groups(own)) for own in panels]
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, sum(heights) * ROW_IN + 0.55 * len(panels) + 0.85))
-        linear = []
-        for axes, own in zip(
-            figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat, panels, strict=True
-        ):
-            linear.append(_draw_panel(axes, own))
+    height_in = sum(heights) * ROW_IN + 0.55 * len(panels) + 0.85
+    with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
+        linear = [_draw_panel(axes, own) for axes, own in zip(figure.axes, panels, strict=True)]
         figure.axes[0].set_title(title, pad=12)
         scale = "" if all(linear) else " Below, linear between −10% and +10%, logarithmic beyond."
         style.footnote(
@@ -86,11 +76,24 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame) -> bool:
     place, ticks = 0.0, []
     for metric, group in _groups(rows):
         place = _draw_group(axes, metric, group, place, ticks)
-    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks])
     axes.set_ylim(place, -0.9)
-    axes.axvline(0, color=style.INK, linewidth=0.8)
-    linear = ratio_axis(axes, ends_of(rows))
+    linear = finish(axes, ticks, ends_of(rows))
     axes.tick_params(axis="x", labeltop=len(ticks) > 8)
+    return linear
+
+
+def finish(axes: Axes, ticks: list[tuple[float, str]], ends: Iterable[float], **look: Any) -> bool:
+    """Names of the rows, the line of no difference, the axis of ratios; whether that is linear.
+
+    Args:
+        axes: their limits of rows must stand before.
+        ticks: place and name of each row.
+        ends: logarithms that the axis holds.
+        look: of the names.
+    """
+    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks], **look)
+    axes.axvline(0, color=style.INK, linewidth=0.8)
+    linear = ratio_axis(axes, ends)
     style.bare(axes)
     return linear
 
@@ -101,10 +104,9 @@ def _draw_group(axes: Axes, metric: str, group: pd.DataFrame, place: float, tick
     group_title(axes, metric_title(metric), place)
     margin_band(axes, first["margin"], place + 0.5, place + len(group) + 1.5)
     for index, row in enumerate(group.to_dict("records"), start=1):
-        interval_bar(axes, place + index, row["env"], (row["ratio"], row["ci_low"], row["ci_high"]), row["n_units"])
+        interval_bar(axes, place + index, row["env"], row)
         ticks.append((place + index, env_title(row["env"], short=True)))
-    control = (first["control_ratio"], first["control_ci_low"], first["control_ci_high"])
-    interval_bar(axes, place + len(group) + 1, CONTROL, control, first["n_units"])
+    interval_bar(axes, place + len(group) + 1, CONTROL, first, "control_")
     ticks.append((place + len(group) + 1, env_title(CONTROL, short=True)))
     return place + len(group) + GAP
 
@@ -124,18 +126,29 @@ def margin_band(axes: Axes, margin: float, top: float, bottom: float) -> None:
 
 
 def interval_bar(
-    axes: Axes, place: float, env: str, numbers: tuple[float, float, float], n_units: int, *, faint: bool = False
+    axes: Axes, place: float, env: str, row: Row, prefix: str = "", *, faint: bool = False, **point: Any
 ) -> None:
-    """Ratio, low and high end as a point on a bar; `faint` for what stands beside for comparison."""
-    middle, low, high = numbers
+    """Ratio, low and high end of a row of the verdict table as a point on a bar.
+
+    Args:
+        axes: of log-ratios.
+        place: of the bar.
+        env: whose colour and marker it gets.
+        row: of the verdict table.
+        prefix: `control_` for the control's numbers.
+        faint: for what stands beside for comparison.
+        point: another look of the point.
+    """
+    middle, low, high = (row[f"{prefix}{name}"] for name in ("ratio", "ci_low", "ci_high"))
+    point = {"markersize": 4.0 if faint else 5.5, **style.point_style(env), **point}
     look = {"alpha": 0.5, "linewidth": 1.2} if faint else {"linewidth": 2.2}
     if pd.notna(low) and pd.notna(high):
-        axes.plot([math.log(low), math.log(high)], [place, place], color=style.colour(env), **look)
+        axes.plot([math.log(low), math.log(high)], [place, place], color=point["color"], **look)
     elif pd.isna(middle):
-        axes.text(0, place, f" no interval: n = {n_units}", fontsize=8, color=style.MUTED, va="center")
+        axes.text(0, place, f" no interval: n = {row['n_units']}", fontsize=8, color=style.MUTED, va="center")
     if pd.notna(middle):
-        point = style.point_style(env) | ({"alpha": 0.5} if faint else {})
-        axes.plot(math.log(middle), place, markersize=4.0 if faint else 5.5, linestyle="none", **point)
+        alpha = {"alpha": 0.5} if faint else {}
+        axes.plot(math.log(middle), place, linestyle="none", **point, **alpha)
 
 
 def told(row: dict[str, object]) -> str:

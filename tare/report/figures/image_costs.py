@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tare.analysis import image_costs as costs
@@ -41,9 +40,8 @@ def image_costs(table: pd.DataFrame) -> style.Drawing:
     if not made and not started:
         return style.empty(title, "no environment has an image, and none was started")
     heights = [_height(made), _height(made), _height(started)]
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, ROW_IN * sum(heights) + 3.1))
-        grid = figure.subplots(3, 1, height_ratios=[height + 0.9 for height in heights])
+    ratios = [height + 0.9 for height in heights]
+    with style.sheet(ROW_IN * sum(heights) + 3.1, 3, height_ratios=ratios) as (figure, grid):
         _draw_stages(grid[0], table, made)
         _draw_bytes(grid[1], table, made)
         _draw_starts(grid[2], table, started)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
 from tare.model.arms import of_campaign
 from tare.model.study import CONTROL, HOST
 from tare.report.figures import style
-from tare.report.figures.axis import ends_of, ratio_axis
-from tare.report.figures.forest import confidence, counts, group_title, interval_bar, margin_band, told
+from tare.report.figures.axis import ends_of
+from tare.report.figures.forest import confidence, counts, finish, group_title, interval_bar, margin_band, told
 from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 
 ROW_IN = 0.195
@@ -50,10 +49,9 @@ def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, 
     headline = joint(verdicts)
     headline = headline[(headline["workload"] == workload) & (headline["reference"] == HOST)]
     heights = [_rows_of(rows) for rows in panels.values()]
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, sum(heights) * ROW_IN + 0.62 * len(panels) + 1.0))
-        grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-        for axes, (name, rows) in zip(grid.flat, panels.items(), strict=True):
+    height_in = sum(heights) * ROW_IN + 0.62 * len(panels) + 1.0
+    with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
+        for axes, (name, rows) in zip(figure.axes, panels.items(), strict=True):
             own = headline[headline["metric"] == METRIC_OF[kind_of(name)]].set_index("env")
             _draw(axes, rows, own, stacks=stacks)
             axes.set_title(_panel_title(name), fontsize=10)
@@ -97,24 +95,17 @@ def _draw(axes: Axes, rows: pd.DataFrame, headline: pd.DataFrame, *, stacks: boo
         start = place
         for row in part.to_dict("records"):
             place += 1
-            numbers = (row["ratio"], row["ci_low"], row["ci_high"])
-            interval_bar(axes, place, row["env"], numbers, row["n_units"])
+            interval_bar(axes, place, row["env"], row)
             if part is environments and row["env"] in headline.index:
-                beside = headline.loc[row["env"]]
-                numbers = (beside["ratio"], beside["ci_low"], beside["ci_high"])
-                interval_bar(axes, place + BESIDE, row["env"], numbers, beside["n_units"], faint=True)
+                interval_bar(axes, place + BESIDE, row["env"], headline.loc[row["env"]], faint=True)
             ticks.append((place, env_title(row["env"], short=True)))
         margin_band(axes, first["margin"], start + 0.5, place + 0.55)
         place += 1
-    control = (first["control_ratio"], first["control_ci_low"], first["control_ci_high"])
-    interval_bar(axes, place, CONTROL, control, first["n_units"])
+    interval_bar(axes, place, CONTROL, first, "control_")
     ticks.append((place, env_title(CONTROL, short=True)))
     margin_band(axes, first["margin"], place - 0.45, place + 0.5)
-    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks])
     axes.set_ylim(place + 0.8, -0.8)
-    axes.axvline(0, color=style.INK, linewidth=0.8)
-    ratio_axis(axes, [*ends_of(rows), *ends_of(headline[headline.index.isin(environments["env"])])])
-    style.bare(axes)
+    finish(axes, ticks, [*ends_of(rows), *ends_of(headline[headline.index.isin(environments["env"])])])
 
 
 def _alt(title: str, panels: dict[str, pd.DataFrame]) -> str:

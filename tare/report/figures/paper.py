@@ -60,10 +60,9 @@ def paper_figure(published: Published, findings: pd.DataFrame, metrics: pd.DataF
             below.set_title(_here_title(found), fontsize=9.5)
         else:
             _unavailable(below, found)
-        drawn.legend(
-            handles=_handles(found), loc="outside upper left", ncols=3, title=title, alignment="left",
-            columnspacing=1.2, handlelength=1.4, title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
+        handles = _handles(found)
+        names = [handle.get_label() for handle in handles]
+        style.legend(drawn, title, (handles, names), 3, columnspacing=1.2, handlelength=1.4)
         style.footnote(drawn, note(found))
     return style.Drawing(figure=drawn, title=title, alt=f"{title}. {' '.join(sentences(found))}")
 
@@ -85,16 +84,11 @@ def _handles(found: Numbers) -> list[Artist]:
     if found.by_batch:
         return [
             Line2D(
-                [],
-                [],
-                color=style.colour(HOST),
-                label=names[series],
-                markersize=5.5,
-                linewidth=1.2,
+                [], [], color=style.colour(HOST), label=names[series], markersize=5.5, linewidth=1.2,
                 **POINTS[series],
             )
             for series in names
-        ]
+        ]  # fmt: skip
     return [
         Patch(
             facecolor=style.PAPER if HATCHES[series] else style.MUTED, edgecolor=style.MUTED, hatch=HATCHES[series],

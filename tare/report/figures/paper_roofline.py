@@ -43,10 +43,7 @@ def paper_roofline(published: Published, metrics: pd.DataFrame, record: Ceilings
             panels[1, 0].set_title(
                 "This machine's CPU: measured roofs" if record.device == "cpu" else "This machine's device"
             )
-        figure.legend(
-            *_legend(panels[0, 0]), loc="outside upper left", ncols=2, title=title, alignment="left",
-            title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
+        style.legend(figure, title, _legend(panels[0, 0]), 2)
         style.footnote(figure, _note(published, audited))
         turn_names(figure)
     return style.Drawing(figure=figure, title=title, alt=f"{title}: {_told(published, drawn, audited)}")

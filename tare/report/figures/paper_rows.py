@@ -24,7 +24,6 @@ COLUMNS = (
     "series", "env", "batch", "metric", "value", "low", "high", "n", "kind", "unit", "agrees", "printed", "reason",
 )  # fmt: skip
 PRINTED, LOGGED, REDONE, HERE = "printed", "logged", "redone", "here"
-SERIES = (PRINTED, LOGGED, REDONE, HERE)
 # The check whose `recomputed` is what a figure's number would be, done right.
 DONE_RIGHT = {
     "flops": "sum_of_maxima",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,17 +36,9 @@ def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
     found = points(metrics)
     if found.empty:
         return style.empty(title, "no profiled launch has FLOPs, operator bytes and a step time")
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN * 1.1, 5.0))
-        axes = figure.add_subplot()
+    with _sheet(5.0, title, f"{_roofs_note(record)} {_points_note(found)}") as (figure, axes):
         prepare(axes, found, record)
         workload_points(axes, found)
-        figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside upper left", ncols=2, title=title, alignment="left",
-            title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
-        style.footnote(figure, f"{_roofs_note(record)} {_points_note(found)}")
-        turn_names(figure)
     told = "; ".join(
         f"{workload_title(row.workload)} in {env_title(row.env)}: {row.intensity:.2g} FLOP/B, "
         f"{decimal_prefix(row.rate)}FLOP/s"
@@ -64,24 +57,26 @@ def families_roofline(
         return style.empty(title, "no profiled launch on the host has times and counts of operators")
     whole = points(metrics)
     whole = whole[(whole["workload"] == workload) & (whole["env"] == "host")]
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN * 1.1, 5.4))
-        axes = figure.add_subplot()
+    with _sheet(5.4, title, f"{_roofs_note(record)} {_families_note(found, families, workload)}") as (figure, axes):
         prepare(axes, pd.concat([found, whole]), record)
         for row in found.to_dict("records"):
             _family_point(axes, row)
         workload_points(axes, whole, named=False)
-        figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside upper left", ncols=2, title=title, alignment="left",
-            title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
-        style.footnote(figure, f"{_roofs_note(record)} {_families_note(found, families, workload)}")
-        turn_names(figure)
     told = "; ".join(
         f"{row.family}: {row.intensity:.2g} FLOP/B, {decimal_prefix(row.rate)}FLOP/s, {seconds(row.self_s)} a step"
         for row in found.itertuples()
     )
     return style.Drawing(figure=figure, title=title, alt=f"{title}: {_roofs_told(record)}. {told}.")
+
+
+@contextlib.contextmanager
+def _sheet(height_in: float, title: str, note: str) -> Iterator[tuple[Figure, Axes]]:
+    """One plane; its legend, note and names of slopes come last."""
+    with style.sheet(height_in, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
+        yield figure, axes
+        style.legend(figure, title, axes.get_legend_handles_labels(), 2)
+        style.footnote(figure, note)
+        turn_names(figure)
 
 
 def prepare(axes: Axes, found: pd.DataFrame, record: CeilingsRecord) -> None:

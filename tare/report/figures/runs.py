@@ -7,23 +7,13 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import kind_of
-from tare.analysis.launch_rows import PHASES
 from tare.report.figures import style
 from tare.report.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
 
-UNIT_METRICS = (
-    "real_s",
-    "turn_step_s",
-    "runtime_start_s",
-    "imports_s",
-    "data_s",
-    "first_step_s",
-    "epoch_rest_s",
-    "exit_s",
-)
-PARTS = (*PHASES, "exit_s")
+UNIT_METRICS = ("real_s", "turn_step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
 COLUMNS = 2
 
 
@@ -112,9 +102,9 @@ def split_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
 
     Means, not medians: only means of the parts add up to the mean of the whole.
     """
-    rows = measured(metrics, workload, PARTS)
+    rows = measured(metrics, workload, PHASE_METRICS)
     table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
-    table = table.reindex(columns=[part for part in PARTS if part in table.columns])
+    table = table.reindex(columns=[part for part in PHASE_METRICS if part in table.columns])
     return table.loc[sorted(table.index, key=env_order)]
 
 
@@ -125,9 +115,7 @@ def split(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     if table.empty:
         return style.empty(title, "no launch succeeded")
     total = table.sum(axis=1)
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, 0.34 * len(table) + 1.75))
-        axes = figure.add_subplot()
+    with style.sheet(0.34 * len(table) + 1.75) as (figure, axes):
         left = pd.Series(0.0, index=table.index)
         for part, fill in zip(table.columns, style.PHASE_COLOURS, strict=False):
             axes.barh(
@@ -142,8 +130,7 @@ def split(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xlim(0, total.max() * 1.16)
         axes.set_xlabel("seconds")
         style.bare(axes)
-        figure.legend(loc="outside upper left", ncols=4, title=title, alignment="left", columnspacing=1.2,
-                      handlelength=1.0, title_fontproperties={"weight": "bold", "size": 10.5})  # fmt: skip
+        style.legend(figure, title, axes.get_legend_handles_labels(), 4, columnspacing=1.2, handlelength=1.0)
         launches = measured(metrics, workload, ("real_s",))["rep"].nunique()
         style.footnote(figure, f"Means of n = {launches} launches: the parts add up to the mean whole run.")
     told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in total.items())

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import seaborn as sns
@@ -152,6 +153,33 @@ def point_style(env: str) -> dict[str, object]:
     }
 
 
+@contextlib.contextmanager
+def sheet(
+    height_in: float, rows: int = 1, *, width_in: float = WIDTH_IN, **grid: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure in the house style, and its axes: one, or an array of `rows` one below the other."""
+    with house_style():
+        figure = Figure(figsize=(width_in, height_in))
+        panels = figure.subplots(rows, 1, squeeze=False, **grid)
+        yield figure, panels[0, 0] if rows == 1 else panels[:, 0]
+
+
+def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | None = None, **look: Any) -> None:
+    """Title and legend above the axes; without a number of columns, as many as environments' names fit.
+
+    Args:
+        figure: that gets them.
+        title: of the figure.
+        entries: handles and labels.
+        ncols: columns.
+    """
+    names = len(entries[1])
+    figure.legend(
+        *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3), title=title,
+        alignment="left", title_fontproperties={"weight": "bold", "size": 10.5}, **look,
+    )  # fmt: skip
+
+
 def bare(axes: Axes, *, grid: str = "x") -> None:
     """Light grid along one axis, no frame but the bottom line."""
     sns.despine(ax=axes, left=True)
@@ -165,9 +193,7 @@ def footnote(figure: Figure, text: str) -> None:
 
 def empty(title: str, reason: str) -> Drawing:
     """A figure that says why there is nothing to draw."""
-    with house_style():
-        figure = Figure(figsize=(WIDTH_IN, 1.2))
-        axes = figure.add_subplot()
+    with sheet(1.2) as (figure, axes):
         axes.set_axis_off()
         axes.set_title(title)
         axes.text(0, 0.5, wrap(reason, NOTE_LETTERS), transform=axes.transAxes, color=MUTED, va="center")

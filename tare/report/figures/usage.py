@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.report.figures import style
 from tare.report.labels import env_order, env_title, seconds, size_bytes, workload_title
 
 MOST_OPERATORS = 12
-MIB = 1 << 20
+
+
+class Trace(NamedTuple):
+    """A column that is drawn over time: its label, what one unit of the axis is; its name and unit in words."""
+
+    column: str
+    label: str
+    unit: float
+    name: str = ""
+    sign: str = ""
+
+
+TRACES = (Trace("cpu_percent", "% of one CPU", 1.0), Trace("rss_bytes", "resident memory (MiB)", 1 << 20))
+
+
+def over_time(
+    rows: pd.DataFrame,
+    traces: Sequence[Trace],
+    title: str,
+    height_in: float,
+    note: str,
+    mark: Callable[[Axes, pd.DataFrame, Trace], None] | None = None,
+) -> Figure:
+    """One panel per trace, one line per environment, from the launcher's call on; `mark` adds to each line."""
+    with style.sheet(height_in, len(traces), sharex=True) as (figure, _):
+        for axes, trace in zip(figure.axes, traces, strict=True):
+            for env in sorted(rows["env"].unique(), key=env_order):
+                own = rows[rows["env"] == env].sort_values("at_s")
+                look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
+                axes.plot(own["at_s"], own[trace.column] / trace.unit, **look)
+                if mark is not None:
+                    mark(axes, own, trace)
+            axes.set_ylabel(trace.label)
+            axes.set_ylim(bottom=0)
+            style.bare(axes, grid="y")
+        figure.axes[-1].set_xlabel("seconds since the launcher's call")
+        style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
+        style.footnote(figure, note)
+    return figure
 
 
 def utilisation(samples: pd.DataFrame, workload: str) -> style.Drawing:
@@ -18,31 +60,11 @@ def utilisation(samples: pd.DataFrame, workload: str) -> style.Drawing:
     rows = samples[samples["workload"] == workload]
     if rows.empty:
         return style.empty(title, "no profiled launch left samples")
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, 4.3))
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        for env in sorted(rows["env"].unique(), key=env_order):
-            own = rows[rows["env"] == env].sort_values("at_s")
-            look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
-            upper.plot(own["at_s"], own["cpu_percent"], **look)
-            lower.plot(own["at_s"], own["rss_bytes"] / MIB, **look)
-        upper.set_ylabel("% of one CPU")
-        upper.set_ylim(bottom=0)
-        lower.set_ylabel("resident memory (MiB)")
-        lower.set_ylim(bottom=0)
-        lower.set_xlabel("seconds since the launcher's call")
-        for axes in (upper, lower):
-            style.bare(axes, grid="y")
-        handles, labels = upper.get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper left", ncols=legend_columns(labels), title=title, alignment="left",
-            handlelength=1.4, title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
-        style.footnote(
-            figure,
-            "n = 1 profiled launch per environment, sampled in a thread of the program; "
-            "the profiler's own work is in it. Time before the first sample is the runtime's start.",
-        )
+    note = (
+        "n = 1 profiled launch per environment, sampled in a thread of the program; the profiler's own work is in "
+        "it. Time before the first sample is the runtime's start."
+    )
+    figure = over_time(rows, TRACES, title, 4.3, note)
     peaks = rows.groupby("env")["rss_bytes"].max()
     told = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
     return style.Drawing(figure=figure, title=title, alt=f"{title}. Largest resident memory: {told}.")
@@ -65,9 +87,7 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
     if table.empty:
         return style.empty(title, "no profiled launch left a trace")
     factor, unit = (1e3, "ms") if table.max().max() >= 1e-3 else (1e6, "µs")
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, 0.24 * len(table) + 1.7))
-        axes = figure.add_subplot()
+    with style.sheet(0.24 * len(table) + 1.7) as (figure, axes):
         places = range(len(table))
         axes.hlines(places, table.min(axis=1) * factor, table.max(axis=1) * factor, color=style.GRID, linewidth=3)
         for env in table.columns:
@@ -80,11 +100,7 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{unit} per training step, while profiled")
         style.bare(axes, grid="both")
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper left", ncols=legend_columns(labels), title=title, alignment="left",
-            handletextpad=0.2, title_fontproperties={"weight": "bold", "size": 10.5},
-        )  # fmt: skip
+        style.legend(figure, title, axes.get_legend_handles_labels(), handletextpad=0.2)
         style.footnote(
             figure, "n = 1 profiled launch per environment: names and order count, not small differences."
         )
@@ -96,8 +112,3 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
 def _short(name: str) -> str:
     name = name.removeprefix("aten::")
     return name if len(name) <= 30 else f"{name[:29]}…"
-
-
-def legend_columns(labels: list[str]) -> int:
-    """Columns of a legend of environments that fit into a figure's width."""
-    return len(labels) if len(labels) <= 4 else 3

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.causes import PHASE_METRICS, PhaseCost, environments_of, extra, phase_costs
 from tare.analysis.choice import of_causes, of_rounds
 from tare.model.registry import CONTROL
 from tare.report.figures import style
 from tare.report.figures.forest import ROW_IN, group_title
-from tare.report.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
+from tare.report.labels import env_order, env_title, metric_title, units_text, workload_title
+from tare.report.why_words import signed_s
 from tare.stats.intervals import Interval
 
 GAP = 1.2  # rows of a group beyond its environments
@@ -36,10 +36,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
     files = _files(of_causes(metrics, workload), _alpha(judged))
     environments = sorted({cost.env for cost in costs}, key=env_order)
     shown = [phase for phase in ("real_s", *PHASE_METRICS) if any(cost.phase == phase for cost in costs)]
-    with style.house_style():
-        rows = len(shown) * (len(environments) + GAP)
-        figure = Figure(figsize=(style.WIDTH_IN, rows * ROW_IN + 1.35))
-        axes = figure.add_subplot()
+    with style.sheet(len(shown) * (len(environments) + GAP) * ROW_IN + 1.35) as (figure, axes):
         axes.set_title(title)
         cut = _draw(axes, costs, files, shown, environments)
         units = max(cost.extra.n for cost in costs)
@@ -117,11 +114,7 @@ def _alt(title: str, costs: list[PhaseCost], files: dict[str, Interval]) -> str:
     for env in sorted({cost.env for cost in costs}, key=env_order):
         own = {cost.phase: cost.extra.mean for cost in costs if cost.env == env}
         largest = max((phase for phase in own if phase != "real_s"), key=lambda phase: abs(own[phase]))
-        text = f"{env_title(env)}: whole run {_signed(own['real_s'])} against the host on average"
-        text += f", {metric_title(largest).lower()} {_signed(own[largest])}"
-        parts.append(text + (f", files {_signed(files[env].mean)}" if env in files else ""))
+        text = f"{env_title(env)}: whole run {signed_s(own['real_s'])} against the host on average"
+        text += f", {metric_title(largest).lower()} {signed_s(own[largest])}"
+        parts.append(text + (f", files {signed_s(files[env].mean)}" if env in files else ""))
     return f"{title}. {'. '.join(parts)}. The table beside the figure holds every number."
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'}{seconds(abs(value))}"
