@@ -171,13 +171,11 @@ def from_reference(path: Path, workload: str, name: str) -> Experience | None:
     row = record["campaigns"].get(workload, {}).get(name)
     if row is None:
         return None
+    told = {name: row[name] for name in ("spread", "unit_s", "first_s", "environments")}
     return Experience(
         source=f"from {path.relative_to(project_root()) if path.is_relative_to(project_root()) else path}: "
         f"{record['machine']}",
-        spread=row["spread"],
-        unit_s=row["unit_s"],
-        first_s=row["first_s"],
-        environments=row["environments"],
+        **told,
         components=Components(**row["components"]) if row["components"] else None,
         costs=Costs(**row["costs"]) if row["costs"] else None,
     )

@@ -162,9 +162,9 @@ SCHEMAS = {
     "operators": OPERATORS,
     "families": FAMILIES,
     "samples": SAMPLES,
-    "device_samples": DEVICE_SAMPLES,
     "fingerprints": FINGERPRINTS,
     "kernels": KERNELS,
+    "device_samples": DEVICE_SAMPLES,
 }
 
 AGREES = ("yes", "no", "not recomputable")

@@ -10,18 +10,16 @@ import pandas as pd
 from markupsafe import Markup
 
 from tare.model.study import CONTROL, HOST
-from tare.report.designs import designs, troubles, unavailable
+from tare.report.designs import designs
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
 from tare.report.labels import env_order, env_title, metric_title, seconds, sentence_case, workload_title
 from tare.report.layout import Comparison
-from tare.report.losses import LossCheck, loss_check, loss_checks
 from tare.report.number_tables import apart
 from tare.report.references import Reference
 from tare.report.wording import control_sentence, margin_text, signed, tally, verdict_sentence
 
-__all__ = ["LossCheck", "answers", "glances", "loss_check", "loss_checks", "summary", "troubles", "unavailable"]
 HEADLINES = ("real_s", "turn_step_s")
 KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
 

@@ -162,15 +162,14 @@ def _kernels(
         ("FLOPs, an epoch", f"counted; ours: a step's, {steps} times (modelled)", "1", total.weighted["flops"],
          _times(here, "flops_measured", steps), FREE),
     ]  # fmt: skip
-    return [_beside(row, old, new) for row in rows]
-
-
-def _beside(
-    row: tuple[str, str, str, float, float | None, str], old: Datasheet | None, new: Datasheet | None
-) -> Beside:
-    title, meaning, unit, value, here, kind = row
-    extra = _range(kind, old, new) if here is not None else {"reason": "the reference's profile did not count it"}
-    return Beside(title=title, meaning=meaning, unit=unit, published=value, here=here, **extra)
+    lacking = {"reason": "the reference's profile did not count it"}
+    return [
+        Beside(
+            title=title, meaning=meaning, unit=unit, published=value, here=own,
+            **(lacking if own is None else _range(kind, old, new)),
+        )
+        for title, meaning, unit, value, own, kind in rows
+    ]  # fmt: skip
 
 
 def _by(here: Mapping[str, float], over: str, under: str) -> float | None:

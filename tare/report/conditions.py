@@ -10,7 +10,7 @@ from tare.model.launches import Facts, LaunchRecord
 from tare.model.registry import CONTROL, HOST
 from tare.report.evidence import Campaign, Evidence
 from tare.report.labels import env_title, seconds, size_bytes, units_text, workload_title
-from tare.report.layout import Row, Table, value_text
+from tare.report.layout import Table, by_environment, value_text
 
 
 def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, LaunchRecord]]:
@@ -67,6 +67,7 @@ EFFECTIVE: dict[str, Callable[[Facts], object]] = {
     "C library": lambda f: f.libc,
     "Root file system": lambda f: f.root_mount.type,
     "File system of the tree": lambda f: f.tree_mount.type,
+    "Namespaces of its own": lambda f: ", ".join(f.own_namespaces or ()) or "none",
 }
 
 
@@ -74,19 +75,16 @@ def conditions_table(evidence: Evidence) -> Table:
     """Effective conditions as seen from inside the first successful launch of each environment."""
     facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
     names = [env for env in evidence.environments if env in facts]
-    rows: list[Row] = []
-    for title, reader in EFFECTIVE.items():
-        rows.append([title, *(_told(reader(facts[env])) for env in names)])
-    own = [", ".join(facts[env].own_namespaces or ()) or "none" for env in names]
-    rows.append(["Namespaces of its own", *own])
     asked = evidence.study.conditions
     allocators = {f"allocator of {kind}": getattr(evidence.study, kind).allocator for kind in ("rounds", "turns")}
-    note = f"Asked of all: {value_text('', {**asked.to_json(), **allocators})}."
-    return Table(
+    return Table.of(
+        EFFECTIVE.items(),
+        {
+            "": lambda row: row[0],
+            **by_environment(names, lambda row, env: _told(row[1](facts[env]))),
+        },
         caption="Effective conditions, seen from inside",
-        columns=["", *(env_title(env, short=True) for env in names)],
-        rows=rows,
-        note=note,
+        note=f"Asked of all: {value_text('', {**asked.to_json(), **allocators})}.",
         wide=True,
     )
 

@@ -11,19 +11,8 @@ from tare.model.units import COLD, WARM
 from tare.report.labels import env_order, env_title, sentence_case, size_bytes, with_unit
 from tare.report.layout import UNAVAILABLE, Cell, Row, Table
 
-PRICE_ITEMS = (
-    "ready_s",
-    "fetch_s",
-    "tree_s",
-    "base_s",
-    "assemble_s",
-    "convert_s",
-    "convert_bytes_per_s",
-    "archive_bytes",
-    "disk_bytes",
-    "added_bytes",
-    "said_bytes",
-)
+FIRST = "ready_s"  # the sum of the stages stands above them
+PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and not item.endswith("_start_s")))
 
 
 def cost_list(table: pd.DataFrame, stack: str) -> Table:

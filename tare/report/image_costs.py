@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis import image_costs
-from tare.model.study import CONTROL, HOST, is_headline
+from tare.analysis.choice import of_rounds
+from tare.model.study import CONTROL, HOST
 from tare.model.units import COLD, COLD_MEANS, WARM
 from tare.report import image_cost_tables
 from tare.report.evidence import Evidence
@@ -46,10 +47,7 @@ def parts(evidence: Evidence) -> list[Argument]:
             "Do starts pay a conversion back?": case.paying_back(),
         }
         steps = [Step(question=question, sentences=lines) for question, lines in answers.items() if lines]
-        tables = [
-            image_cost_tables.cost_list(case.table, stack),
-            image_cost_tables.starts_table(case.table, stack),
-        ]
+        tables = [make(case.table, stack) for make in (image_cost_tables.cost_list, image_cost_tables.starts_table)]
         found.append(Argument(name=stack, title=stack, steps=steps, tables=tables))
     return found
 
@@ -68,89 +66,82 @@ class Case:
         """One cost, the median of several."""
         return image_costs.cost(self.table, self.stack, env, item)
 
-    def having(self, *items: str) -> list[str]:
-        """Environments that have all these costs."""
-        return [env for env in self.environments if all(self.cost(env, item) is not None for item in items)]
+    def costs(self, item: str) -> dict[str, float]:
+        """A cost by environment, of those that have it."""
+        found = {env: self.cost(env, item) for env in self.environments}
+        return {env: value for env, value in found.items() if value is not None}
 
     def missing(self) -> list[str]:
         """Environments without an image, each with its reason."""
         found = []
         for env in self.environments:
             reason = image_costs.why_not(self.table, self.stack, env, "archive_bytes")
-            if reason and not self.having("disk_bytes").count(env):
+            if reason and env not in self.costs("disk_bytes"):
                 found.append(f"{env_title(env)} has no image of {self.stack}: {reason}.")
         return found
 
     def ready(self) -> list[str]:
         """How long from locked packages to a startable image."""
-        made = self.having("ready_s")
+        made = self.costs("ready_s")
         if not made:
             return []
-        told = [f"{env_title(env)} {seconds(self.cost(env, 'ready_s') or 0)}" for env in made]
-        lines = [f"From locked packages to what can be started: {listed(told)}."]
-        fetch, tree = self.cost(made[0], "fetch_s"), self.cost(made[0], "tree_s")
+        line = f"From locked packages to what can be started: {_by_env(made, seconds)}."
+        fetch, tree = self.cost(next(iter(made)), "fetch_s"), self.cost(next(iter(made)), "tree_s")
         if fetch is not None and tree is not None:
-            lines[0] += f" All share the download, {seconds(fetch)}, and the tree, {seconds(tree)}."
-        lines[0] += (
+            line += f" All share the download, {seconds(fetch)}, and the tree, {seconds(tree)}."
+        line += (
             " Each stage counts as it took when it was made; what the cache holds is not made again: a study pays "
             "once."
         )
-        return [*lines, *self._in_runs(made)]
+        return [line, *self._in_runs(made)]
 
-    def _in_runs(self, made: Sequence[str]) -> list[str]:
+    def _in_runs(self, made: Mapping[str, float]) -> list[str]:
         """The longest build beside a whole run on the host, the thing that it is built for."""
         workload = self.evidence.workloads[0]
-        rows = self.evidence.metrics
-        own = (rows["workload"] == workload) & (rows["env"] == HOST) & (rows["metric"] == "real_s")
-        rows = rows[own & rows["value"].notna()]
-        rows = rows[(rows["stack"] == self.stack) & rows["campaign"].map(lambda name: is_headline(name, "rounds"))]
-        if rows.empty:
+        rows = of_rounds(self.evidence.metrics, workload)
+        runs = rows[(rows["env"] == HOST) & (rows["metric"] == "real_s") & (rows["stack"] == self.stack)]
+        if runs["value"].isna().all():
             return []
-        run_s = float(rows["value"].median())
-        env = max(made, key=lambda name: self.cost(name, "ready_s") or 0)
-        total = self.cost(env, "ready_s") or 0
+        run_s = float(runs["value"].median())
+        env = max(made, key=lambda name: made[name])
         return [
-            f"The longest of them, that of {env_title(env)}, took as long as {significant(total / run_s, 2)} whole "
-            f"runs of {workload_title(workload)} on the host (median {seconds(run_s)})."
+            f"The longest of them, that of {env_title(env)}, took as long as {significant(made[env] / run_s, 2)} "
+            f"whole runs of {workload_title(workload)} on the host (median {seconds(run_s)})."
         ]
 
     def conversion(self) -> list[str]:
         """What turning the one image into a runtime's own form takes."""
-        own = self.having("convert_s")
-        if not own:
+        took, rates = self.costs("convert_s"), self.costs("convert_bytes_per_s")
+        if not took:
             return []
-        told = []
-        for env in own:
-            took, rate = self.cost(env, "convert_s") or 0, self.cost(env, "convert_bytes_per_s")
-            text = f"{env_title(env)} {seconds(took)}"
-            told.append(text + (f" ({decimal_prefix(rate)}B/s of the archive)" if rate else ""))
-        lines = [f"Converting the one image into a runtime's own form: {listed(told)}."]
-        starts = {env: self.cost(env, f"{WARM}_start_s") for env in own}
         told = [
-            f"{significant((self.cost(env, 'convert_s') or 0) / start, 2)} in {env_title(env)}"
-            for env, start in starts.items()
-            if start
+            f"{env_title(env)} {seconds(value)}"
+            f"{f' ({decimal_prefix(rates[env])}B/s of the archive)' if rates.get(env) else ''}"
+            for env, value in took.items()
         ]
-        return [*lines, *([f"Counted in warm starts of the same form, that is {listed(told)}."] if told else [])]
+        lines = [f"Converting the one image into a runtime's own form: {listed(told)}."]
+        starts = {env: start for env, start in self.costs(f"{WARM}_start_s").items() if start and env in took}
+        counts = [f"{significant(took[env] / start, 2)} in {env_title(env)}" for env, start in starts.items()]
+        return [
+            *lines,
+            *([f"Counted in warm starts of the same form, that is {listed(counts)}."] if counts else []),
+        ]
 
     def sizes(self) -> list[str]:
         """Bytes on the disk beside Docker's form, and what is shared."""
-        own = self.having("disk_bytes")
+        own, added = self.costs("disk_bytes"), self.costs("added_bytes")
         if not own:
             return []
-        told = [f"{env_title(env)} {size_bytes(self.cost(env, 'disk_bytes') or 0)}" for env in own]
-        lines = [f"On the disk, in allocated blocks: {listed(told)}."]
-        reference = self.cost(REFERENCE, "disk_bytes")
-        others = [env for env in own if env not in (HOST, REFERENCE)]
+        lines = [f"On the disk, in allocated blocks: {_by_env(own, size_bytes)}."]
+        reference = own.get(REFERENCE)
+        others = {env: size for env, size in own.items() if env not in (HOST, REFERENCE)}
         if reference and others:
-            told = [f"{env_title(env)} {_beside(self.cost(env, 'disk_bytes') or 0, reference)}" for env in others]
-            lines.append(f"Beside Docker's form: {listed(told)}.")
-        contained = [env for env in own if env != HOST and self.cost(env, "added_bytes") is not None]
-        alone = [env for env in contained if self.cost(env, "added_bytes") == self.cost(env, "disk_bytes")]
+            lines.append(f"Beside Docker's form: {_by_env(others, lambda size: _beside(size, reference))}.")
+        contained = [env for env in own if env != HOST and env in added]
         if contained:
             lines.append(
                 "No form shares a block with the host's tree, whose files each holds again: all of it is added."
-                if len(alone) == len(contained)
+                if all(added[env] == own[env] for env in contained)
                 else "Some blocks are the host's tree's own: the column of added bytes leaves them out."
             )
         kept = self.cost(image_costs.SHARED, "disk_bytes")
@@ -226,18 +217,15 @@ class Case:
 
     def paying_back(self) -> list[str]:
         """After how many starts a dearer conversion than Docker's has paid for itself, where the numbers say so."""
-        base = self.cost(REFERENCE, "convert_s")
-        reference = self._values(REFERENCE, WARM)
-        if base is None or not reference:
+        took, reference = self.costs("convert_s"), self._values(REFERENCE, WARM)
+        if REFERENCE not in took or not reference:
             return []
         lines = []
-        for env in self.having("convert_s"):
+        for env in took:
             own = self._values(env, WARM)
             saved = [reference[rep] - own[rep] for rep in own if rep in reference]
             if env != REFERENCE and saved:
-                lines.append(
-                    pays_back(env_title(env), (self.cost(env, "convert_s") or 0) - base, saved, self.alpha)
-                )
+                lines.append(pays_back(env_title(env), took[env] - took[REFERENCE], saved, self.alpha))
         return lines
 
 
@@ -270,11 +258,13 @@ def pays_back(title: str, extra_s: float, saved_s: Sequence[float], alpha: float
     return f"{what}, and its warm starts are longer too: starts never pay it back."
 
 
+def _by_env(values: Mapping[str, float], text: Callable[[float], str]) -> str:
+    return listed([f"{env_title(env)} {text(value)}" for env, value in values.items()])
+
+
 def _beside(value: float, reference: float) -> str:
     ratio = value / reference
-    if abs(ratio - 1) < 0.005:
-        return "as large"
-    return f"{significant(ratio, 2)} times as large"
+    return "as large" if abs(ratio - 1) < 0.005 else f"{significant(ratio, 2)} times as large"
 
 
 def _once(ratio: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache
 
 from tare.model.study import BASELINE, CONTROL, HOST
@@ -200,6 +201,12 @@ def workload_title(workload: str) -> str:
 def env_order(env: str) -> tuple[int, str]:
     """Sort key: host, then the environments by name, the control, what is as in the headline."""
     return (3 if env.endswith(BASELINE) else {HOST: 0, CONTROL: 2}.get(env, 1), env)
+
+
+def span(numbers: Iterable[float]) -> str:
+    """Whole numbers by their least and greatest: 6, 6 to 7."""
+    low, high = min(numbers := list(numbers)), max(numbers)
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tare.report.labels import seconds, size_bytes
+from tare.report.labels import env_title, seconds, size_bytes
 
 UNAVAILABLE = "unavailable"
 
@@ -51,6 +51,11 @@ class Table:
         """A row for each record; `columns` has a column's cell by its head, `about` is what else a table has."""
         rows = [[cell(record) for cell in columns.values()] for record in records]
         return cls(columns=list(columns), rows=rows, **about)
+
+
+def by_environment(names: Iterable[str], cell: Callable[[Any, str], str | None]) -> dict[str, Reader]:
+    """A column for each environment, for `Table.of`; `cell` gives a record's text in an environment."""
+    return {env_title(env, short=True): lambda record, env=env: cell(record, env) for env in names}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,12 @@ from tare.report import (
     audit_tables,
     choices,
     conditions,
+    designs,
     facts,
     gpus,
     image_costs,
     instrument,
+    losses,
     material,
     method,
     number_tables,
@@ -56,8 +58,8 @@ def present(evidence: Evidence) -> list[tuple[Section, Context]]:
 def _answer(evidence: Evidence) -> Context:
     return {
         "answers": answer.answers(evidence),
-        "unavailable": answer.unavailable(evidence),
-        "troubles": answer.troubles(evidence),
+        "unavailable": designs.unavailable(evidence),
+        "troubles": designs.troubles(evidence),
     }
 
 
@@ -107,7 +109,7 @@ def _images(evidence: Evidence) -> Context:
 
 
 def _data(evidence: Evidence) -> Context:
-    return {"data": material.data_sentences(evidence), "losses": answer.loss_checks(evidence)}
+    return {"data": material.data_sentences(evidence), "losses": losses.loss_checks(evidence)}
 
 
 def _machine(evidence: Evidence) -> Context:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, calls_by_launch
 from tare.report.labels import env_order, env_title, metric_order, metric_title, seconds, significant, with_unit
-from tare.report.layout import Row, Table
+from tare.report.layout import Table, by_environment
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.why_words import span_s
 
@@ -19,14 +19,13 @@ def files_table(causes: pd.DataFrame, title: str) -> Table:
     units = own.groupby("metric")["unit"].first()
     table = own.pivot_table(index="metric", columns="env", values="value", aggfunc="median")
     names = sorted(table.columns, key=env_order)
-    rows: list[Row] = [
-        [metric_title(metric), *(_number(table.loc[metric, env], units[metric]) for env in names)]
-        for metric in sorted(table.index, key=metric_order)
-    ]
-    return Table(
+    return Table.of(
+        sorted(table.index, key=metric_order),
+        {
+            "": metric_title,
+            **by_environment(names, lambda metric, env: _number(table.loc[metric, env], units[metric])),
+        },
         caption=f"{title}: files of the imports, calls of a step (medians over launches)",
-        columns=["", *(env_title(env, short=True) for env in names)],
-        rows=rows,
         note="First reading comes before the imports of the same launch; repeated reading after them.",
         numeric=True,
         wide=True,
@@ -41,22 +40,23 @@ def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
     """Extra seconds of each phase with its interval and its share, by environment."""
     names = sorted({cost.env for cost in costs}, key=env_order)
     by_key = {(cost.phase, cost.env): cost for cost in costs}
-    rows: list[Row] = []
-    for phase in dict.fromkeys(cost.phase for cost in costs):
-        cells = []
-        for env in names:
-            cost = by_key.get((phase, env))
-            share = f", {100 * cost.share:.0f}%" if cost and cost.share is not None else ""
-            cells.append(None if cost is None else f"{span_s(cost.extra)}{share}")
-        rows.append([metric_title(phase), *cells])
-    return Table(
+    return Table.of(
+        dict.fromkeys(cost.phase for cost in costs),
+        {
+            "": metric_title,
+            **by_environment(names, lambda phase, env: _extra(by_key.get((phase, env)))),
+        },
         caption=f"{title}: extra time of a whole run and its phases against the host",
-        columns=["", *(env_title(env, short=True) for env in names)],
-        rows=rows,
         note="Means of differences within a round, with intervals; the share stands where the whole run's interval "
         "excludes zero.",
         wide=True,
     )
+
+
+def _extra(cost: PhaseCost | None) -> str | None:
+    if cost is None:
+        return None
+    return f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
 
 
 def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
@@ -104,20 +104,20 @@ def kernels_table(kernels: pd.DataFrame, title: str) -> Table:
     """Calls of each kernel in one step: one number where all launches of an environment agree, else their range."""
     calls = calls_by_launch(kernels, operators=False)
     names = sorted({env for env, _ in calls}, key=env_order)
-    rows: list[Row] = []
-    for kernel in sorted({name for launch in calls.values() for name in launch}):
-        cells = [_range([own.get(kernel, 0.0) for (env, _), own in calls.items() if env == name]) for name in names]
-        rows.append([kernel, *cells])
-    return Table(
+    return Table.of(
+        sorted({name for launch in calls.values() for name in launch}),
+        {
+            "kernel [shape]": lambda kernel: kernel,
+            **by_environment(names, lambda kernel, env: _calls_told(calls, kernel, env)),
+        },
         caption=f"{title}: kernels of oneDNN and MKL in one step, calls",
-        columns=["kernel [shape]", *(env_title(env, short=True) for env in names)],
-        rows=rows,
         note="As the libraries name them: primitive, implementation and propagation, or routine and flags.",
         numeric=True,
         wide=True,
     )
 
 
-def _range(values: list[float]) -> str:
+def _calls_told(calls: Mapping[tuple[str, int], Mapping[str, float]], kernel: str, env: str) -> str:
+    values = [own.get(kernel, 0.0) for (name, _), own in calls.items() if name == env]
     low, high = min(values), max(values)
     return significant(low) if low == high else f"{significant(low)} to {significant(high)}"

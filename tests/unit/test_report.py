@@ -12,7 +12,7 @@ from pages import draw, visible
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
-from tare.report import answer, build, conditions, facts, figures, losses, material, method, profiles
+from tare.report import answer, build, conditions, designs, facts, figures, losses, material, method, profiles
 from tare.report.evidence import gather
 from tare.report.wording import percent, signed
 
@@ -66,7 +66,7 @@ def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
 
 
 def test_unavailable_environments_have_reason_and_remedy(evidence, page):
-    (row,) = answer.unavailable(evidence)
+    (row,) = designs.unavailable(evidence)
     assert row["title"] == "Podman"
     assert row["reason"] == builders.UNAVAILABLE["podman"]
     assert row["remedy"] in visible(page)
@@ -115,7 +115,7 @@ def loss_rows(evidence, metric):
 
 
 def test_every_campaign_has_its_loss_check(evidence):
-    checks = answer.loss_checks(evidence)
+    checks = losses.loss_checks(evidence)
     assert all(check.equal for check in checks)
     assert [check.sentence.split(":")[0] for check in checks if check.workload == "mnist_cnn"] == [
         "CNN on MNIST, whole runs",
@@ -133,19 +133,19 @@ def test_every_campaign_has_its_loss_check(evidence):
 def test_unequal_losses_of_whole_runs(evidence):
     rows = loss_rows(evidence, "loss_last")
     rows.loc[rows["env"] == "docker", "value"] *= 1 + 1e-6
-    near = answer.loss_check("mnist_cnn", rows)
+    near = losses.loss_check("mnist_cnn", rows)
     assert near.equal and "1.0e-06 (Docker)" in near.sentence
     rows.loc[rows["env"] == "docker", "value"] *= 1.01
-    far = answer.loss_check("mnist_cnn", rows)
+    far = losses.loss_check("mnist_cnn", rows)
     assert far.equal is False and "may compute something else" in far.sentence and "(Docker)" in far.sentence
 
 
 def test_launches_of_a_block_are_held_against_the_host_of_their_own_block(evidence):
     rows = loss_rows(evidence, "turn_loss_last")
     rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this block, the same for all of it
-    assert answer.loss_check("mnist_cnn", rows).equal
+    assert losses.loss_check("mnist_cnn", rows).equal
     rows.loc[(rows["rep"] == 3) & (rows["env"] == "apptainer"), "value"] *= 1.001
-    far = answer.loss_check("mnist_cnn", rows)
+    far = losses.loss_check("mnist_cnn", rows)
     assert far.equal is False and "(Apptainer)" in far.sentence
 
 
@@ -226,7 +226,7 @@ def test_failed_launches_are_shown(evidence):
     units = json_units(evidence.campaigns[0])
     units[-1]["launches"]["docker"] = {"status": "timeout", "reason": "180 s", "inside": None, "deviations": []}
     changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
-    assert answer.troubles(changed) == [
+    assert designs.troubles(changed) == [
         "CNN on MNIST, whole runs, Docker: 1 of 7 launches did not succeed (timeout: 180 s)"
     ]
 

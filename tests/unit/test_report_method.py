@@ -117,7 +117,7 @@ def test_launches_that_no_memory_was_left_for_did_not_fail(evidence):
 def test_an_environment_that_only_an_arm_lacks_is_said_with_the_arm(evidence):
     campaign = of(evidence, "rounds", "stack=native")
     changed = with_plan(campaign, unavailable={"docker": "no package manager in the base"})
-    rows = answer.unavailable(replace(evidence, campaigns=(changed,)))
+    rows = designs.unavailable(replace(evidence, campaigns=(changed,)))
     assert [r["title"] for r in rows] == ["Podman", "Docker, native installs"]
 
 

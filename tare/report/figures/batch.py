@@ -7,7 +7,7 @@ import pandas as pd
 from tare.analysis.choice import SWEEP
 from tare.model.registry import HOST
 from tare.report.figures import style
-from tare.report.labels import seconds, workload_title
+from tare.report.labels import seconds, span, workload_title
 
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.bare(axes, grid="y")
         style.footnote(
             figure,
-            f"Host. n = {_range(summary['count'])} launches per size, in random order. "
+            f"Host. n = {span(summary['count'])} launches per size, in random order. "
             "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0.",
         )
     best = summary["median"].idxmin()
@@ -54,11 +54,6 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         + "."
     )
     return style.Drawing(figure=figure, title=title, alt=alt)
-
-
-def _range(counts: pd.Series) -> str:
-    low, high = int(counts.min()), int(counts.max())
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:

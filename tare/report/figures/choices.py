@@ -18,7 +18,7 @@ from tare.model.study import BASELINE, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_label
 from tare.report.figures.forest import confidence, finish, group_title, interval_bar, margin_band
-from tare.report.labels import arm_title, env_title, metric_title, sentence_case, workload_title
+from tare.report.labels import arm_title, env_title, metric_title, sentence_case, span, workload_title
 
 ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
 LEVEL_OF_HOST = f"{HOST}{BASELINE}"
@@ -126,11 +126,10 @@ def _note(rows: pd.DataFrame) -> str:
     marks = "Plus: a setting by the headline's, on the host."
     if (rows["group"] == STACK).any():
         marks += " Cross: another stack by the study's, on the host."
-    low, high = int(rows["n_units"].min()), int(rows["n_units"].max())
-    counts = f"{low}" if low == high else f"{low} to {high}"
     return (
         f"{marks} The other marks: an environment by the host. Bars: the {confidence(rows.iloc[0]):.0f}% intervals "
-        f"that decide, n = {counts} units. Grey: host against host in the same campaign. Shaded: the margin."
+        f"that decide, n = {span(rows['n_units'])} units. Grey: host against host in the same campaign. "
+        "Shaded: the margin."
     )
 
 

@@ -153,13 +153,31 @@ def _bar(axes: Axes, row: dict[str, Any], where: float, width: float, top: float
 
 
 def _whisker(axes: Axes, where: float, row: dict[str, Any], top: float) -> None:
-    """Reading error or interval; an arrow where it is cut at the end of the axis."""
-    low, high = max(row["low"], 0.0), min(row["high"], top / HEADROOM)
-    (line,) = axes.plot([where, where], [low, high], color=style.INK, linewidth=1.2, solid_capstyle="butt")
+    """Reading error or interval of a bar."""
+    line = _spread(axes, where, row, (0.0, top / HEADROOM), ("_", "_"), solid_capstyle="butt")
     line.set_gid(f"spread-{row['series']}-{row['env']}-{row['metric']}")
-    cut = row["high"] > high * (1 + 1e-9)
-    for end, sign in ((low, "_"), (high, "^" if cut else "_")):
-        axes.plot([where], [end], marker=sign, color=style.INK, markersize=5)
+
+
+def _spread(
+    axes: Axes, where: float, row: dict[str, Any], limits: tuple[float, float], ends: tuple[str, str], **look: Any
+) -> Line2D:
+    """A row's low and high as a line with a mark at each end; an arrow where it is cut at a limit.
+
+    Args:
+        axes: of its values.
+        where: place on the other axis.
+        row: with `low` and `high`.
+        limits: of what is drawn.
+        ends: marks of whole ends; empty for none.
+        look: of the line.
+    """
+    low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
+    (line,) = axes.plot([where, where], [low, high], color=style.INK, linewidth=1.2, **look)
+    cuts = (row["low"] < low, row["high"] > high * (1 + 1e-9))
+    for end, whole, cut, arrow in zip((low, high), ends, cuts, "v^", strict=True):
+        if cut or whole:
+            axes.plot([where], [end], marker=arrow if cut else whole, color=style.INK, markersize=5)
+    return line
 
 
 def _unequal(axes: Axes, where: float, end: float, top: float) -> None:
@@ -219,7 +237,7 @@ def _points(axes: Axes, found: Numbers, series: tuple[str, ...]) -> None:
         )  # fmt: skip
         line.set_gid(f"{one}-host-{found.metrics[0]}")
         for row in own[own["high"].notna()].to_dict("records"):
-            _reach(axes, places[row["batch"]], row, ends(rows))
+            _spread(axes, places[row["batch"]], row, ends(rows), ("", ""))
     for batch in rows.loc[rows["agrees"] == "no", "batch"]:
         _unequal(axes, places[batch], _end(rows[rows["batch"] == batch]), float("inf"))
     _limit(axes, rows)
@@ -228,15 +246,6 @@ def _points(axes: Axes, found: Numbers, series: tuple[str, ...]) -> None:
     if series == (HERE,):
         axes.set_xlabel("batch size")
     _scale_y(axes, rows)
-
-
-def _reach(axes: Axes, where: int, row: dict[str, Any], limits: tuple[float, float]) -> None:
-    """An interval, with an arrow at an end that is cut."""
-    low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
-    axes.plot([where, where], [low, high], color=style.INK, linewidth=1.2)
-    for end, cut, sign in ((low, row["low"] < low, "v"), (high, row["high"] > high, "^")):
-        if cut:
-            axes.plot([where], [end], marker=sign, color=style.INK, markersize=5)
 
 
 def _limit(axes: Axes, rows: pd.DataFrame) -> None:

@@ -7,7 +7,6 @@ environments differ is told by ratios within a round, elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,10 +97,11 @@ def numbers(published: Published, findings: pd.DataFrame, metrics: pd.DataFrame,
     printed = published.figures[published.figures["figure"] == figure]
     workload, names = str(printed["workload"].iloc[0]), tuple(dict.fromkeys(printed["metric"]))
     by_batch = bool(printed["batch"].notna().any())
-    rows = [*_printed(printed), *_logged(findings, published.paper, figure)]
+    findings = findings[findings["paper"] == published.paper]
+    rows = [*_printed(printed), *_recomputed(LOGGED, findings, "figure_value", figure=figure)]
     for metric in names:
         if not by_batch:
-            rows += _redone(findings, published.paper, workload, metric)
+            rows += _recomputed(REDONE, findings, DONE_RIGHT.get(metric), workload=workload, metric=metric)
         rows += _here(metrics[metrics["workload"] == workload], metric, by_batch)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     table = table.astype({"batch": "Int64", "n": "Int64", "value": float, "low": float, "high": float})
@@ -119,28 +119,18 @@ def _printed(rows: pd.DataFrame) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _logged(findings: pd.DataFrame, paper: str, figure: str) -> list[dict[str, Any]]:
-    own = findings[
-        (findings["paper"] == paper) & (findings["figure"] == figure) & (findings["check"] == "figure_value")
-    ]
-    return [_recomputed(LOGGED, row) for row in own[own["recomputed"].notna()].to_dict("records")]
-
-
-def _redone(findings: pd.DataFrame, paper: str, workload: str, metric: str) -> list[dict[str, Any]]:
-    own = findings[
-        (findings["paper"] == paper)
-        & (findings["workload"] == workload)
-        & (findings["metric"] == metric)
-        & (findings["check"] == DONE_RIGHT.get(metric))
-    ]
-    return [_recomputed(REDONE, row) for row in own[own["recomputed"].notna()].to_dict("records")]
-
-
-def _recomputed(series: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "series": series, "env": row["env"], "batch": row["batch"], "metric": row["metric"],
-        "value": row["recomputed"], "n": 1, "kind": "derived", "unit": row["unit"], "agrees": row["agrees"],
-    }  # fmt: skip
+def _recomputed(series: str, findings: pd.DataFrame, check: str | None, **labels: str) -> list[dict[str, Any]]:
+    """What a check recomputed, of the findings with these labels."""
+    own = findings[(findings["check"] == check) & findings["recomputed"].notna()]
+    for name, value in labels.items():
+        own = own[own[name] == value]
+    return [
+        {
+            "series": series, "env": row.env, "batch": row.batch, "metric": row.metric, "value": row.recomputed,
+            "n": 1, "kind": "derived", "unit": row.unit, "agrees": row.agrees,
+        }
+        for row in own.itertuples()
+    ]  # fmt: skip
 
 
 def _here(own: pd.DataFrame, metric: str, by_batch: bool) -> list[dict[str, Any]]:

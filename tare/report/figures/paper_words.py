@@ -17,7 +17,7 @@ from tare.report.figures.paper_rows import (
     amount,
     scale_of,
 )
-from tare.report.labels import env_title, metric_title, significant, workload_title
+from tare.report.labels import env_title, metric_title, significant, span, workload_title
 
 PAPER_NAMES = {HOST: "Bare VM", "apptainer": "Singularity"}
 TITLES = {
@@ -96,12 +96,10 @@ def note(found: Numbers) -> str:
 def _here_note(found: Numbers, here: pd.DataFrame) -> str:
     if (here["kind"] == "modelled").any():
         return "Here: counted from operators, n = 1 profiled launch each."
-    low, high = int(here["n"].min()), int(here["n"].max())
-    counted = str(low) if low == high else f"{low} to {high}"
     run = "launches" if found.by_batch else "rounds" if found.metrics[0] in RUN_METRICS else "profiled launches"
-    if high == 1:
+    if here["n"].max() == 1:
         return f"Here: n = 1 {run[:-1]} each, so no interval."
-    return f"Here: mean of n = {counted} {run}, with its {CONFIDENCE:.0%} t interval."
+    return f"Here: mean of n = {span(here['n'])} {run}, with its {CONFIDENCE:.0%} t interval."
 
 
 def caption(found: Numbers) -> list[str]:

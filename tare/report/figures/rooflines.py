@@ -16,7 +16,7 @@ from tare.analysis.roofs import TURNS_BASIS, family_points, left_out, main_preci
 from tare.model.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, turn_names
-from tare.report.labels import decimal_prefix, env_order, env_title, seconds, workload_title
+from tare.report.labels import decimal_prefix, env_order, env_title, seconds, span, workload_title
 
 INTENSITY = "intensity (FLOP per byte; bytes {})"
 FAMILY_MARKERS = {
@@ -151,9 +151,7 @@ def _points_note(found: pd.DataFrame) -> str:
     turned = found[found["basis"] == TURNS_BASIS]
     bars = "One profiled launch each (n = 1), no interval."
     if len(turned):
-        counts = sorted(turned["n"].unique())
-        n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        bars = f"Bars: 95% Student's t over units of turns, n = {n}."
+        bars = f"Bars: 95% Student's t over units of turns, n = {span(turned['n'])}."
     told = {
         "modelled": f"FLOPs and bytes modelled from operators, time measured. {_arrow_note()}",
         "measured": "FLOPs and bytes counted by the device (ncu) in one profiled launch, time measured.",
