@@ -135,12 +135,12 @@ def test_a_range_keeps_both_ends():
 
 
 def test_numbers_of_the_tables_of_the_other_studies_arrive():
-    rows = published.load("columbia2025").table_facts["1"]
+    rows = published.load("columbia2025").tables["1"]
     assert len(rows) == 18
     found = {(row.id, row.labels["model"], row.labels["env"]): row.quantity.value for row in rows}
     assert found["flops", "resnet18", "docker"] == pytest.approx(5.13216e12)
     assert found["memory_bandwidth", "alexnet", "host"] == 15760e6
-    batches = {row.labels["model"]: row.quantity.value for row in published.load("nthu2018").table_facts["1"]
+    batches = {row.labels["model"]: row.quantity.value for row in published.load("nthu2018").tables["1"]
                if row.id == "batch_per_gpu"}  # fmt: skip
     assert batches == {"inception3": 32, "resnet50": 32, "alexnet": 512}
 
