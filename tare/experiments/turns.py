@@ -80,7 +80,7 @@ def trial_of(step_s: float) -> Trial:
         fewest=fewest,
         long_cycles=1 if slow else 4,
         long=Burst(discard=0, steps=long_steps),
-        short_cycles=3 if slow else 6,
+        short_cycles=2 if slow else 6,
         short=Burst(discard=fewest, steps=steps),
     )
 

@@ -61,6 +61,8 @@ def launch_group(
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
+    Where they can't be given a network, the record is that of a launch that failed, with the reason.
+
     Args:
         site, spec, conditions, pad_bytes: as for `launch`.
         size: how many. One is an ordinary launch.
@@ -68,7 +70,10 @@ def launch_group(
     if size == 1:
         return launch(site, spec, conditions, pad_bytes=pad_bytes)
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(shared_network(site))
+        try:
+            network = stack.enter_context(shared_network(site))
+        except UnavailableError as error:
+            return LaunchRecord(status="failed", reason=str(error))
         port = free_port() if network == "host" else PORT
         live: list[Live] = []
         try:
@@ -114,7 +119,8 @@ def shared_network(site: Site) -> Iterator[str]:
         yield "host"
         return
     with own_folder() as (_, folder):
-        own_ids = [] if os.getuid() == 0 else ["--user", "--map-current-user"]
+        # A user's program loses the capabilities of its namespace as it starts, and can't set the loopback up.
+        own_ids = [] if os.getuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
         holder = Conversation(
             ["unshare", *own_ids, "--net", "--", sys.executable, "-I", "-S", "-c", NETWORK],
             protocol=NETWORK_PROTOCOL,

@@ -1,0 +1,68 @@
+"""A data set of any size: what a launch takes of it is a few batches."""
+
+import inside_code
+
+GIB = 1 << 30
+DATA_BYTES = 4 * GIB
+MOST_BYTES = 400 << 20  # 64 MiB of batches, the pages that they were read from, an interpreter
+WORKLOAD = f'''"""{DATA_BYTES} bytes of samples, of which none is read before it is asked for."""
+
+DESCRIPTION = {{
+    "title": "Big data", "dataset": "mnist", "parameters": 1, "samples": {DATA_BYTES >> 16}, "batch": 16,
+    "optimizer": "none", "loss": "none", "seed": 1, "imports": (),
+}}
+
+
+class Samples:
+    """One row each of a file, mapped."""
+
+    def __init__(self, folder):
+        import numpy
+
+        self.rows = numpy.memmap(folder + "/rows", dtype="uint8", mode="r").reshape(-1, 1 << 16)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return (self.rows[index],)
+
+
+class NumpyTraining:
+    """Looks at its batches."""
+
+    def __init__(self, numpy, device):
+        self.weights = [numpy.zeros(1)]
+
+    load = staticmethod(Samples)
+
+    def step(self, batch):
+        """One pass over the batch; returns a loss."""
+        return float(batch[0].max())
+
+    def end_epoch(self):
+        """Nothing happens between epochs."""
+
+
+FRAMEWORKS = {{"numpy": NumpyTraining}}
+'''
+
+
+def test_a_big_data_set_does_not_make_a_launch_that_takes_turns_bigger(tmp_path):
+    code = inside_code.code_folder(tmp_path / "code", {"workloads/big_data.py": WORKLOAD})
+    with (tmp_path / "rows").open("wb") as handle:
+        handle.truncate(DATA_BYTES)  # no block of it is on the disk
+    python, variables = inside_code.without_torch(tmp_path / "packages")
+    launches = inside_code.Inside(code, tmp_path / "launches", python, variables)
+    launches.defaults |= {"workload": "big_data", "framework": "numpy", "batch": 16, "data": str(tmp_path)}
+    (tmp_path / "launches").mkdir()
+    with launches.talk() as talk:
+        ready = talk.hear("ready", timeout_s=60)
+        assert ready["batches"] == 64, "of 1 MiB each"
+        talk.ask("draw", "drawn", timeout_s=60, id=0, pad_bytes=0, cpus=[0])
+        turn = talk.ask("turn", "turned", timeout_s=60, id=0, discard=0, steps=130)
+        assert len(turn["step_s"]) == 130, "they go round on those"
+        dropped = talk.ask("drop", "dropped", timeout_s=60)
+        talk.say("end")
+        assert talk.end(timeout_s=30).returncode == 0
+    assert max(ready["peak_rss_bytes"], dropped["peak_rss_bytes"]) < MOST_BYTES
