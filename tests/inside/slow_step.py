@@ -1,7 +1,7 @@
 """A workload whose steps last as long as the variable TARE_STEP_S says, 2 s without it, in PyTorch or NumPy.
 
 For tests, which copy it into workloads/ (tests/inside_code.py): it has no data, and holds 3 numbers. Half of a step
-is slept, or the share that TARE_STEP_ASLEEP says; the rest is computed, in a loop of the interpreter.
+is computed, in a loop of the interpreter; the other half is slept.
 """
 
 import os
@@ -21,13 +21,12 @@ DESCRIPTION = {
 
 
 def linger():
-    """Part of a step's time at work, then part of it asleep."""
-    step_s = float(os.environ.get("TARE_STEP_S", "2"))
-    asleep = float(os.environ.get("TARE_STEP_ASLEEP", "0.5"))
-    until = time.process_time() + (1 - asleep) * step_s
+    """Half a step's time at work, then half of it asleep."""
+    half_s = float(os.environ.get("TARE_STEP_S", "2")) / 2
+    until = time.process_time() + half_s
     while time.process_time() < until:
         pass
-    time.sleep(asleep * step_s)
+    time.sleep(half_s)
 
 
 class NumpyTraining:

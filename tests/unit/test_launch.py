@@ -123,6 +123,14 @@ def test_no_member_of_a_group_waits_for_what_is_carried_for_another(monkeypatch)
     assert found.end_ns - found.spawn_ns - (ended - began) > 1.9e9
 
 
+def test_a_group_that_can_have_no_network_is_a_record_with_the_reason(monkeypatch):
+    site = site_of(Bare())
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    found = group.launch_group(site, SPEC, CONDITIONS, size=2)
+    assert found.status == "failed" and "\n" not in found.reason
+    assert found.reason.startswith("a group has no network of its own: unshare")
+
+
 ENDED = 'ANSWER ended {"put_s": 0.1, "files": [{"name": "%s", "bytes": %d, "sha256": "0"}]}'
 BREAKS = {
     "says nothing that can be read": ("print('Welcome to the machine', flush=True); import time; time.sleep(60)",
