@@ -22,6 +22,7 @@ rule extract_tables:
         device_samples="<results>/tables/device_samples.csv",
         fingerprints="<results>/tables/fingerprints.csv",
         kernels="<results>/tables/kernels.csv",
+        ledger="<results>/tables/ledger.csv",
     log:
         "<results>/logs/tables.log",
     params:

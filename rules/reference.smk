@@ -12,6 +12,7 @@ REFERENCE_TABLES = [
     "fingerprints",
     "kernels",
     "device_samples",
+    "ledger",
 ]
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from tare.analysis import metrics, verdicts
 from tare.analysis.profile_rows import ProfileRows, read_profile
+from tare.analysis.tries import Studies
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.sealed import SealedCampaign, read_sealed
@@ -28,7 +29,7 @@ def build(
         margins: the study's, where they are known: campaigns that were planned with others are refused.
 
     Raises:
-        IntegrityError: a record was changed after it was sealed, or is cut short.
+        IntegrityError: a record was changed after it was sealed, or is cut short; a ledger was edited.
         UserError: records that must not be mixed, each named; a profile that does not lie under its own workload.
     """
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables.SCHEMAS}
@@ -36,12 +37,16 @@ def build(
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
     _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
+    studies = Studies()
     for campaign in read:
         found = metrics.campaign_metrics(campaign)
         rows["metrics"] += found
         rows["kernels"] += metrics.campaign_kernels(campaign)
         if campaign.kind in verdicts.METRICS_OF and found:
-            rows["verdicts"] += verdicts.verdict_rows(campaign, pd.DataFrame(found))
+            attempt = studies.attempt(campaign)
+            judged = verdicts.verdict_rows(campaign, pd.DataFrame(found), attempt.share)
+            rows["verdicts"] += [{**row, "reason": attempt.beside(row["reason"])} for row in judged]
+    rows["ledger"] = studies.rows()
     for path, record in records:
         profile = ProfileRows(record, path.parent)
         rows["metrics"] += profile.metrics()

@@ -22,7 +22,7 @@ from tare.analysis.verdicts import design_of, interval_of
 from tare.model.launches import LaunchRecord
 from tare.model.registry import CONTROL, HOST
 from tare.model.sealed import SealedCampaign
-from tare.model.units import both_hosts, family_alpha, real_s
+from tare.model.units import both_hosts, family_alpha, real_s, share_of
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import Interval, log_ratios_of, t_quantile
 
@@ -171,4 +171,5 @@ def paired(campaign: SealedCampaign) -> Interval:
         number: found[0] for number, value in values if (found := log_ratios_of([value], [HOST, CONTROL])[CONTROL])
     }
     pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
-    return interval_of(pd.Series(ratios, dtype=float), design_of(campaign), pilot, family_alpha(campaign.plan))
+    alpha = family_alpha(campaign.plan) * share_of(campaign.plan.attempt or 1)
+    return interval_of(pd.Series(ratios, dtype=float), design_of(campaign), pilot, alpha)

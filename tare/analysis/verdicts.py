@@ -101,18 +101,19 @@ def margin_of(campaign: SealedCampaign) -> float:
     return (campaign.plan.margins or {})[MARGIN_OF[campaign.kind]]
 
 
-def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame) -> list[dict[str, Any]]:
+def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
     """Rows of the verdict table for one campaign of rounds, turns or causes.
 
     Args:
         campaign: its margins, sampling, environments and decision.
         metrics: metric rows of this campaign alone.
+        share: of alpha that it may spend.
     """
     names, environments = campaign.plan.environments, compared(campaign.plan)
     judged = [name.removesuffix(BASELINE) for name in names if name.endswith(BASELINE)]
     rows = []
     for metric in METRICS_OF[campaign.kind]:
-        table = _Table(campaign, metrics, metric)
+        table = _Table(campaign, metrics, metric, share)
         rows += [table.row(env, HOST, len(environments)) for env in environments]
         rows += [table.row(env, f"{env}{BASELINE}", len(judged)) for env in judged]
     return rows
@@ -121,8 +122,9 @@ def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame) -> list[dict[s
 class _Table:
     """What the rows of one metric of one campaign share."""
 
-    def __init__(self, campaign: SealedCampaign, metrics: pd.DataFrame, metric: str) -> None:
+    def __init__(self, campaign: SealedCampaign, metrics: pd.DataFrame, metric: str, share: float) -> None:
         self.campaign = campaign
+        self.share = share
         self.metric = metric
         names = list(campaign.plan.environments)
         own = metrics[metrics["arm"] == campaign.plan.arm]
@@ -135,7 +137,7 @@ class _Table:
 
     def row(self, env: str, reference: str, family: int) -> dict[str, Any]:
         """One comparison: an environment with the host, or an arm's level with the headline's."""
-        alpha = (1 - self.campaign.plan.sampling.confidence) / family
+        alpha = self.share * (1 - self.campaign.plan.sampling.confidence) / family
         level = reference != HOST
         ratios = level_ratios(self.values, env) if level else log_ratios(self.values, env)
         interval = interval_of(ratios, self.design, self.pilot, alpha)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory
 from tare.core.progress import Counter, say
+from tare.experiments import ledger
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
@@ -24,6 +25,7 @@ from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
 from tare.model import units as measured
 from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
+from tare.model.ledger import SUPERSEDED, attempt_of, read_ledger, study_folder, tries_of
 from tare.model.registry import HOST, SINGLE
 from tare.model.schema import VERSION, as_json, parse, read
 from tare.model.sealed import (
@@ -56,11 +58,17 @@ def run_campaign(folder: Path, design: Design) -> Sealed:
     """
     with writing(folder) as waited:
         plan = _as_started(design)
+        study = study_folder(folder, plan.study, plan.workload)
+        if study is not None:
+            ledger.bring_up_to_date(study)  # one that was edited is refused before anything is measured
         settled = take_over(folder, plan, waited)
         if settled is not None:
             say(f"{design.what}: all its units are measured; it is sealed as it stands")
-            return settled
-        return _run(folder, design, read(Plan, folder / PLAN))
+        else:
+            settled = _run(folder, design, read(Plan, folder / PLAN))
+        if study is not None:
+            ledger.bring_up_to_date(study)
+        return settled
 
 
 def _as_started(design: Design) -> Plan:
@@ -182,7 +190,7 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     found = decide(
         ratios,
         sampling.to_json(),
-        alpha=measured.family_alpha(plan),
+        alpha=measured.planned_alpha(plan),
         spent_s=sum(unit.cost_s for unit in done),
         unit_s=shares * sum(unit.cost_s for unit in pilot) / len(pilot),
     )
@@ -232,7 +240,7 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
         return None
     version = read_json(folder / PLAN).get(VERSION)
     if version != Plan.VERSION:
-        kept = set_aside(folder)
+        kept = set_aside(folder, plan)
         say(f"the campaign in {folder} is of schema {version}, not {Plan.VERSION}; it is kept as {kept}")
         _open(folder, plan)
         return None
@@ -247,17 +255,29 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
     done = rows.seal is not None or rows.ended is not None
     if done or not same:
         why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
-        say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder)}")
+        say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder, plan)}")
         _open(folder, plan)
     return None
 
 
 def _open(folder: Path, plan: Plan) -> None:
     """Begin a campaign: what is settled at its start goes into its plan, and is carried on from there."""
-    plan.replace(order_seed=order_seed(plan)).write(folder / PLAN)
+    plan, study = plan.replace(order_seed=order_seed(plan)), study_folder(folder, plan.study, plan.workload)
+    if study is None:
+        plan.write(folder / PLAN)
+        return
+    attempt = attempt_of(tries_of(ledger.bring_up_to_date(study)), (plan.workload, folder.name))
+    if attempt > 1:
+        say(f"{folder} is try {attempt} of its question: it may spend {measured.share_of(attempt):.1%} of alpha")
+    plan.replace(attempt=attempt).write(folder / PLAN)
+    ledger.bring_up_to_date(study)
 
 
-OF_ITS_START = ("gpu_at_start", "order_seed")  # what a plan says of one start of a campaign, not of what it is
+OF_ITS_START = (
+    "gpu_at_start",
+    "order_seed",
+    "attempt",
+)  # what a plan says of one start of a campaign, not of what it is
 
 
 def _design(plan: Plan) -> Row:
@@ -276,12 +296,18 @@ def plan_difference(old: Plan, new: Plan) -> str:
     return ", ".join(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
 
 
-def set_aside(folder: Path) -> str:
-    """Move a campaign's files to the first free numbered folder beside them; returns its name."""
+def set_aside(folder: Path, plan: Plan) -> str:
+    """Move a campaign's files to the first free numbered folder beside them; returns its name.
+
+    A folder that the ledger lists leaves its name to no other, also where it is gone. `plan` is of the next one.
+    """
+    study = study_folder(folder, plan.study, plan.workload)
+    listed = tries_of(read_ledger(study)).get((plan.workload, folder.name), []) if study else []
+    taken = {path.name for path in folder.glob(f"{SUPERSEDED}*")} | {one.folder for one in listed}
     number = 1
-    while (folder / f"superseded-{number}").exists():
+    while f"{SUPERSEDED}{number}" in taken:
         number += 1
-    target = folder / f"superseded-{number}"
+    target = folder / f"{SUPERSEDED}{number}"
     target.mkdir(parents=True)
     sync_directory(folder)
     finish_setting_aside(folder)
@@ -290,7 +316,7 @@ def set_aside(folder: Path) -> str:
 
 def finish_setting_aside(folder: Path) -> None:
     """Move what still belongs to a campaign that is being set aside. The plan goes last: it says that all went."""
-    for target in folder.glob("superseded-*"):
+    for target in folder.glob(f"{SUPERSEDED}*"):
         if (target / PLAN).exists():
             continue
         for name in (SEALED, UNITS, PLAN):

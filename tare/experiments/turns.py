@@ -26,7 +26,7 @@ from tare.machine.memory import available_memory_bytes
 from tare.model.campaigns import Calibration, Plan, Prior, Unit
 from tare.model.schema import parse
 from tare.model.study import CONTROL, HOST, Turns, sampling_of
-from tare.model.units import AGREEMENT, calibration_of, family_alpha, given_up, groups_of
+from tare.model.units import AGREEMENT, calibration_of, given_up, groups_of, planned_alpha
 from tare.stats.fits import turn_values
 from tare.stats.intervals import MAD_TO_SD, two_way
 from tare.stats.planning import Components, Costs, best_split
@@ -274,7 +274,7 @@ def calibrate(block: Block, plan: Plan, shares: int = 1) -> dict[str, Any]:
         budget_s=max(0.0, (sampling.budget_s or 0.0) - spent_s) / shares,
         fewest=sampling.units or sampling.pilot or 1,
         most=sampling.units,
-        alpha=family_alpha(plan),
+        alpha=planned_alpha(plan),
     )
     return {
         "step_s": step_s,

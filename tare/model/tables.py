@@ -156,7 +156,34 @@ IMAGE_COSTS = _strict(
     checks=pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason"),
 )
 
+STATES = ("opened", "sealed", "superseded", "found", "gone")
+
+LEDGER = pa.DataFrameSchema(
+    {
+        "study": pa.Column(str),
+        "workload": pa.Column(str),
+        "campaign": pa.Column(str),
+        "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # none of a campaign without a unit that counts
+        "state": pa.Column(str, pa.Check.isin(STATES)),
+        "folder": pa.Column(str, nullable=True),  # superseded-<n>; none in the campaign's own
+        "opened_at": pa.Column(str),
+        "last_at": pa.Column(str),
+        "units": pa.Column(pd.Int64Dtype(), nullable=True),
+        "env": pa.Column(str, nullable=True),
+        "ratio": pa.Column(float, nullable=True),
+        "ci_low": pa.Column(float, nullable=True),
+        "ci_high": pa.Column(float, nullable=True),
+        "alpha": pa.Column(float, nullable=True),
+        "plan_sha256": pa.Column(str, nullable=True),
+        "note": pa.Column(str, nullable=True),
+    },
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
 SCHEMAS = {
+    "ledger": LEDGER,
     "metrics": METRICS,
     "verdicts": VERDICT_TABLE,
     "operators": OPERATORS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -29,6 +30,16 @@ def compared(plan: Plan) -> list[str]:
 def family_alpha(plan: Plan) -> float:
     """Bonferroni's level of one interval: the environments of a workload and metric hold together."""
     return (1 - plan.sampling.confidence) / max(1, len(compared(plan)))
+
+
+def share_of(attempt: int) -> float:
+    """The share of alpha of the k-th try of a question (tare.model.ledger): all shares add up to one."""
+    return 6 / (math.pi * attempt) ** 2
+
+
+def planned_alpha(plan: Plan) -> float:
+    """What a campaign plans with: Bonferroni's level, and of it the share of its try."""
+    return family_alpha(plan) * (1.0 if plan.attempt is None else share_of(plan.attempt))
 
 
 def given_up(units: Iterable[Unit]) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, fingerprints, families, kernels, image_costs: its tables.
+        metrics, verdicts, fingerprints, families, kernels, image_costs, ledger: its tables.
         published, claims: what another study published, judged by its own data and by this machine.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
@@ -51,6 +51,7 @@ class Evidence:
     families: pd.DataFrame
     kernels: pd.DataFrame
     image_costs: pd.DataFrame
+    ledger: pd.DataFrame
     published: pd.DataFrame
     claims: pd.DataFrame
     machine: Record | None
@@ -123,6 +124,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         families=tables.read("families", folder / "families.csv"),
         kernels=tables.read("kernels", folder / "kernels.csv"),
         image_costs=tables.read("image_costs", folder / "image_costs.csv"),
+        ledger=tables.read("ledger", folder / "ledger.csv"),
         published=tables.read("published", folder / "published.csv"),
         claims=tables.read("claims", folder / "claims.csv"),
         machine=_optional(results / "machine.json"),

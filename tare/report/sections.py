@@ -28,6 +28,7 @@ from tare.report import (
     rooflines,
     settings,
     stacks,
+    tries,
     why,
 )
 from tare.report.evidence import Evidence
@@ -139,6 +140,14 @@ def _method(evidence: Evidence) -> Context:
     }
 
 
+def _provenance(evidence: Evidence) -> Context:
+    return {
+        "provenance": conditions.provenance_table(evidence),
+        "ledger": tries.ledger_table(evidence),
+        "ledger_sentences": tries.ledger_sentences(evidence),
+    }
+
+
 def _choices(evidence: Evidence) -> Context | None:
     found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads)
     return {"choices": found} if found else None
@@ -183,5 +192,5 @@ SECTIONS = (
     Section("machine", "Machine", _machine),
     Section("conditions", "Conditions", _conditions),
     Section("method", "Method", _method),
-    Section("provenance", "Provenance", lambda evidence: {"provenance": conditions.provenance_table(evidence)}),
+    Section("provenance", "Provenance", _provenance),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tare.model.campaigns import Unit
+from tare.model.campaigns import Plan, Unit
+from tare.model.ledger import Ratios
 from tare.model.units import both_hosts, real_s, turn_medians
-from tare.stats.intervals import two_way
+from tare.stats.intervals import log_ratios_of, two_way
 
 
 def run_values(unit: Unit) -> dict[str, float]:
@@ -38,6 +39,18 @@ def cycle_ratios(unit: Unit) -> list[list[float]]:
         return []
     first, second = (turn_medians(launch) for launch in hosts)
     return [(np.log(after) - np.log(before)).tolist() for before, after in zip(first, second, strict=True)]
+
+
+def ratios_of(plan: Plan, units: Sequence[Unit]) -> dict[str, Ratios]:
+    """Log-ratios of a campaign's launches to the host in what it decides on, for the ledger; none of some kinds."""
+    if plan.kind not in VALUES_OF:
+        return {}
+    logs = log_ratios_of([VALUES_OF[plan.kind](unit) for unit in units], plan.environments)
+    return {
+        name: Ratios(n=len(own), mean=float(np.mean(own)), sd=float(np.std(own, ddof=1)) if len(own) > 1 else None)
+        for name, own in logs.items()
+        if own
+    }
 
 
 VALUES_OF: Mapping[str, Callable[[Unit], dict[str, float]]] = {"rounds": run_values, "turns": turn_values}

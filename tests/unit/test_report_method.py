@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import builders
@@ -10,7 +11,7 @@ import pytest
 from campaign_builders import json_units, with_plan, with_units
 from pages import draw, row, visible
 
-from tare.report import answer, build, designs, figures, instrument, number_tables, settings
+from tare.report import answer, build, designs, figures, instrument, number_tables, settings, tries
 from tare.report.evidence import gather
 from tare.report.wording import percent, signed
 
@@ -285,3 +286,14 @@ def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
 
     assert designs._reached(0.012) == "±1.2%"
     assert designs._reached(1.5e7) == "more than ±100%"
+
+
+def test_the_ledger_stands_on_the_page_with_what_reruns_cost(evidence, page):
+    text = visible(page)
+    assert "Of the tries of one question the k-th may spend 0.61/k² of alpha" in text
+    assert "ledger.jsonl is missing: tries are counted from the folders on the disk" in text
+    table = tries.ledger_table(evidence)
+    campaigns = {campaign.name for campaign in evidence.campaigns}
+    assert campaigns == {one[0].rpartition(": ")[2] for one in table.rows if len(one) == 1}
+    verdict = evidence.verdicts[evidence.verdicts["metric"] == "real_s"].iloc[0]
+    assert verdict["alpha"] * verdict["family_size"] == pytest.approx(0.05 * 6 / math.pi**2)

@@ -349,6 +349,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "samples.csv",
         "fingerprints.csv",
         "image_costs.csv",
+        "ledger.csv",
         "published.csv",
         "claims.csv",
     ):

@@ -1,0 +1,147 @@
+"""What the ledger of a study says of its campaigns: which try of its question each is, and what every try found.
+
+The k-th try spends 6 / (pi^2 k^2) of alpha (tare.model.ledger). Where there is no ledger, or it and the folders on
+the disk do not say the same, whatever lies on the disk or stands in a row counts, and verdicts say so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.model.ledger import (
+    LEDGER,
+    Entry,
+    Question,
+    Try,
+    attempt_of,
+    disagreements,
+    read_ledger,
+    study_folder,
+    tries_of,
+    unlisted,
+)
+from tare.model.sealed import SealedCampaign
+from tare.model.units import share_of
+from tare.stats.fits import ratios_of
+from tare.stats.intervals import t_quantile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """Which try of its question a campaign is, the share of alpha that it may spend, what verdicts say of it."""
+
+    number: int
+    share: float
+    note: str | None = None
+
+    def beside(self, reason: str | None) -> str | None:
+        """A verdict's reason with the note."""
+        return "; ".join(filter(None, [reason, self.note])) or None
+
+
+class Studies:
+    """The ledgers of the studies whose campaigns are asked for."""
+
+    def __init__(self) -> None:
+        self._studies: dict[Path, Study] = {}
+
+    def attempt(self, campaign: SealedCampaign) -> Attempt:
+        """Which try a sealed campaign is; one that lies in no study's folder stands for itself.
+
+        Raises:
+            IntegrityError: the ledger was edited.
+        """
+        plan = campaign.plan
+        folder = study_folder(campaign.path.parent, plan.study, plan.workload)
+        if folder is None:
+            number = plan.attempt or 1
+            return Attempt(number=number, share=share_of(number))
+        if folder not in self._studies:
+            self._studies[folder] = Study(folder)
+        return self._studies[folder].attempt(campaign)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of the table `ledger`: one for every try and every launch that it compared."""
+        return [row for folder in sorted(self._studies) for row in self._studies[folder].rows()]
+
+
+class Study:
+    """The ledger of one study beside its folders.
+
+    Raises:
+        IntegrityError: the ledger was edited.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        entries = read_ledger(folder)
+        self.has_ledger = (folder / LEDGER).exists()
+        missing = list(unlisted(folder, entries, ratios_of))
+        self.tries = tries_of([*entries, *missing])
+        self.lines = disagreements(folder, entries, missing) if self.has_ledger else {}
+
+    @property
+    def lost(self) -> str:
+        """What is said where there is no ledger."""
+        return f"{self.folder / LEDGER} is missing: tries are counted from the folders on the disk"
+
+    def attempt(self, campaign: SealedCampaign) -> Attempt:
+        """Which try of its question a sealed campaign is."""
+        plan, question = campaign.plan, (campaign.workload, campaign.name)
+        number = attempt_of(self.tries, question, campaign.sealed.plan_sha256)
+        notes = list(self.lines.get(question, ()))
+        if not self.has_ledger and (plan.attempt is not None or number > 1):
+            number = max(number, plan.attempt or 1)
+            notes.append(self.lost)
+        if number > 1:
+            notes.append(f"try {number} of its question, at {share_of(number):.1%} of alpha")
+        return Attempt(number=number, share=share_of(number), note="; ".join(notes) or None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of the table `ledger`, every question's tries in order."""
+        return [row for question in sorted(self.tries) for row in self._rows_of(question)]
+
+    def _rows_of(self, question: Question) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        before = 0
+        for one in self.tries[question]:
+            number = 1 + before if one.counts else None
+            before += one.counts
+            note = "; ".join(self.lines.get(question, ())) if one.is_open else ""
+            note = note if self.has_ledger else self.lost
+            rows += [
+                {
+                    "study": self.folder.name,
+                    "workload": question[0],
+                    "campaign": question[1],
+                    "attempt": number,
+                    "state": one.state,
+                    "folder": one.folder or None,
+                    "opened_at": one.entries[0].at,
+                    "last_at": one.entries[-1].at,
+                    "units": one.last.units,
+                    **found,
+                    "plan_sha256": one.plan_sha256,
+                    "note": note or None,
+                }
+                for found in _found(one, number)
+            ]
+        return rows
+
+
+def _found(one: Try, number: int | None) -> list[dict[str, Any]]:
+    """Ratios of a try with Student's intervals at its share of alpha; one empty row where it has none."""
+    last: Entry = one.last
+    alpha = None if last.alpha is None or number is None else last.alpha * share_of(number)
+    empty = {"env": None, "ratio": None, "ci_low": None, "ci_high": None, "alpha": alpha}
+    rows = []
+    for env, ratios in (last.ratios or {}).items():
+        row = {**empty, "env": env, "ratio": math.exp(ratios.mean)}
+        if ratios.sd is not None and alpha is not None:
+            half = t_quantile(alpha, ratios.n - 1) * ratios.sd / math.sqrt(ratios.n)
+            row |= {"ci_low": math.exp(ratios.mean - half), "ci_high": math.exp(ratios.mean + half)}
+        rows.append(row)
+    return rows or [empty]

@@ -1,0 +1,291 @@
+"""The ledger: every try is listed and pays for itself; what was edited, lost or taken away is told in one line."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from tare.analysis import tries
+from tare.core.errors import IntegrityError
+from tare.core.files import Journal, read_json
+from tare.experiments import ledger as writing
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Design, identity
+from tare.model import tables
+from tare.model.campaigns import Plan, Sampling
+from tare.model.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
+from tare.model.sealed import PLAN, SEALED, UNITS, read_sealed
+from tare.model.study import CONTROL, HOST
+from tare.model.units import planned_alpha, share_of
+from tare.stats import fits
+from tare.stats.intervals import t_interval, t_quantile
+
+NAME = "rounds.docker+host"
+QUESTION = ("w", NAME)
+
+
+@pytest.fixture(autouse=True)
+def values(monkeypatch):
+    """Units of whole runs whose time stands in one field."""
+
+    def run_values(unit):
+        return {name: launch.client_user_s for name, launch in unit.launches.items() if launch.ok}
+
+    monkeypatch.setitem(fits.VALUES_OF, "rounds", run_values)
+
+
+@pytest.fixture
+def study(tmp_path):
+    return tmp_path / "campaigns" / "s"
+
+
+def plan_of(**changes):
+    return Plan(
+        **{
+            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"), "spec": {},
+            "conditions": {}, "sampling": Sampling(units=3, confidence=0.95), "seed": 1, "discarded": 1,
+            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
+            "margins": {"run": 0.05, "step": 0.02}, "provenance": {}, "machine": identity(on_gpu=False), **changes,
+        }
+    )  # fmt: skip
+
+
+def run(study, stop_at=None, name=NAME, **changes):
+    """One campaign; docker takes e^0.01, e^0.02, … in its units."""
+
+    def run_unit(plan, number, done):
+        if number == stop_at:
+            raise KeyboardInterrupt
+        took = {HOST: 1.0, CONTROL: 1.0, "docker": math.exp(0.01 * number)}
+        launches = {key: {"status": "ok", "reason": None, "client_user_s": value} for key, value in took.items()}
+        return {"order": list(took), "launches": launches}
+
+    return run_campaign(study / "w" / name, Design(plan=plan_of(**changes), run_unit=run_unit, what="test"))
+
+
+def events(study):
+    return [(entry.event, entry.folder) for entry in read_ledger(study)]
+
+
+def of(study):
+    """The study as analysis sees it."""
+    return tries.Study(study)
+
+
+def current(study):
+    return of(study).attempt(read_sealed(study / "w" / NAME / SEALED))
+
+
+def test_the_shares_of_all_tries_add_up_to_the_whole():
+    assert share_of(1) == pytest.approx(0.607927)
+    assert sum(map(share_of, range(1, 10**5))) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_campaign_is_listed_when_it_is_opened_when_it_is_sealed_and_when_it_is_set_aside(study):
+    run(study)
+    assert events(study) == [("opened", ""), ("sealed", "")]
+    run(study)
+    assert events(study)[2:] == [("superseded", "superseded-1"), ("opened", ""), ("sealed", "")]
+    run(study, seed=7)  # another plan is another try of the same question
+    assert [read_json(path)["attempt"] for path in sorted(study.glob("w/*/**/plan.json"))] == [3, 1, 2]
+    assert current(study).number == 3
+    assert current(study).note == "try 3 of its question, at 6.8% of alpha"
+
+
+def test_every_try_stands_in_the_table_with_its_interval(study):
+    for _ in range(2):
+        run(study)
+    table = tables.make("ledger", of(study).rows())
+    own = table[table["env"] == "docker"]
+    assert list(own["state"]) == ["superseded", "sealed"]
+    assert list(own["attempt"]) == [1, 2]
+    ratios = [0.01, 0.02, 0.03]
+    for number, row in enumerate(own.itertuples(), start=1):
+        wanted = t_interval(ratios, 0.05 * share_of(number))
+        assert (math.log(row.ci_low), math.log(row.ci_high)) == pytest.approx((wanted.low, wanted.high))
+        assert row.units == 3 and math.log(row.ratio) == pytest.approx(0.02)
+
+
+def test_planning_has_the_same_share():
+    plan = plan_of()
+    assert planned_alpha(plan) == pytest.approx(0.05)  # outside of a study's folder nothing was tried before
+    assert planned_alpha(plan.replace(attempt=2)) == pytest.approx(0.05 * 6 / (4 * math.pi**2))
+
+
+def test_an_interrupted_campaign_is_one_try_and_one_without_a_unit_that_counts_is_none(study):
+    for stop_at in (2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            run(study, stop_at)
+    run(study)
+    assert events(study) == [("opened", ""), ("sealed", "")]
+    assert current(study).number == 1
+    other = "rounds.apptainer+host"
+    with pytest.raises(KeyboardInterrupt):
+        run(study, 1, other)  # the discarded unit alone
+    run(study, name=other, seed=2)
+    assert read_json(study / "w" / other / PLAN)["attempt"] == 1
+    with pytest.raises(KeyboardInterrupt):
+        run(study, 2, "turns.x+host")
+    run(study, name="turns.x+host", seed=2)  # it had one: somebody may have looked
+    assert read_json(study / "w" / "turns.x+host" / PLAN)["attempt"] == 2
+
+
+def test_questions_do_not_pay_for_each_other(study):
+    run(study)
+    run(study, name="rounds.docker+host.busy_core")
+    assert read_json(study / "w" / "rounds.docker+host.busy_core" / PLAN)["attempt"] == 1
+
+
+def test_a_campaign_outside_of_its_studys_folder_has_no_ledger(tmp_path):
+    run_campaign(
+        tmp_path / "c", Design(plan=plan_of(), run_unit=lambda *_: {"order": [], "launches": {}}, what="t")
+    )
+    assert not list(tmp_path.rglob(LEDGER)) and not (tmp_path.parent / LEDGER).exists()
+    assert "attempt" not in read_json(tmp_path / "c" / PLAN)
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+EDITS = {
+    "a number": lambda rows: [rows[0], rows[1].replace('"units":3', '"units":0'), *rows[2:]],
+    "the last row": lambda rows: [*rows[:-1], rows[-1].replace('"n":3', '"n":4')],
+    "a row is out": lambda rows: [rows[0], *rows[2:]],
+    "the first is out": lambda rows: rows[1:],
+    "a row stands twice": lambda rows: [*rows[:2], *rows[1:]],
+    "rows are exchanged": lambda rows: [rows[1], rows[0], *rows[2:]],
+    "a row is no record": lambda rows: [*rows, "{}"],
+    "a row of another kind": lambda rows: [*rows, json.dumps({"event": "won"})],
+    "a row with its hash made new": lambda rows: [
+        rows[0], json.dumps(row_of(read_entry(rows[1]).replace(units=0))), *rows[2:]
+    ],
+}  # fmt: skip
+
+
+def read_entry(line):
+    row = json.loads(line)
+    del row["sha256"]
+    return tries.Entry.model_validate_json(json.dumps(row))
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edited_ledger_is_refused_in_one_line_before_anything_is_measured(what, study):
+    run(study)
+    run(study)
+    path = study / LEDGER
+    path.write_text("\n".join(EDITS[what](lines_of(path))) + "\n")
+    before = path.read_bytes()
+    for read in (lambda: run(study, 0), lambda: of(study)):
+        with pytest.raises(IntegrityError, match=rf"{LEDGER} line \d.*the ledger was edited; restore it") as told:
+            read()
+        assert "\n" not in str(told.value)
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_of_another_study_is_no_ledger_of_this_one(study):
+    run(study)
+    shutil.copytree(study, study.parent / "t")
+    with pytest.raises(IntegrityError, match="does not follow"):
+        read_ledger(study.parent / "t")
+
+
+def test_a_row_that_a_crash_cut_short_is_written_again(study):
+    run(study)
+    path = study / LEDGER
+    path.write_text(path.read_text()[:-30])
+    run(study)
+    assert [event for event, _ in events(study)] == ["opened", "sealed", "superseded", "opened", "sealed"]
+    assert current(study).number == 2
+
+
+def test_a_lost_ledger_is_told_and_what_lies_on_the_disk_counts(study):
+    for _ in range(3):
+        run(study)
+    (study / LEDGER).unlink()
+    found = current(study)
+    assert found.number == 3
+    assert found.note == (
+        f"{study / LEDGER} is missing: tries are counted from the folders on the disk; "
+        "try 3 of its question, at 6.8% of alpha"
+    )
+    shutil.rmtree(study / "w" / NAME / "superseded-1")  # and the plan still knows which try it was
+    assert current(study).number == 3
+    run(study)  # a new ledger begins with what it finds
+    assert [event for event, _ in events(study)][:2] == ["found", "found"]
+    assert current(study).number == 3
+
+
+def test_rows_that_were_cut_off_and_a_campaign_that_was_taken_away_count_and_are_told(study):
+    for _ in range(3):
+        run(study)
+    path = study / LEDGER
+    whole = lines_of(path)
+    path.write_text("\n".join(whole[:3]) + "\n")  # the second and third campaign are in no row
+    assert current(study).number == 3
+    assert "superseded-2 stands in no row" in current(study).note
+    path.write_text("\n".join(whole) + "\n")
+    shutil.rmtree(study / "w" / NAME / "superseded-1")
+    assert current(study).number == 3
+    assert "superseded-1 is gone: it counts as a try" in current(study).note
+    run(study)
+    assert current(study).number == 4
+    assert not (study / "w" / NAME / "superseded-1").exists()  # its name is taken
+    shutil.rmtree(study / "w" / NAME)
+    run(study)
+    assert current(study).number == 5
+    assert "was taken away: it counts as a try" in current(study).note
+
+
+def test_a_campaign_that_was_set_aside_and_changed_is_told(study):
+    run(study)
+    run(study)
+    path = study / "w" / NAME / "superseded-1" / UNITS
+    path.write_text(path.read_text().replace("1.0", "1.1", 1))
+    assert "superseded-1 is another than it was" in current(study).note
+
+
+def test_campaigns_of_before_there_was_a_ledger_are_found_and_count(study):
+    run(study)
+    run(study)
+    (study / LEDGER).unlink()
+    for plan in study.glob("w/*/**/plan.json"):
+        said = read_json(plan)
+        for key in ("attempt", "order_seed"):
+            del said[key]
+        plan.write_text(json.dumps(said))
+    writing.bring_up_to_date(study)
+    assert [event for event, _ in events(study)] == ["found", "found"]
+    assert attempt_of(tries_of(read_ledger(study)), QUESTION) == 3
+    assert list(unlisted(study, read_ledger(study), fits.ratios_of)) == []
+
+
+def test_a_damaged_campaign_that_was_set_aside_counts_as_a_try(study):
+    folder = study / "w" / NAME / "superseded-1"
+    folder.mkdir(parents=True)
+    (folder / PLAN).write_text('{"schema": 1}')
+    Journal(folder / UNITS).append({"unit": "what"})
+    run(study)
+    assert current(study).number == 2
+
+
+def nulls(tries_made, units, shares, campaigns, seed=1):
+    """How many of some users, who try until a null differs, see it differ: three environments, one family."""
+    generator = np.random.default_rng(seed)
+    fooled = np.zeros(campaigns, dtype=bool)
+    for number in range(1, tries_made + 1):
+        logs = generator.normal(0, 0.01, (campaigns, units, 5))
+        ratios = logs[:, :, 2:] - logs[:, :, :2].mean(axis=2, keepdims=True)
+        spread = ratios.std(axis=1, ddof=1) / math.sqrt(units)
+        quantile = t_quantile(0.05 / 3 * shares(number), units - 1)
+        fooled |= (np.abs(ratios.mean(axis=1)) > quantile * spread).any(axis=1)
+    return fooled.mean()
+
+
+@pytest.mark.parametrize("units", [6, 20])
+def test_whoever_tries_again_until_a_null_differs_is_fooled_in_five_of_a_hundred_at_most(units):
+    """Two Monte Carlo errors of 5% at 4,000 are 0.7%; without shares every third is fooled."""
+    assert nulls(20, units, share_of, 4000) <= 0.05 + 0.007
+    assert nulls(20, units, lambda number: 1.0, 4000) > 0.3
