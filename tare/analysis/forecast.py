@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tare.analysis import tries
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model import arms
 from tare.model.sealed import SEALED, read_sealed
 from tare.model.study import Rounds, Study, Turns, campaigns, sampling_of
-from tare.model.units import calibration_of, compared, groups_of
+from tare.model.units import calibration_of, compared, groups_of, share_of
 from tare.stats.fits import VALUES_OF, cycle_ratios
 from tare.stats.intervals import log_ratios_of, stein_units
 from tare.stats.planning import Components, Costs, estimate_components
@@ -64,7 +65,12 @@ class Forecast:
 
 
 def forecasts(
-    study: Study, folders: Sequence[Path], *, half_width: float | None, budget_s: float | None
+    study: Study,
+    folders: Sequence[Path],
+    *,
+    half_width: float | None,
+    budget_s: float | None,
+    tries: tries.Study | None = None,
 ) -> Iterator[Forecast]:
     """A forecast for every comparison of a study.
 
@@ -73,6 +79,7 @@ def forecasts(
         folders: of campaigns, the likelier ones first (results/campaigns/<study>).
         half_width: wanted, relative; None for the study's.
         budget_s: of one campaign; None for the study's.
+        tries: those of the study so far; None for none. The next one may spend its share of alpha.
     """
     kinds: dict[str, Rounds | Turns] = {"rounds": study.rounds, "turns": study.turns}
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind in kinds):
@@ -84,7 +91,8 @@ def forecasts(
         count = max(1, len(campaign.environments) - 1)
         units, seconds, note = None, None, "nothing was recorded of this comparison yet: its own pilot will tell"
         if found is not None:
-            alpha = (1 - study.confidence) / count
+            attempt = tries.next_attempt((campaign.workload, campaign.name)) if tries else 1
+            alpha = share_of(attempt) * (1 - study.confidence) / count
             units, seconds = needed(found, wanted, settings.pilot, alpha, count, sampling.units)
             note = found.source
         budget = budget_s or sampling.budget_s

@@ -100,6 +100,12 @@ class Study:
             notes.append(f"try {number} of its question, at {share_of(number):.1%} of alpha")
         return Attempt(number=number, share=share_of(number), note="; ".join(notes) or None)
 
+    def next_attempt(self, question: Question) -> int:
+        """Which try the next campaign of a question will be; one that was interrupted is carried on."""
+        own = self.tries.get(question, [])
+        goes_on = bool(own) and own[-1].state == "opened" and own[-1].is_open
+        return attempt_of(self.tries, question, own[-1].plan_sha256 if goes_on else None)
+
     def rows(self) -> list[dict[str, Any]]:
         """Rows of the table `ledger`, every question's tries in order."""
         return [row for question in sorted(self.tries) for row in self._rows_of(question)]

@@ -34,6 +34,7 @@ def _seconds(text: str) -> float:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """One line per comparison of the study."""
+    from tare.analysis import tries
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.model.study import load_checked, settings_of
@@ -45,7 +46,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
     others = sorted(path for path in Path("results/campaigns").glob("*") if path.is_dir() and path != own)
     total, unknown, notes = 0.0, 0, []
     for row in forecasts(
-        study, arguments.campaigns or [own, *others], half_width=arguments.half_width, budget_s=arguments.budget
+        study,
+        arguments.campaigns or [own, *others],
+        half_width=arguments.half_width,
+        budget_s=arguments.budget,
+        tries=tries.Study(own),
     ):
         wanted = f"±{100 * row.half_width:g}%"
         head = f"{row.workload} {row.campaign}, {wanted}:"
