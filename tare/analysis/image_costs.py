@@ -15,8 +15,8 @@ import pandas as pd
 
 from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import read_json
 from tare.model import tables
+from tare.model.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.launches import LaunchRecord, StartResults
 from tare.model.measured import StartsRecord
 from tare.model.rows import measured, unavailable
@@ -24,7 +24,6 @@ from tare.model.schema import read
 from tare.model.sealed import SEALED, read_sealed
 from tare.model.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
 
-Record = Mapping[str, Any]
 SHARED = "oci"  # stands for the image that all contained environments derive from
 ALL_WORKLOADS = "all"  # an image is the same for every workload
 STAGES = {"fetch": "fetch_s", "tree": "tree_s", "base": "base_s", "assemble": "assemble_s"}
@@ -56,9 +55,9 @@ class Forms:
     """The image records of one stack: of its tree, of its image, of every environment."""
 
     stack: str
-    tree: Record | None
-    image: Record | None
-    environments: Mapping[str, Record]
+    tree: TreeRecord | None
+    image: OciRecord | None
+    environments: Mapping[str, ImageRecord]
 
 
 def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
@@ -72,10 +71,14 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
         path = folder / stack / f"{env}.json"
         if not path.exists():
             raise UserError(f"no image record {path}: make it with `snakemake {path}`")
-        found[env] = read_json(path)
-    shared = {name: folder / stack / f"{name}.json" for name in ("tree", SHARED)}
-    tree, image = (read_json(path) if path.exists() else None for path in shared.values())
-    return Forms(stack=stack, tree=tree, image=image, environments=found)
+        found[env] = read(ImageRecord, path)
+    tree, image = folder / stack / "tree.json", folder / stack / f"{SHARED}.json"
+    return Forms(
+        stack=stack,
+        tree=read(TreeRecord, tree) if tree.exists() else None,
+        image=read(OciRecord, image) if image.exists() else None,
+        environments=found,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +149,7 @@ def build(study: str, forms: Sequence[Forms], starts: Starts | None) -> pd.DataF
     rows: list[dict[str, Any]] = []
     for one in forms:
         identity = {"study": study, "scenario": "images", "stack": one.stack, "batch": None, "rep": None}
-        for env, row in _whole(_form_rows(one), f"a record of the images of {one.stack}"):
+        for env, row in _form_rows(one):
             about = {"campaign": "images", "workload": ALL_WORKLOADS, "arm": "stack=same", "env": env}
             rows.append({**identity, **about, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
@@ -156,19 +159,6 @@ def build(study: str, forms: Sequence[Forms], starts: Starts | None) -> pd.DataF
         for env, rep, row in _start_rows(own, list(one.environments)):
             rows.append({**identity, **about, "env": env, **row, "rep": rep})
     return tables.make("image_costs", rows)
-
-
-def _whole(rows: Iterator[Any], what: str) -> list[Any]:
-    """All rows, if the record that they are made from is whole.
-
-    Raises:
-        IntegrityError: it lacks something.
-    """
-    try:
-        return list(rows)
-    except (KeyError, TypeError, AttributeError, StopIteration, RuntimeError) as error:
-        lacking = error.args[0] if isinstance(error, KeyError) else error
-        raise IntegrityError(f"{what} is not what this version writes ({lacking}); make it again") from error
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
@@ -190,72 +180,72 @@ def unit_of(item: str) -> str:
 
 def _form_rows(forms: Forms) -> Iterator[tuple[str, dict[str, Any]]]:
     image = forms.image
-    if image is not None and image.get("status") == "ok":
-        yield SHARED, _has("archive_bytes", image["bytes"], "OCI archive, not compressed")
-        for row in _storage_rows(image.get("storage"), "image record", ("disk_bytes",)):
+    if image is not None and image.bytes is not None:
+        yield SHARED, _has("archive_bytes", image.bytes, "OCI archive, not compressed")
+        for row in _storage_rows(image.storage, "image record", ("disk_bytes",)):
             yield SHARED, row
     for env, record in forms.environments.items():
-        if record["status"] != "ok":
+        if record.status != "ok":
             for item in FORM_ITEMS:
-                yield env, _lacks(item, "image record", record["reason"])
+                yield env, _lacks(item, "image record", record.reason)
             continue
         for row in (*_stage_rows(record, image), *_size_rows(record, image, forms.tree)):
             yield env, row
 
 
-def _stage_rows(record: Record, image: Record | None) -> Iterator[dict[str, Any]]:
+def _stage_rows(record: ImageRecord, image: OciRecord | None) -> Iterator[dict[str, Any]]:
     """Seconds of the stages that a form needs, their sum, and how fast it was converted."""
-    took = record["seconds"]
+    took = record.seconds
     total = 0.0
     for stage, item in STAGES.items():
         if stage in took:
             total += took[stage]
             yield _has(item, took[stage], MADE)
     own = {name: value for name, value in took.items() if name not in STAGES and not name.startswith("tree_")}
-    if set(own) == {"prepare"} and not record.get("path"):
+    if set(own) == {"prepare"} and not record.path:
         yield _lacks(CONVERT, MADE, DAEMON_HAD_IT)
         yield _lacks("ready_s", MADE, DAEMON_HAD_IT)
         return
     if own:
         total += sum(own.values())
         yield _has(CONVERT, sum(own.values()), f"{MADE}: {', '.join(own)}")
-        if image is not None and image.get("status") == "ok":
-            rate = image["bytes"] / sum(own.values())
+        if image is not None and image.bytes is not None:
+            rate = image.bytes / sum(own.values())
             yield _has("convert_bytes_per_s", rate, "bytes of the OCI archive by seconds of the conversion")
     yield _has("ready_s", total, "sum of the stages, each as it took when it was made")
 
 
-def _size_rows(record: Record, image: Record | None, tree: Record | None) -> Iterator[dict[str, Any]]:
+def _size_rows(record: ImageRecord, image: OciRecord | None, tree: TreeRecord | None) -> Iterator[dict[str, Any]]:
     """Bytes that are carried, on the disk, and added; what the runtime itself states."""
-    storage = record.get("storage") or {}
-    contained = bool(record.get("image_id"))
+    storage = record.storage
+    contained = bool(record.image_id)
     if not contained:
-        wheels = (tree or {}).get("wheel_bytes")
+        wheels = tree.wheel_bytes if tree else None
         reason = "the tree's record does not count the wheels; make it again"
         source = "the locked wheels, compressed as they are downloaded"
         yield _has("archive_bytes", wheels, source) if wheels else _lacks("archive_bytes", source, reason)
-    elif storage.get("files") == 1:
-        how = (record.get("details") or {}).get("compression")
+    elif storage is not None and storage.files == 1 and storage.disk_bytes is not None:
+        how = record.details.get("compression")
         source = f"the form itself, one file{f', compressed ({how})' if how else ''}: allocated blocks"
-        yield _has("archive_bytes", storage["disk_bytes"], source)
-    elif image is not None and image.get("status") == "ok":
-        yield _has("archive_bytes", image["bytes"], "OCI archive, not compressed")
+        yield _has("archive_bytes", storage.disk_bytes, source)
+    elif image is not None and image.bytes is not None:
+        yield _has("archive_bytes", image.bytes, "OCI archive, not compressed")
     else:
         yield _lacks("archive_bytes", "OCI archive", "the record of the image is missing")
-    yield from _storage_rows(record.get("storage"), "allocated blocks")
-    if contained and not record.get("path"):
-        yield _has("said_bytes", record["bytes"], "the runtime's own `image inspect`")
+    yield from _storage_rows(storage, "allocated blocks")
+    if contained and not record.path and record.bytes is not None:
+        yield _has("said_bytes", record.bytes, "the runtime's own `image inspect`")
 
 
 def _storage_rows(
-    storage: Record | None, source: str, items: Sequence[str] = ("disk_bytes", "added_bytes")
+    storage: Storage | None, source: str, items: Sequence[str] = ("disk_bytes", "added_bytes")
 ) -> Iterator[dict[str, Any]]:
     """Allocated bytes, and those that the host's tree does not hold already."""
-    if storage is None or storage["disk_bytes"] is None:
-        reason = storage["reason"] if storage else "the image's record does not count them; make it again"
+    if storage is None or storage.disk_bytes is None:
+        reason = storage.reason if storage else "the image's record does not count them; make it again"
         yield from (_lacks(item, source, reason) for item in items)
         return
-    found = {"disk_bytes": storage["disk_bytes"], "added_bytes": storage["disk_bytes"] - storage["shared_bytes"]}
+    found = {"disk_bytes": storage.disk_bytes, "added_bytes": storage.disk_bytes - (storage.shared_bytes or 0)}
     how = {
         "disk_bytes": "allocated blocks",
         "added_bytes": "allocated blocks, less those of the host's tree by inode",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tare.model.environment import Probe
     from tare.model.images import ImageRecord
 
 
@@ -120,11 +121,10 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
     else:
         source = build(arguments.stack, arguments.variant)
     probe = _probe(arguments)
-    if probe["available"]:
-        isolates = probe.get("details", {}).get("isolates_network", True)
-        record = derive(source, arguments.env).replace(isolates_network=isolates)
+    if probe.available:
+        record = derive(source, arguments.env).replace(isolates_network=probe.isolates_network)
     else:
-        record = without(source, arguments.env, probe["reason"])
+        record = without(source, arguments.env, probe.reason or "")
     _tell(arguments, record, arguments.stack)
     return 0
 
@@ -145,10 +145,13 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _probe(arguments: argparse.Namespace) -> dict[str, Any]:
-    from tare.core.files import read_json
+def _probe(arguments: argparse.Namespace) -> Probe:
+    """What the trial launch gave; where none is named, the environment is taken to work."""
+    from tare.model.environment import Probe
+    from tare.model.images import ProbeRecord
+    from tare.model.schema import read
 
-    return read_json(arguments.probe) if arguments.probe else {"available": True}
+    return read(ProbeRecord, arguments.probe).outcome if arguments.probe else Probe(available=True)
 
 
 def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None:
@@ -164,19 +167,19 @@ def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None
 
 def run_bind_stack(arguments: argparse.Namespace) -> int:
     """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
-    from dataclasses import asdict
-
-    from tare.core.files import read_json
     from tare.core.progress import say
     from tare.images import installed
+    from tare.model.images import ProbeRecord
     from tare.model.registry import environment, module_names
+    from tare.model.schema import read
 
     chosen = arguments.environments
     names = module_names("envs") if chosen is None else chosen
     probes = {}
     for name in names:
         adapter = environment(name)
-        probes[name] = read_json(arguments.probes / f"{name}.json") if arguments.probes else asdict(adapter.probe())
+        kept = arguments.probes / f"{name}.json" if arguments.probes else None
+        probes[name] = read(ProbeRecord, kept).outcome if kept else adapter.probe()
     for name, record in installed.bind(arguments.python, arguments.out, probes).items():
         say(f"{name}: {'ready' if record.status == 'ok' else record.reason}")
     return 0

@@ -33,8 +33,7 @@ def run_probe(arguments: argparse.Namespace) -> int:
 
 def run_machine(arguments: argparse.Namespace) -> int:
     """Write the facts."""
-    from tare.core.files import write_json
-    from tare.machine.facts import describe
+    from tare.machine.facts import record
 
-    write_json(arguments.out, describe())
+    record().write(arguments.out)
     return 0

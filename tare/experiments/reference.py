@@ -186,7 +186,7 @@ def measure(
     """Launch everything; `keep` gets what the record says of environments, workloads and parts, after each part."""
     if before is None:
         write_json(out / "study.json", config.to_json())
-        write_json(out / "machine.json", machine.describe())
+        machine.record().write(out / "machine.json")
     environments = prepare_environments(out, wanted.python, config.environments)
     datasets = {name: describe_workload(name)["dataset"] for name in config.workloads}
     lost = bring_data(wanted.carried, sorted(set(datasets.values())), out / "data")
@@ -240,7 +240,7 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
         probes[name] = probe_record(environment(name))
         probes[name].write(out / "probe" / f"{name}.json")
         say(f"{name}: {'available' if probes[name].available else probes[name].reason}")
-    records = installed.bind(python, out / "images" / BOUND, {name: probes[name].to_json() for name in names})
+    records = installed.bind(python, out / "images" / BOUND, {name: probes[name].outcome for name in names})
     found = {}
     for name in names:
         works = records[name].status == "ok"

@@ -26,6 +26,7 @@ from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import contained_form, form_record, keep_image
 from tare.images.sysroot import gather, within
 from tare.machine.cuda_runtime import cuda_of_packages
+from tare.model.environment import Probe
 from tare.model.images import ImageRecord, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.registry import environment
 from tare.model.stacks import BOUND as STACK
@@ -240,13 +241,13 @@ def stamp(folders: Sequence[Path]) -> str:
     return sha256_text("\n".join(lines))
 
 
-def bind(python: Path, folder: Path, probes: Mapping[str, Mapping[str, Any]]) -> dict[str, ImageRecord]:
+def bind(python: Path, folder: Path, probes: Mapping[str, Probe]) -> dict[str, ImageRecord]:
     """Write the records of the image and of every environment; returns the environments' by name.
 
     Args:
         python: the interpreter that has the framework.
         folder: where the records go: results/images/bound.
-        probes: `available`, `reason` and `details` of each environment's trial launch, by name.
+        probes: what each environment's trial launch gave, by name.
     """
     image = build(python)
     TreeRecord(
@@ -264,11 +265,10 @@ def bind(python: Path, folder: Path, probes: Mapping[str, Mapping[str, Any]]) ->
     image.write(folder / "oci.json")
     found = {}
     for name, probe in probes.items():
-        if probe["available"]:
-            isolates = probe.get("details", {}).get("isolates_network", True)
-            record = derive(image, name).replace(isolates_network=isolates)
+        if probe.available:
+            record = derive(image, name).replace(isolates_network=probe.isolates_network)
         else:
-            record = form_record(image, name, status="unavailable", reason=probe["reason"])
+            record = form_record(image, name, status="unavailable", reason=probe.reason)
         record.write(folder / f"{name}.json")
         found[name] = record
     return found

@@ -7,7 +7,6 @@ level; the record then says how its launches ask for it. stack=native is another
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
 from tare.images import native
@@ -42,14 +41,14 @@ def parse(text: str, adapter: Environment) -> tuple[str, str]:
     return factor, level
 
 
-def derive_arm(image: OciRecord, name: str, arm: str, probe: Mapping[str, Any]) -> ImageRecord:
+def derive_arm(image: OciRecord, name: str, arm: str, probe: Probe) -> ImageRecord:
     """The record of one environment at one level.
 
     Args:
         image: record of the stack's ordinary image.
         name: of the environment.
         arm: `factor=level`.
-        probe: `available`, `reason` and `details` of its trial launch.
+        probe: what its trial launch gave.
 
     Returns:
         A record whose status is `unavailable`, with the reason, where the level can't be had here.
@@ -63,8 +62,8 @@ def derive_arm(image: OciRecord, name: str, arm: str, probe: Mapping[str, Any]) 
     if (factor, level) == NATIVE:
         return _native(image, adapter, probe)
     options = {factor: level}
-    if not probe["available"]:
-        return without(image, name, probe["reason"], options)
+    if not probe.available:
+        return without(image, name, probe.reason or "", options)
     tried = try_level(adapter, options)
     if not tried.available:
         return without(image, name, f"{factor}={level}: {tried.reason}", options)
@@ -73,13 +72,13 @@ def derive_arm(image: OciRecord, name: str, arm: str, probe: Mapping[str, Any]) 
     return record.replace(isolates_network=tried.details["isolates_network"], details=details)
 
 
-def _native(image: OciRecord, adapter: Environment, probe: Mapping[str, Any]) -> ImageRecord:
-    if not probe["available"]:
+def _native(image: OciRecord, adapter: Environment, probe: Probe) -> ImageRecord:
+    if not probe.available:
         nothing = TreeFacts(inside=None, digest=None)
         other = image.replace(install="native", tree=nothing, base=None, key=None)
-        return without(other, adapter.name, probe["reason"])
+        return without(other, adapter.name, probe.reason or "")
     record = native.derive(image.stack, image.variant, adapter, load_recipe())
-    return record.replace(isolates_network=probe.get("details", {}).get("isolates_network", True))
+    return record.replace(isolates_network=probe.isolates_network)
 
 
 def try_level(adapter: Environment, options: Mapping[str, str]) -> Probe:

@@ -69,9 +69,9 @@ def _stack(published: MeasuredWith, here: Here, workload: str) -> Compared:
 
 
 def _runtimes(published: MeasuredWith, here: Here) -> Compared:
-    probes = {env: probe for env, probe in here.probes.items() if env != HOST and probe.get("version")}
+    own = {env: probe.version for env, probe in here.probes.items() if env != HOST and probe.version}
     wanted = {str(env): version for env, version in published.runtimes.items()}
-    return _versions(RUNTIMES, wanted, {env: p["version"] for env, p in probes.items()}, bool(probes))
+    return _versions(RUNTIMES, wanted, own, bool(own))
 
 
 def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], known: bool) -> Compared:

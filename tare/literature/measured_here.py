@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.profile_rows import read_profile
-from tare.core.files import read_json
 from tare.model import tables
+from tare.model.images import ProbeRecord, read_probes
+from tare.model.machine import MachineRecord, read_machine
 from tare.model.registry import HOST
 from tare.model.study import is_headline
 
@@ -66,8 +67,8 @@ class Here:
     verdicts: pd.DataFrame
     fingerprints: pd.DataFrame
     kernels: pd.DataFrame | None = None
-    machine: Mapping[str, Any] | None = None
-    probes: Mapping[str, Mapping[str, Any]]
+    machine: MachineRecord | None = None
+    probes: Mapping[str, ProbeRecord]
     measured_with: Mapping[str, Conditions] = field(default_factory=dict)
 
     def value(self, workload: str, env: str, metric: str, batch: int | None = None) -> Value:
@@ -107,24 +108,24 @@ def gather(results: Path, shared: Path) -> Here:
 
     Raises:
         UserError: a table is missing.
-        IntegrityError: a table is not what was written.
+        IntegrityError: a table or a record is not what was written.
     """
     folder = results / "tables"
     kernels, machine = folder / "kernels.csv", results / "machine.json"
     metrics = tables.read("metrics", folder / "metrics.parquet")
-    described = read_json(machine) if machine.exists() else None
+    described = read_machine(machine)
     return Here(
         metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
         machine=described,
-        probes={path.stem: read_json(path) for path in sorted((shared / "probe").glob("*.json"))},
-        measured_with=_measured_with(metrics, shared, described or {}),
+        probes=read_probes(shared / "probe"),
+        measured_with=_measured_with(metrics, shared, described or MachineRecord()),
     )
 
 
-def _measured_with(metrics: pd.DataFrame, shared: Path, machine: Mapping[str, Any]) -> dict[str, Conditions]:
+def _measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -> dict[str, Conditions]:
     """By workload, from the facts of its profiled launch on the host."""
     found = {}
     for study, workload in metrics[["study", "workload"]].drop_duplicates().itertuples(index=False):
@@ -138,11 +139,10 @@ def _measured_with(metrics: pd.DataFrame, shared: Path, machine: Mapping[str, An
         if framework is not None:
             stack[framework.name] = framework.version
             stack.update({"cuda": framework.cuda} if framework.cuda else {})
-        gpus = machine.get("gpus") or [{}]
-        device = (framework.device if framework else None) or gpus[0]
+        device: Mapping[str, Any] = (framework.device if framework else None) or (machine.gpus or ({},))[0]
         found[workload] = Conditions(
             device_class="gpu" if record.on_cuda else "cpu",
-            device=str((device if record.on_cuda else {"name": machine.get("cpu_model")}).get("name")),
+            device=str(device.get("name") if record.on_cuda else machine.cpu_model),
             stack=stack,
         )
     return found

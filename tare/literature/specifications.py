@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.literature.finding import Finding, amount
 from tare.literature.measured_here import Here, Value
 from tare.literature.published import Fact, Published
+from tare.model.machine import MachineRecord
 
 NO_RECORD = "there is no record of the machine"
 # Versions: of which environment's trial launch.
-Machine = Mapping[str, Any]
+Gpus = Sequence[Mapping[str, Any]]
 PROGRAMS = {"docker": "docker", "singularity": "apptainer"}
 
 
@@ -63,7 +64,7 @@ def _program(here: Here, env: str) -> Value:
     probe = here.probes.get(env)
     if probe is None:
         return _none(f"no trial launch of {env} is recorded")
-    return _is(f"{env} {probe['version']}") if probe["available"] else _none(probe["reason"])
+    return _is(f"{env} {probe.version}") if probe.available else _none(str(probe.reason))
 
 
 def _python(here: Here) -> Value:
@@ -73,49 +74,48 @@ def _python(here: Here) -> Value:
     return _is(f"Python {', '.join(versions)}") if versions else _none("no launch recorded what it mapped")
 
 
-def _clock(machine: Machine) -> Value:
-    clock = machine.get("cpu_clock")
-    if not clock:
-        return _none((machine.get("reasons") or {}).get("cpu_clock", "not recorded"))
-    return _is(f"{amount(clock['hz'], 'Hz')}, {clock['source']}", float(clock["hz"]))
+def _clock(machine: MachineRecord) -> Value:
+    clock = machine.cpu_clock
+    if clock is None:
+        return _none(machine.reasons.get("cpu_clock", "not recorded"))
+    return _is(f"{amount(clock.hz, 'Hz')}, {clock.source}", clock.hz)
 
 
 def _number(value: float | None, what: str) -> Value:
     return _none("not recorded") if value is None else _is(f"{value:,} {what}", float(value))
 
 
-def _gpus(machine: Machine, told: Callable[[list[Any]], Value]) -> Value:
+def _gpus(machine: MachineRecord, told: Callable[[Gpus], Value]) -> Value:
     """What the machine's GPUs tell, or why nothing is known of one."""
-    return told(machine["gpus"]) if machine.get("gpus") else _none(_no_gpu(machine))
+    return told(machine.gpus) if machine.gpus else _none(_no_gpu(machine))
 
 
 def _of_gpu(gpu: Mapping[str, Any], field: str, factor: float, unit: str) -> Value:
     """A number of a GPU, as nvidia-smi writes it."""
     try:
-        value = float(gpu[field]) * factor
-    except (KeyError, ValueError):
+        value = float(str(gpu.get(field))) * factor
+    except ValueError:
         return _none(f"nvidia-smi says {gpu.get(field)!r}")
     return _is(amount(value, unit), value)
 
 
-def _no_gpu(machine: Machine) -> str:
-    reasons = machine.get("reasons") or {}
-    return str(reasons.get("gpus") or "the record of the machine does not hold it")
+def _no_gpu(machine: MachineRecord) -> str:
+    return machine.reasons.get("gpus") or "the record of the machine does not hold it"
 
 
-def _names(gpus: list[Any]) -> Value:
-    return _is(", ".join(str(gpu.get("name")) if isinstance(gpu, Mapping) else str(gpu) for gpu in gpus))
+def _names(gpus: Gpus) -> Value:
+    return _is(", ".join(str(gpu.get("name")) for gpu in gpus))
 
 
-OF_MACHINE: dict[str, Callable[[Machine], Value]] = {
-    "vcpu": lambda machine: _number(machine.get("cpu_logical"), "logical CPUs"),
-    "memory": lambda machine: _number(machine.get("memory_bytes"), "bytes of memory"),
+OF_MACHINE: dict[str, Callable[[MachineRecord], Value]] = {
+    "vcpu": lambda machine: _number(machine.cpu_logical, "logical CPUs"),
+    "memory": lambda machine: _number(machine.memory_bytes, "bytes of memory"),
     "boot_disk": lambda machine: _number(
-        (machine.get("disk") or {}).get("total_bytes"), "bytes on the disk of the cache"
+        machine.disk.total_bytes if machine.disk else None, "bytes on the disk of the cache"
     ),
     "clock": _clock,
-    "operating_system": lambda machine: _is(str(machine.get("distribution") or "not known")),
-    "machine_type": lambda machine: _is(f"{machine['cpu_model']}, {machine.get('virtualisation') or 'bare'}"),
+    "operating_system": lambda machine: _is(str(machine.distribution or "not known")),
+    "machine_type": lambda machine: _is(f"{machine.cpu_model}, {machine.virtualisation or 'bare'}"),
     "gpu": lambda machine: _gpus(machine, _names),
     "gpus": lambda machine: _gpus(machine, lambda gpus: _is("GPUs", float(len(gpus)))),
     "gpu_memory": lambda machine: _gpus(machine, lambda gpus: _of_gpu(gpus[0], "memory_mib", 2**20, "B")),

@@ -20,6 +20,8 @@ from tare.core.files import cache_dir
 from tare.core.process import run
 from tare.machine import nvml
 from tare.machine.memory import meminfo_bytes
+from tare.model.machine import MachineRecord
+from tare.model.schema import parse
 
 CPU = Path("/sys/devices/system/cpu")
 TOOL_S = 15.0
@@ -48,6 +50,11 @@ def describe() -> dict[str, Any]:
         except (OSError, ValueError, KeyError) as error:
             facts[name], reasons[name] = None, f"{type(error).__name__}: {error}"
     return {**facts, "reasons": reasons}
+
+
+def record() -> MachineRecord:
+    """Every fact as the record that `tare machine` writes."""
+    return parse(MachineRecord, describe(), "the facts of this machine")
 
 
 def _read(path: Path) -> str:

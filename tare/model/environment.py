@@ -139,6 +139,11 @@ class Probe:
     remedy: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def isolates_network(self) -> bool:
+        """Whether its launches have no network, as measured ones want it."""
+        return bool(self.details.get("isolates_network", True))
+
 
 class Environment(ABC):
     """One execution environment under study.

@@ -7,9 +7,11 @@ that was written without them is still read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tare.model.schema import FileRecord, Natural, Record
+from tare.model.environment import Probe
+from tare.model.schema import FileRecord, Natural, Record, read
 
 Status = Literal["ok", "unavailable"]
 Install = Literal["tree", "native", "bound"]
@@ -184,6 +186,23 @@ class ImageRecord(FileRecord):
     python_version: str | None = None
 
 
+AnyImage = TreeRecord | OciRecord | ImageRecord
+OF_STACK: dict[str, type[AnyImage]] = {"tree": TreeRecord, "oci": OciRecord}
+
+
+def read_images(folder: Path) -> dict[str, AnyImage]:
+    """Records of a stack by the names of their files: `tree`, `oci`, and the environments.
+
+    Raises:
+        IntegrityError: one of them is not what its type says.
+    """
+    paths = sorted(folder.glob("*.json"))
+    found: dict[str, AnyImage] = {}
+    for path in paths:
+        found[path.stem] = read(OF_STACK.get(path.stem, ImageRecord), path)
+    return found
+
+
 class ProbeRecord(FileRecord):
     """`results/probe/<env>.json`: whether a trial launch worked, and what it saw."""
 
@@ -198,6 +217,17 @@ class ProbeRecord(FileRecord):
     remedy: str | None
     details: Mapping[str, Any]
     programs: Mapping[str, str | None] = {}
+
+    @property
+    def outcome(self) -> Probe:
+        """What the trial launch gave."""
+        return Probe(
+            available=self.available,
+            version=self.version,
+            reason=self.reason,
+            remedy=self.remedy,
+            details=dict(self.details),
+        )
 
 
 class DataFile(Record):
@@ -236,3 +266,12 @@ class DataRecord(FileRecord):
     files: tuple[DataFile, ...]
     bytes: Natural
     folder: str
+
+
+def read_probes(folder: Path) -> dict[str, ProbeRecord]:
+    """Records of trial launches by environment.
+
+    Raises:
+        IntegrityError: one of them is not what its type says.
+    """
+    return {path.stem: read(ProbeRecord, path) for path in sorted(folder.glob("*.json"))}

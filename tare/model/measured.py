@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from tare.model.launches import LaunchRecord, ProfileResults
+from tare.model.machine import Processor
 from tare.model.schema import FileRecord, Record
 
 Device = Literal["cpu", "cuda"]
@@ -113,17 +114,6 @@ class Modelled(Record):
     memory_reason: str | None = None
 
 
-class CeilingsMachine(Record):
-    """Facts of the processor that ceilings stand beside."""
-
-    cpu_model: str | None = None
-    cpu_signature: Mapping[str, Any] | None = None
-    cpu_clock: Mapping[str, Any] | None = None
-    cpu_flags: tuple[str, ...] | None = None
-    cpu_caches_bytes: Mapping[str, int] | None = None
-    virtualisation: str | None = None
-
-
 class Sheet(Record):
     """A datasheet's peaks."""
 
@@ -147,7 +137,7 @@ class CeilingsRecord(FileRecord, LaunchRecord):
     stack: str | None = None
     device: Device = "cpu"
     provenance: Mapping[str, Any] = Field(default_factory=dict)
-    machine: CeilingsMachine | None = None
+    machine: Processor | None = None
     datasheet: Sheet | None = None
     datasheet_reason: str | None = None
     modelled: Modelled | None = None

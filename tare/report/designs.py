@@ -122,8 +122,8 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
     reasons: dict[str, str] = {}
     for env in evidence.environments:
         probe = evidence.probes.get(env)
-        if probe is not None and not probe["available"]:
-            reasons[env] = probe["reason"] or "no reason was recorded"
+        if probe is not None and not probe.available:
+            reasons[env] = probe.reason or "no reason was recorded"
     only_in_arms: dict[tuple[str, str], str] = {}
     for campaign in evidence.campaigns:
         if campaign.arm is not None and campaign.arm.is_setting:
@@ -137,7 +137,7 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
         {
             "title": env_title(env),
             "reason": reason,
-            "remedy": (evidence.probes.get(env) or {}).get("remedy"),
+            "remedy": evidence.probes[env].remedy if env in evidence.probes else None,
         }
         for env, reason in sorted(reasons.items())
         if env in evidence.environments

@@ -13,6 +13,8 @@ from tare.analysis.ceilings import read_ceilings
 from tare.analysis.choice import is_ours
 from tare.core.files import read_json
 from tare.model import tables
+from tare.model.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
+from tare.model.machine import MachineRecord, read_machine
 from tare.model.measured import CeilingsRecord, ProfileRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import read
@@ -54,11 +56,11 @@ class Evidence:
     ledger: pd.DataFrame
     published: pd.DataFrame
     claims: pd.DataFrame
-    machine: Record | None
+    machine: MachineRecord | None
     ceilings: CeilingsRecord | None
-    probes: Mapping[str, Record]
-    images: Mapping[str, Record]
-    data: Mapping[str, Record]
+    probes: Mapping[str, ProbeRecord]
+    images: Mapping[str, AnyImage]
+    data: Mapping[str, DataRecord]
     campaigns: tuple[Campaign, ...]
     protocols: Record | None = None
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
@@ -127,11 +129,11 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         ledger=tables.read("ledger", folder / "ledger.csv"),
         published=tables.read("published", folder / "published.csv"),
         claims=tables.read("claims", folder / "claims.csv"),
-        machine=_optional(results / "machine.json"),
+        machine=read_machine(results / "machine.json"),
         ceilings=ceilings,
-        probes=_by_name(shared / "probe"),
-        images=_by_name(shared / "images" / study.stack),
-        data=_data_of(study, _by_name(shared / "data")),
+        probes=read_probes(shared / "probe"),
+        images=read_images(shared / "images" / study.stack),
+        data=_data_of(study, shared / "data"),
         campaigns=sealed,
         protocols=_optional(shared / PROTOCOLS),
         references=found,
@@ -152,10 +154,6 @@ def _optional(path: Path) -> Record | None:
     return read_json(path) if path.exists() else None
 
 
-def _by_name(folder: Path) -> dict[str, Record]:
-    return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
-
-
 def _profiles(folder: Path, study: Study) -> dict[str, dict[str, ProfileRecord]]:
     """The profiled launches that left a record."""
     found: dict[str, dict[str, ProfileRecord]] = {}
@@ -167,10 +165,11 @@ def _profiles(folder: Path, study: Study) -> dict[str, dict[str, ProfileRecord]]
     return found
 
 
-def _data_of(study: Mapping[str, Any], records: dict[str, Record]) -> dict[str, Record]:
+def _data_of(study: Study, folder: Path) -> dict[str, DataRecord]:
     """Records of the data sets that the study's workloads use; others of the same folder are not its own."""
-    used = {describe_workload(name)["dataset"] for name in study.workloads}
-    return {name: record for name, record in records.items() if name in used}
+    used = sorted({describe_workload(name)["dataset"] for name in study.workloads})
+    paths = {name: folder / f"{name}.json" for name in used}
+    return {name: read(DataRecord, path) for name, path in paths.items() if path.exists()}
 
 
 def _campaigns(folder: Path, study: Study) -> tuple[Campaign, ...]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from tare.analysis import ceilings
 from tare.analysis.roofs import roofs
+from tare.model.machine import MachineRecord
 from tare.model.study import HOST
 from tare.report.conditions import first_facts
-from tare.report.evidence import Evidence, Record
+from tare.report.evidence import Evidence
 from tare.report.gpus import gpu_rows
 from tare.report.labels import decimal_prefix, env_title, size_bytes
 from tare.report.layout import UNAVAILABLE, Row, Table, value_text
@@ -42,38 +43,35 @@ DEVICE = {
 SHOWN_PACKAGES = ("torch", "torchvision", "tokenizers", "numpy")
 
 
-def _fact_rows(record: Record, names: Mapping[str, str]) -> list[Row]:
-    reasons = record.get("reasons") or {}
+def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[Row]:
+    """A row for each of these facts that the record has."""
+    told = machine.told() if machine else {}
     rows: list[Row] = []
     for key, title in names.items():
-        if key not in record:
+        if key not in told:
             continue
-        value = record[key]
+        value = told[key]
         if key == "cpu_mitigations" and isinstance(value, Mapping):
             value = {name: state for name, state in value.items() if state != "Not affected"}
         text = value_text(key, value)
-        reason = reasons.get(key) or record.get(f"{key}_reason")
+        reason = machine.reasons.get(key)
         rows.append([title, f"{UNAVAILABLE}: {reason or 'no reason was recorded'}" if value is None else text])
     return rows
 
 
 def machine_table(evidence: Evidence) -> Table:
-    """The paper's table I, for this machine; facts that have no place elsewhere come last."""
-    record = evidence.machine or {}
-    rows = _fact_rows(record, MACHINE)
-    placed = {*MACHINE, *SOFTWARE, *DEVICE, "gpus", "cpu_signature", "cpu_clock", "reasons", "shm_bytes", "schema"}
-    others = {key: key.replace("_", " ").capitalize() for key in record if key not in placed}
-    rows += _fact_rows(record, {key: title for key, title in others.items() if not key.endswith("_reason")})
+    """The paper's table I, for this machine."""
+    rows = _fact_rows(evidence.machine, MACHINE)
     return Table(caption="This machine (the paper's Table I)", columns=["", "value"], rows=rows)
 
 
 def software_table(evidence: Evidence) -> Table:
     """The paper's table IV: operating system, runtimes, and what runs inside."""
-    rows = _fact_rows(evidence.machine or {}, SOFTWARE)
+    rows = _fact_rows(evidence.machine, SOFTWARE)
     for env in evidence.environments:
         probe = evidence.probes.get(env)
         if probe is not None and env != HOST:
-            text = probe["version"] or "available" if probe["available"] else f"{UNAVAILABLE}: {probe['reason']}"
+            text = probe.version or "available" if probe.available else f"{UNAVAILABLE}: {probe.reason}"
             rows.append([env_title(env), text])
     inside = first_facts(evidence).get(HOST)
     if inside:
@@ -93,11 +91,11 @@ def package_list(evidence: Evidence) -> list[str]:
 
 def device_table(evidence: Evidence) -> Table:
     """The paper's table V: the device that trains, with rates that were measured here."""
-    record = evidence.machine or {}
+    record = evidence.machine
     device = evidence.study.device
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
     rows += _fact_rows(record, {"cpu_model": "Processor", **DEVICE} if device == "cpu" else DEVICE)
-    rows += gpu_rows(record) or _fact_rows(record, {"gpus": "NVIDIA devices"})
+    rows += gpu_rows(record.told() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
     if evidence.ceilings is not None:
         roof = roofs(evidence.ceilings)
         for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tare.analysis import suspects
-from tare.report.evidence import Evidence, Record
+from tare.model.images import AnyImage, BaseImage, DataRecord, TreeRecord
+from tare.report.evidence import Evidence
 from tare.report.labels import env_title, seconds, size_bytes, workload_title
 from tare.report.layout import UNAVAILABLE, Row, Table
 
@@ -14,8 +14,8 @@ from tare.report.layout import UNAVAILABLE, Row, Table
 def packages(evidence: Evidence) -> dict[str, str]:
     """Version of every package of the stack, by name."""
     for record in evidence.images.values():
-        if record.get("packages"):
-            return {package["name"]: package["version"] for package in record["packages"]}
+        if record.packages:
+            return {package.name: package.version for package in record.packages}
     return {}
 
 
@@ -26,17 +26,19 @@ def images_table(evidence: Evidence) -> Table:
     for name in order:
         record = evidence.images[name]
         title = {"tree": "Tree of the stack", "oci": "OCI image"}.get(name) or env_title(name)
-        if record.get("status") not in (None, "ok"):
-            rows.append([title, f"{UNAVAILABLE}: {record.get('reason')}", None, None, None])
+        if record.status != "ok":
+            rows.append([title, f"{UNAVAILABLE}: {record.reason}", None, None, None])
             continue
-        size = (record.get("storage") or {}).get("disk_bytes") or record.get("bytes")
+        storage = None if isinstance(record, TreeRecord) else record.storage
+        size = storage.disk_bytes if storage and storage.disk_bytes else record.bytes
+        base = None if isinstance(record, TreeRecord) else record.base
         rows.append(
             [
                 title,
                 UNAVAILABLE if size is None else size_bytes(size),
                 _stages(_own_stages(evidence.images, name)),
-                _base(record.get("base")),
-                _short_digest(record.get("digest")),
+                _base(base),
+                _short_digest(record.digest),
             ]
         )
     note = (
@@ -52,11 +54,11 @@ def images_table(evidence: Evidence) -> Table:
     )
 
 
-def _own_stages(images: Mapping[str, Record], name: str) -> dict[str, float]:
+def _own_stages(images: Mapping[str, AnyImage], name: str) -> dict[str, float]:
     """Stages that this form adds to those it shares; the parts of one that is listed whole are left out."""
     before = {"tree": (), "oci": ("tree",)}.get(name, ("tree", "oci"))
-    shared = {stage for other in before for stage in (images.get(other, {}).get("seconds") or {})}
-    stages = {key: value for key, value in (images[name].get("seconds") or {}).items() if key not in shared}
+    shared = {stage for other in before if other in images for stage in images[other].seconds}
+    stages = {key: value for key, value in images[name].seconds.items() if key not in shared}
     return {key: value for key, value in stages.items() if not any(key.startswith(f"{o}_") for o in stages)}
 
 
@@ -66,12 +68,10 @@ def _stages(stages: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {seconds(value)}" for name, value in stages.items())
 
 
-def _base(base: Any) -> str | None:
-    if isinstance(base, Mapping):
-        name = str(base.get("name") or base.get("release") or "")
-        kind = str(base.get("kind") or "")
-        return name if kind.lower() in name.lower() else f"{kind} {name}".strip()
-    return None if base is None else str(base)
+def _base(base: BaseImage | None) -> str | None:
+    if base is None:
+        return None
+    return base.name if base.kind.lower() in base.name.lower() else f"{base.kind} {base.name}"
 
 
 def _short_digest(digest: str | None) -> str | None:
@@ -82,23 +82,22 @@ def data_sentences(evidence: Evidence) -> list[str]:
     """Which data stood behind each data set, where it came from, and whether it is the paper's."""
     lines = []
     for name, record in evidence.data.items():
-        source = record.get("source") or {}
-        where = source.get("name") or "an unnamed source"
-        lines.append(f"{record['title']}: {record['rows']:,} rows, {size_bytes(record['bytes'])}, from {where}.")
-        if name == "sentiment" and record["dataset"] != "imdb":
+        size = size_bytes(record.bytes)
+        lines.append(f"{record.title}: {record.rows:,} rows, {size}, from {record.source.name}.")
+        if name == "sentiment" and record.dataset != "imdb":
             lines.append(
-                f"These are not the IMDB reviews of the paper: {_why_not(record)}. {record.get('note') or ''} "
+                f"These are not the IMDB reviews of the paper: {_why_not(record)}. {record.note or ''} "
                 "Shapes and steps are the paper's; losses can't be compared with its."
             )
-        elif not record["canonical"]:
+        elif not record.canonical:
             lines.append("The files came from another place than their authors', and are verified by their hashes.")
     return lines
 
 
-def _why_not(record: Record) -> str:
-    if record["choice"] == "auto":
+def _why_not(record: DataRecord) -> str:
+    if record.choice == "auto":
         return "no source of theirs answered when the data was fetched"
-    return f"the study asks for {record['choice']}"
+    return f"the study asks for {record.choice}"
 
 
 def mapped_table(evidence: Evidence) -> Table:

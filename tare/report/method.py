@@ -121,7 +121,7 @@ def _network(evidence: Evidence) -> str:
 def limit_sentences(evidence: Evidence) -> list[str]:
     """What a reader must not conclude, and why."""
     lines = []
-    virtual = (evidence.machine or {}).get("virtualisation")
+    virtual = evidence.machine.virtualisation if evidence.machine else None
     if virtual and virtual != "none":
         lines.append(
             f"The host of this report is itself virtual ({virtual}): what bare metal would show, it can't say. "

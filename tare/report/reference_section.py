@@ -78,7 +78,7 @@ def facts_table(reference: Reference) -> Table:
     """The reference machine: what its record says, its processor and its GPUs."""
     rows: list[Row] = [["Device", reference.device]]
     rows += [[title, _named(key, reference.record[key])] for key, title in FACTS.items()]
-    machine = reference.machine or {}
+    machine = reference.machine.told() if reference.machine else {}
     for key, title in (("cpu_model", "Processor"), ("cpu_logical", "Logical CPUs"), ("memory_bytes", "Memory")):
         if machine.get(key) is not None:
             rows.append([title, value_text(key, machine[key])])

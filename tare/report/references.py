@@ -16,6 +16,7 @@ from tare.analysis.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json
 from tare.model import tables
+from tare.model.machine import MachineRecord, read_machine
 from tare.model.measured import CeilingsRecord
 from tare.model.references import BROKEN, load, references
 from tare.report import figures
@@ -40,7 +41,7 @@ class Reference:
     record: Mapping[str, Any]
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
-    machine: Mapping[str, Any] | None = None
+    machine: MachineRecord | None = None
     ceilings: CeilingsRecord | None = None
     figures: Mapping[str, Path] = field(default_factory=dict)
 
@@ -134,7 +135,7 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
         record=record.to_json(),
         metrics=metrics,
         verdicts=verdicts,
-        machine=_optional(folder / "machine.json"),
+        machine=read_machine(folder / "machine.json"),
         ceilings=read_ceilings(folder / "ceilings.json") if (folder / "ceilings.json").exists() else None,
         figures={
             path.stem.removeprefix(_prefix(folder.name)): path

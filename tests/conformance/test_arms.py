@@ -14,7 +14,7 @@ from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model import arms
-from tare.model.environment import Launch
+from tare.model.environment import Launch, Probe
 from tare.model.registry import describe_workload, environment, environments
 
 pytestmark = pytest.mark.runtime
@@ -48,7 +48,7 @@ def arm_forms(image, probes):
     @functools.cache
     def form(name, arm):
         probe = probes(name)
-        record = derive_arm(image, name, arm, {**vars(probe)})
+        record = derive_arm(image, name, arm, probe)
         if record.status != "ok":
             assert record.reason and "\n" not in record.reason
             assert (name, arm) not in REQUIRED, f"{name} must have {arm} on a test machine: {record.reason}"
@@ -163,6 +163,6 @@ def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
 
 def test_native_installation_is_found_again_at_once(image, arm_forms):
     first = arm_forms("host", "stack=native")
-    again = derive_arm(image, "host", "stack=native", {"available": True})
+    again = derive_arm(image, "host", "stack=native", Probe(available=True))
     assert again.cached and again.digest == first.digest
     assert build.ensure(first) is first

@@ -9,10 +9,10 @@ from tare.core.files import read_json, write_json
 from tare.images import build
 from tare.launch import arm_images
 from tare.model.environment import Probe
-from tare.model.images import ImageRecord
+from tare.model.images import ImageRecord, ProbeRecord
 from tare.model.schema import read
 
-WORKS = {"available": True, "details": {"isolates_network": True}}
+WORKS = Probe(available=True, details={"isolates_network": True})
 
 
 @pytest.fixture
@@ -53,11 +53,9 @@ def test_level_that_does_not_hold_is_a_record_with_its_reason_and_no_form(site):
 
 
 def test_environment_that_does_not_work_is_not_tried(site):
-    record = arm_images.derive_arm(site.image, "docker", "fit=loose", {"available": False, "reason": "no daemon"})
+    record = arm_images.derive_arm(site.image, "docker", "fit=loose", Probe(available=False, reason="no daemon"))
     assert (record.status, record.reason, site.tried) == ("unavailable", "no daemon", [])
-    native = arm_images.derive_arm(
-        site.image, "docker", "stack=native", {"available": False, "reason": "no daemon"}
-    )
+    native = arm_images.derive_arm(site.image, "docker", "stack=native", Probe(available=False, reason="no daemon"))
     assert (native.status, native.reason, native.install) == ("unavailable", "no daemon", "native")
     assert native.tree_digest is None and native.base is None  # those of the tree are not this arm's
 
@@ -90,7 +88,9 @@ def test_command_writes_the_record(site, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tare.model.registry.environment", arm_images.environment)
     image, probe, out = tmp_path / "oci.json", tmp_path / "probe.json", tmp_path / "arms/fit-loose/docker.json"
     site.image.write(image)
-    write_json(probe, WORKS)
+    ProbeRecord(
+        env="docker", title="", description="", available=True, version=None, reason=None, remedy=None, details={}
+    ).write(probe)
     argv = ["derive-arm", "--stack", STACK, "--env", "docker", "--out", str(out), "--probe", str(probe)]
     assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 0
     record = read(ImageRecord, out)
@@ -102,3 +102,8 @@ def test_command_writes_the_record(site, tmp_path, capsys, monkeypatch):
     assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 0
     assert read_json(out)["status"] == "unavailable"
     assert "it was tight" in capsys.readouterr().out
+    write_json(probe, {"available": True})
+    assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 4
+    told = capsys.readouterr().err
+    assert f"{probe} has schema None, this version reads 1: delete it and run again" in told
+    assert "Traceback" not in told

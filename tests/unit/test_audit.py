@@ -1,13 +1,15 @@
 """The audit of the paper: expectations worked out by hand, and each check agrees once its input is put right."""
 
 import pytest
-from audit_builders import ENVIRONMENTS, here, mended, metric, only, pick
+from audit_builders import ENVIRONMENTS, here, mended, metric, only, pick, probe
 from builders import build_results
 
 from tare.cli.main import main
 from tare.literature import audit, kernel_sums, limits, published, roofline
 from tare.literature.finding import amount, significant
 from tare.model import tables
+from tare.model.machine import MachineRecord
+from tare.model.schema import parse
 
 
 @pytest.fixture(scope="module")
@@ -262,16 +264,13 @@ def test_tables_of_the_machine_stand_beside_this_one(study):
         "memory_bytes": 8_000_000_000,
         "distribution": "Debian 12",
         "virtualisation": "vm kvm",
-        "disk": {"total_bytes": 5},
+        "disk": {"path": "/", "total_bytes": 5, "free_bytes": 1},
         "gpus": None,
         "reasons": {"gpus": "no driver"},
         "cpu_clock": {"hz": 2.5e9, "source": "nominal"},
     }
-    probes = {
-        "docker": {"available": True, "version": "20.10.24"},
-        "apptainer": {"available": False, "reason": "gone"},
-    }
-    table = audit.judge(study, here(machine=machine, probes=probes))
+    probes = {"docker": probe("docker", "20.10.24"), "apptainer": probe("apptainer", reason="gone")}
+    table = audit.judge(study, here(machine=parse(MachineRecord, machine, "machine"), probes=probes))
     row = only(table, "specification", figure="table I", metric="vcpu")
     assert (row["published"], row["measured"], row["measured_kind"]) == (8, 2, "measured")
     assert only(table, "specification", figure="table I", metric="clock")["measured"] == 2.5e9
@@ -280,7 +279,7 @@ def test_tables_of_the_machine_stand_beside_this_one(study):
     row = only(table, "specification", figure="table V", metric="gpu_memory")
     assert row["measured_kind"] == "unavailable" and "no driver" in row["note"]
     gpu = {"name": "Tesla T4", "memory_mib": "16384", "power_limit_w": "70.00"}
-    table = audit.judge(study, here(machine={**machine, "gpus": [gpu]}))
+    table = audit.judge(study, here(machine=parse(MachineRecord, {**machine, "gpus": [gpu]}, "machine")))
     assert only(table, "specification", figure="table V", metric="gpu_memory")["measured"] == 16384 * 2**20
     assert "Tesla T4" in only(table, "specification", figure="table V", metric="gpu")["note"]
 

@@ -14,6 +14,7 @@ from tare.images import build, installed, sysroot
 from tare.images.layers import layers_of
 from tare.launch.place import site_of
 from tare.model import arms, study
+from tare.model.environment import Probe
 from tare.model.images import ImageRecord, OciRecord
 from tare.model.registry import environment
 from tare.model.schema import read
@@ -142,8 +143,8 @@ def test_a_changed_installation_is_noticed(python, cache, tmp_path, change):
 
 
 def test_every_environment_gets_a_record_and_its_launches_see_the_folders(python, cache, tmp_path):
-    good = {"available": True, "reason": None, "details": {"isolates_network": False}}
-    probes = {"host": good, "charliecloud": good, "docker": {"available": False, "reason": "no daemon"}}
+    good = Probe(available=True, details={"isolates_network": False})
+    probes = {"host": good, "charliecloud": good, "docker": Probe(available=False, reason="no daemon")}
     found = installed.bind(python, tmp_path / "bound", probes)
     assert found["docker"].status == "unavailable" and found["docker"].reason == "no daemon"
     for name in ("host", "charliecloud"):

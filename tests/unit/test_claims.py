@@ -6,7 +6,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from audit_builders import ENVIRONMENTS, edited, file, here, kernel, mended, metric, verdict
+from audit_builders import ENVIRONMENTS, edited, file, here, kernel, mended, metric, probe, verdict
 
 from tare.core.errors import UserError
 from tare.literature import claims, contrasts, match, published
@@ -212,7 +212,7 @@ def test_a_device_that_is_not_recorded_leaves_the_question_open(study):
     ],
 )
 def test_the_match_names_device_class_stack_and_runtimes(study, device, probes, says):
-    row = judged(study, "time_equal", device=device, probes={e: {"version": v} for e, v in probes.items()})
+    row = judged(study, "time_equal", device=device, probes={e: probe(e, v) for e, v in probes.items()})
     for name, word in zip(("device class", "stack", "runtimes"), says, strict=True):
         assert f"{name}: {word} (published" in row["match"]
     assert "python 3.7 and cuda 11.3; here" in row["match"]

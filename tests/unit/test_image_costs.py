@@ -265,9 +265,14 @@ def test_the_notebooks_table_has_every_environment_once(tmp_path):
         (
             f"{STACK}/docker.json",
             '{"status": "ok"}',
-            f"images of {STACK} is not what this version writes (seconds)",
+            "docker.json has schema None, this version reads 1",
         ),
-        (f"{STACK}/docker.json", "[]", f"a record of the images of {STACK} is not what"),
+        (
+            f"{STACK}/docker.json",
+            '{"schema": 1, "statsu": "ok"}',
+            "unknown key 'statsu': did you mean",
+        ),
+        (f"{STACK}/docker.json", "[]", "docker.json is no record: delete it and run"),
     ],
 )
 def test_a_damaged_record_is_one_line(tmp_path, capsys, name, text, says):

@@ -12,6 +12,8 @@ from pages import draw, visible
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
+from tare.model.images import DataRecord
+from tare.model.schema import read
 from tare.report import answer, build, conditions, designs, facts, figures, losses, material, method, profiles
 from tare.report.evidence import gather
 from tare.report.wording import percent, signed
@@ -95,7 +97,7 @@ def test_snippets_are_said_to_stand_in_for_imdb(evidence, page):
 
 def test_canonical_reviews_are_not_apologised_for(tmp_path):
     builders.data_records(tmp_path, canonical=True)
-    records = {name: read_json(tmp_path / f"data/{name}.json") for name in ("mnist", "sentiment")}
+    records = {name: read(DataRecord, tmp_path / f"data/{name}.json") for name in ("mnist", "sentiment")}
 
     class Only:
         data = records

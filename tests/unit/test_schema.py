@@ -8,7 +8,9 @@ from pydantic import Field
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import write_json
+from tare.machine import facts
 from tare.model import schema
+from tare.model.machine import read_machine
 
 
 class Leaf(schema.Record):
@@ -78,3 +80,20 @@ def test_yaml_refuses_a_key_twice_wherever_it_stands(tmp_path):
     path.write_bytes(b"\xff")
     with pytest.raises(UserError, match="cannot read the thing"):
         schema.read_yaml(path, "the thing")
+
+
+def test_the_machine_of_an_older_version_is_read_and_a_wrong_one_told_by_its_place(tmp_path):
+    path = tmp_path / "machine.json"
+    write_json(path, {"cpu_model": "Example", "memory_bytes": 1, "gpus": None, "reasons": {"gpus": "no driver"}})
+    record = read_machine(path)
+    assert record.cpu_model == "Example" and record.told()["gpus"] is None and "disk" not in record.told()
+    write_json(path, {"memory_byte": 1})
+    with pytest.raises(IntegrityError, match=r"unknown key 'memory_byte': .*'memory_bytes'.*tare machine"):
+        read_machine(path)
+    write_json(path, {"cpu_clock": {"hz": "fast", "source": "x"}})
+    with pytest.raises(IntegrityError, match="cpu_clock: hz: 'fast' must be of type number"):
+        read_machine(path)
+    written = facts.record()
+    written.write(path)
+    assert read_machine(path) == written and written.kernel
+    assert read_machine(tmp_path / "none.json") is None

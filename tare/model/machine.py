@@ -1,0 +1,93 @@
+"""The record of a machine: what it is, as it was told when it was described; nothing of it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from tare.model.schema import FileRecord, Natural, Record, read
+
+GpuFact = str | int | float | bool | None | Mapping[str, str]
+
+
+class Signature(Record):
+    """What tells one make of core from another."""
+
+    vendor: str
+    family: int
+    model: int
+
+
+class Clock(Record):
+    """A clock, and where it is from."""
+
+    hz: float
+    source: str
+
+
+class Space(Record):
+    """A file system."""
+
+    path: str
+    total_bytes: Natural
+    free_bytes: Natural
+
+
+class Processor(Record):
+    """Facts of the processor that ceilings stand beside; None where it could not be read."""
+
+    cpu_model: str | None = None
+    cpu_signature: Signature | None = None
+    cpu_clock: Clock | None = None
+    cpu_flags: tuple[str, ...] | None = None
+    cpu_caches_bytes: Mapping[str, Natural] | None = None
+    virtualisation: str | None = None
+
+
+class MachineRecord(FileRecord, Processor):
+    """`results/machine.json`; what could not be read is None, with the reason under its name in `reasons`.
+
+    Attributes:
+        cpu_allowed: logical CPUs that our processes may use.
+        disk: of the cache.
+        gpus: NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "write it again: python -m tare machine --out FILE"
+    UNMARKED: ClassVar[bool] = True
+
+    cpu_logical: Natural | None = None
+    cpu_allowed: Natural | None = None
+    cpu_physical: Natural | None = None
+    cpu_governor: str | None = None
+    cpu_mitigations: Mapping[str, str] | None = None
+    memory_bytes: Natural | None = None
+    swap_bytes: Natural | None = None
+    transparent_huge_pages: str | None = None
+    shm_bytes: Natural | None = None
+    architecture: str | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    libc: str | None = None
+    cgroups: str | None = None
+    disk: Space | None = None
+    load_1min: float | None = None
+    gpus: tuple[Mapping[str, GpuFact], ...] | None = None
+    reasons: Mapping[str, str] = Field(default_factory=dict)
+
+    def told(self) -> dict[str, Any]:
+        """Facts by name, those only that the record has."""
+        return {name: value for name, value in self.to_json().items() if name != "reasons"}
+
+
+def read_machine(path: Path) -> MachineRecord | None:
+    """The record of a machine, None where there is none.
+
+    Raises:
+        IntegrityError: it is not what its type says.
+    """
+    return read(MachineRecord, path) if path.exists() else None
