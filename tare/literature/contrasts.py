@@ -36,6 +36,7 @@ class Ratio:
         margin: relative, alike to both sides on a log scale.
         more: units that would settle it, where that is known.
         open: whether the verdict that this is from says that nothing can be told.
+        paired: whether it is a contrast of its own, for an order, and not a verdict beside a margin.
     """
 
     env: str
@@ -48,6 +49,7 @@ class Ratio:
     units: int
     more: int | None = None
     open: bool = False
+    paired: bool = False
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -71,8 +73,8 @@ class Ratio:
         what = f"{self.metric} {self.env} / {self.against}"
         if self.ratio is None or self.low is None or self.high is None:
             return f"{what}: no interval from {units(self.units)}"
-        where = f", {self.position} the margin of {self.margin:.0%}" if self.against == HOST else ""
-        paired = "" if self.against == HOST else ", paired"
+        where = "" if self.paired else f", {self.position} the margin of {self.margin:.0%}"
+        paired = ", paired" if self.paired else ""
         interval = f"{_number(self.ratio)} [{_number(self.low)}, {_number(self.high)}]"
         more = f"; about {units(self.more)} more would settle it" if self.more else ""
         return f"{what} {interval}{where} ({units(self.units)}{paired}{more})"
@@ -134,7 +136,7 @@ def paired(here: Here, workload: str, metric: str, env: str, deciding: Sequence[
         logs[HOST] = (logs[HOST] + logs[CONTROL]) / 2
         widening = max(_widening(rows, values, name) for name in (env, other))
         interval = _widened(t_interval((logs[env] - logs[other]).to_numpy(), alpha), widening)
-        found += _ratio(interval, env=env, against=other, metric=metric, margin=margin, more=None)
+        found += _ratio(interval, env=env, against=other, metric=metric, margin=margin, paired=True)
     return found
 
 
