@@ -121,12 +121,21 @@ def gather(results: Path, shared: Path) -> Here:
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
         machine=described,
         probes=read_probes(shared / "probe"),
-        measured_with=_measured_with(metrics, shared, described or MachineRecord()),
+        measured_with=measured_with(metrics, shared, described or MachineRecord()),
     )
 
 
-def _measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -> dict[str, Conditions]:
-    """By workload, from the facts of its profiled launch on the host."""
+def measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -> dict[str, Conditions]:
+    """What each workload was measured with, from the facts of its profiled launch on the host.
+
+    Args:
+        metrics: the table; its workloads count.
+        shared: as for `gather`.
+        machine: record of the machine, which names what the launch does not; empty where it is missing.
+
+    Raises:
+        IntegrityError: a profile is not what was written.
+    """
     found = {}
     for study, workload in metrics[["study", "workload"]].drop_duplicates().itertuples(index=False):
         path = shared / "profiles" / study / workload / HOST / "profile.json"

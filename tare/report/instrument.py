@@ -19,7 +19,7 @@ from tare.stats.fits import cycle_ratios
 from tare.stats.intervals import Interval, judge
 from tare.stats.planning import estimate_components
 
-BENCHMARK_SCHEMA = 1  # a benchmark that another version wrote is shown when it is run again
+BENCHMARK_SCHEMA = 2  # a benchmark that another version wrote is shown when it is run again
 LEVELS = ("block", "draw", "cycle")
 
 
@@ -157,12 +157,25 @@ def benchmark_table(evidence: Evidence) -> Table | None:
     found = evidence.protocols
     if not found or found.get("schema") != BENCHMARK_SCHEMA or not found["summary"]:
         return None
+    counted = [
+        {"title": row["title"], "machine": part, **row[part]}
+        for row in found["summary"].values()
+        for part in ("quiet", "busy")
+        if row[part]["answers"]
+    ]
     return Table.of(
-        found["summary"].values(),
+        counted,
         {
             "": lambda row: str(row["title"]),
-            "called different": lambda row: f"{row['claims']} of {row['repetitions']}",
-            f"beyond {margin_text(found['margin'])}": lambda row: f"{row['beyond_margin']} of {row['repetitions']}",
+            "machine": lambda row: str(row["machine"]),
+            "called different": lambda row: f"{row['claims']} of {row['answers']}",
+            "intervals that miss": lambda row: (
+                "none given" if row["misses"] is None else f"{row['misses']} of {row['answers']}"
+            ),
+            f"beyond {margin_text(found['margin'])}": lambda row: f"{row['beyond_margin']} of {row['answers']}",
+            "half-width, median": lambda row: (
+                None if row["half_width"] is None else f"±{percent(row['half_width'])}"
+            ),
             "ratios": lambda row: f"{ratio_text(row['lowest'])} to {ratio_text(row['highest'])}",
             "machine time each, median": lambda row: seconds(row["median_machine_s"]),
         },

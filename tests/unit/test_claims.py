@@ -1,18 +1,22 @@
 """Claims of the paper, judged from tables whose answer is known."""
 
 import math
+import random
 import re
 import statistics
 from dataclasses import replace
 
 import pytest
 from audit_builders import ENVIRONMENTS, edited, file, here, kernel, mended, metric, probe, verdict
+from builders import profile_record
 
 from tare.core.errors import UserError
-from tare.literature import claims, contrasts, match, published
+from tare.core.files import write_json
+from tare.literature import claims, contrasts, match, measured_here, published
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER
 from tare.literature.measured_here import Conditions
 from tare.model import tables
+from tare.model.machine import MachineRecord
 from tare.model.registry import CONTROL
 from tare.stats.intervals import t_quantile
 
@@ -429,3 +433,19 @@ def test_the_table_survives_its_file(study, tmp_path):
     table = claims.judge_claims(study, here(metrics=[RUN]))
     tables.write("claims", table, tmp_path / "claims.csv")
     assert tables.read("claims", tmp_path / "claims.csv")["figures"].tolist()[0] == "5"
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted", "name"), [("cpu", "cpu", "Example CPU"), ("cuda", "gpu", "Tesla V100-SXM2-16GB")]
+)
+def test_what_was_measured_with_is_what_the_hosts_profiled_launch_saw(tmp_path, device, wanted, name):
+    path = tmp_path / "profiles/nyu2022/mnist_cnn/host/profile.json"
+    write_json(path, profile_record("nyu2022", "mnist_cnn", "host", path.parent, random.Random(1), device))
+    machine = MachineRecord(cpu_model="Example CPU", gpus=({"name": "Tesla V100-SXM2-16GB"},))
+    rows = tables.make("metrics", [RUN, metric("host", "user_s", 1.0, workload="sentiment_rnn")])
+    found = measured_here.measured_with(rows, tmp_path, machine)
+    assert list(found) == ["mnist_cnn"], "the other workload has no profiled launch"
+    own = found["mnist_cnn"]
+    assert (own.device_class, own.device) == (wanted, name)
+    assert own.stack["python"] == "3.11.7" and own.stack.get("cuda") == ("13.0" if device == "cuda" else None)
+    assert own.stack["torch"].startswith("2.13.0")
