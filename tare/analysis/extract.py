@@ -10,7 +10,7 @@ import pandas as pd
 
 from tare.analysis import metrics, verdicts
 from tare.analysis.profile_rows import ProfileRows, read_profile
-from tare.analysis.tries import Studies
+from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.sealed import SealedCampaign, read_sealed
@@ -19,7 +19,10 @@ SHOWN = ("real_s", "turn_step_s")
 
 
 def build(
-    campaigns: Sequence[Path], profiles: Sequence[Path], margins: Mapping[str, float] | None = None
+    campaigns: Sequence[Path],
+    profiles: Sequence[Path],
+    margins: Mapping[str, float] | None = None,
+    witnesses: Witnesses = nobody,
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
@@ -27,6 +30,7 @@ def build(
         campaigns: sealed.json of each.
         profiles: profile.json of each profiled launch.
         margins: the study's, where they are known: campaigns that were planned with others are refused.
+        witnesses: who holds the hash of a study's stamp beside the stamp itself.
 
     Raises:
         IntegrityError: a record was changed after it was sealed, or is cut short; a ledger was edited.
@@ -37,7 +41,7 @@ def build(
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
     _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
-    studies = Studies()
+    studies = Studies(read, witnesses)
     for campaign in read:
         found = metrics.campaign_metrics(campaign)
         rows["metrics"] += found

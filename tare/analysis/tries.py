@@ -7,10 +7,12 @@ the disk do not say the same, whatever lies on the disk or stands in a row count
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tare.core.errors import TareError
 from tare.model.ledger import (
     LEDGER,
     Entry,
@@ -23,10 +25,19 @@ from tare.model.ledger import (
     tries_of,
     unlisted,
 )
+from tare.model.schema import read
 from tare.model.sealed import SealedCampaign
+from tare.model.stamps import Stamp, departures, stamp_file
 from tare.model.units import share_of
 from tare.stats.fits import ratios_of
 from tare.stats.intervals import t_quantile
+
+Witnesses = Callable[[Path, str], Sequence[str]]
+
+
+def nobody(stamp: Path, sha256: str) -> Sequence[str]:
+    """Where nobody is asked who holds the hash of a stamp."""
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,24 +54,31 @@ class Attempt:
 
 
 class Studies:
-    """The ledgers of the studies whose campaigns are asked for."""
+    """The ledgers of the studies of some campaigns.
 
-    def __init__(self) -> None:
+    Args:
+        campaigns: sealed ones; those that lie in no study's folder have no ledger.
+        witnesses: who else holds the hash of a stamp, one phrase each: given the file and its SHA-256.
+
+    Raises:
+        IntegrityError: a ledger was edited.
+    """
+
+    def __init__(self, campaigns: Sequence[SealedCampaign], witnesses: Witnesses) -> None:
         self._studies: dict[Path, Study] = {}
+        for campaign in campaigns:
+            folder = study_folder(campaign.path.parent, campaign.plan.study, campaign.plan.workload)
+            if folder is not None:
+                study = self._studies.setdefault(folder, Study(folder, witnesses))
+                study.campaigns[campaign.workload, campaign.name] = campaign
 
     def attempt(self, campaign: SealedCampaign) -> Attempt:
-        """Which try a sealed campaign is; one that lies in no study's folder stands for itself.
-
-        Raises:
-            IntegrityError: the ledger was edited.
-        """
+        """Which try a sealed campaign is; one that lies in no study's folder stands for itself."""
         plan = campaign.plan
         folder = study_folder(campaign.path.parent, plan.study, plan.workload)
         if folder is None:
             number = plan.attempt or 1
             return Attempt(number=number, share=share_of(number))
-        if folder not in self._studies:
-            self._studies[folder] = Study(folder)
         return self._studies[folder].attempt(campaign)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -75,9 +93,11 @@ class Study:
         IntegrityError: the ledger was edited.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, witnesses: Witnesses = nobody) -> None:
         self.folder = folder
-        entries = read_ledger(folder)
+        self.campaigns: dict[Question, SealedCampaign] = {}
+        self._witnesses = witnesses
+        self.entries = entries = read_ledger(folder)
         self.has_ledger = (folder / LEDGER).exists()
         missing = list(unlisted(folder, entries, ratios_of))
         self.tries = tries_of([*entries, *missing])
@@ -132,10 +152,42 @@ class Study:
                     **found,
                     "plan_sha256": one.plan_sha256,
                     "note": note or None,
+                    "stamp": self._stamped(one),
                 }
                 for found in _found(one, number)
             ]
         return rows
+
+    def _stamped(self, one: Try) -> str | None:
+        """Whether a stamp was made before a sealed campaign, whether that is as it says, and who holds it."""
+        campaign = self.campaigns.get(one.question)
+        if campaign is None or not one.is_open or one.plan_sha256 != campaign.sealed.plan_sha256:
+            return None
+        opened = next((number for number, entry in enumerate(self.entries) if entry is one.entries[0]), 0)
+        stamps = [(number, entry.stamp or "") for number, entry in enumerate(self.entries) if entry.stamp]
+        before = [sha for number, sha in stamps if number < opened]
+        if not before:
+            made = "a stamp was made after it was opened" if stamps else "no stamp was made"
+            return f"{made}: nothing tells that plan and code stood before its data"
+        path = stamp_file(self.folder, before[-1])
+        said = f"stamped before its first unit ({before[-1][:12]})"
+        if path is None:
+            return f"{said}, but the stamp is gone or was changed: what it said of plan and code is lost"
+        try:
+            lines = departures(read(Stamp, path), campaign.plan)
+        except TareError as error:
+            lines = [str(error)]
+        held = listed(self._witnesses(path, before[-1]))
+        return "; ".join(
+            [f"{said}, but {', '.join(lines)}" if lines else f"{said}, plan and code are as it says", held]
+        )
+
+
+def listed(witnesses: Sequence[str]) -> str:
+    """Who holds the hash of a stamp, as a phrase."""
+    return (
+        f"held by {', '.join(witnesses)}" if witnesses else "held by nothing but this folder, which proves no time"
+    )
 
 
 def _found(one: Try, number: int | None) -> list[dict[str, Any]]:

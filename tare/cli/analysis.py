@@ -30,10 +30,11 @@ def run_tables(arguments: argparse.Namespace) -> int:
     """`tare tables`."""
     from tare.analysis import extract
     from tare.core.progress import say
+    from tare.machine.witnesses import witnesses
     from tare.model.study import TablesPart, load_part
 
     margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
-    tables = extract.build(arguments.campaigns, arguments.profiles, margins)
+    tables = extract.build(arguments.campaigns, arguments.profiles, margins, witnesses)
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:
         for line in extract.describe_verdicts(tables["verdicts"]):

@@ -15,6 +15,11 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--half-width", type=_fraction, help="wanted, relative (0.005 is half a per cent)")
     parser.add_argument("--budget", type=_seconds, help="seconds that a campaign may take")
     parser.add_argument("--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study")
+    parser.add_argument(
+        "--stamp",
+        action="store_true",
+        help="write down study and programs, so that their hash can be left elsewhere",
+    )
     parser.set_defaults(run=run_plan)
 
 
@@ -33,11 +38,13 @@ def _seconds(text: str) -> float:
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
-    """One line per comparison of the study."""
+    """One line per comparison of the study; or its stamp."""
+    if arguments.stamp:
+        return _stamp(arguments.study)
     from tare.analysis import tries
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
-    from tare.model.study import load_checked, settings_of
+    from tare.model.study import PRIMARY, load_checked, settings_of
 
     study = load_checked(arguments.study)
     if arguments.workload:
@@ -64,7 +71,38 @@ def run_plan(arguments: argparse.Namespace) -> int:
         notes.append(row.note)
     for note in dict.fromkeys(notes):
         say(note)
+    margins = study.margins
+    say(f"margins: {margins.run:.2g} for whole runs and their parts, {margins.step:.2g} for steps; {PRIMARY}")
     if total:
         rest = f", and {unknown} of which nothing is known" if unknown else ""
         say(f"together about {duration(total)} of machine time{rest}")
+    return 0
+
+
+def _stamp(source: str) -> int:
+    """Write the stamp of a study, note it in its ledger, and say how to leave its hash with others."""
+    import time
+
+    from tare.core.files import sha256_file
+    from tare.core.progress import say
+    from tare.experiments.ledger import bring_up_to_date, note_stamp
+    from tare.machine.witnesses import commands, witnesses
+    from tare.model.ledger import last_hash
+    from tare.model.stamps import stamp_of, write_stamp
+    from tare.model.study import load_checked
+
+    study = load_checked(source)
+    folder = Path("results/campaigns") / study.study
+    entries = bring_up_to_date(folder)
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    path = write_stamp(folder, stamp_of(study, at, last_hash(folder, entries) if entries else None))
+    sha256 = sha256_file(path)
+    if sha256 not in [entry.stamp for entry in entries]:
+        note_stamp(folder, sha256, at)
+    say(f"{path}: sha256 {sha256}")
+    say("This file proves nothing about time. Its hash does, left elsewhere before the first unit; any of:")
+    for command in commands(path, sha256):
+        say(f"  {command}")
+    for held in witnesses(path, sha256):
+        say(f"held by {held}")
     return 0

@@ -293,7 +293,8 @@ def _design(plan: Plan) -> Row:
 def plan_difference(old: Plan, new: Plan) -> str:
     """Names of the parts in which two plans differ."""
     before, after = _design(old), _design(new)
-    return ", ".join(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
+    changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    return ", ".join([key for key in changed if key != "part"] or changed)  # what follows from a part says more
 
 
 def set_aside(folder: Path, plan: Plan) -> str:

@@ -23,6 +23,7 @@ from tare.model.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.launches import LaunchRecord
 from tare.model.registry import BASELINE, SINGLE
 from tare.model.schema import parse
+from tare.model.study import reduced
 from tare.model.units import given_up
 from tare.worker.frameworks import DEFAULT
 
@@ -110,6 +111,7 @@ def declare(
         optional=arm is not None and arm.is_optional,
         scenario=setup.scenario,
         machine=identity(spec.get("device") == "cuda"),
+        part=reduced(study, kind, setup.workload, arm),
         **own,
     )
 

@@ -57,6 +57,7 @@ class Plan(FileRecord):
         discarded: units that come first and do not count.
         optional: sealed without units where this machine can't run it, such as another stack's.
         scenario: what runs besides, and how many together; `single`: one job alone.
+        part: of the study, as the campaign was given it; None in plans of older versions.
         attempt: which try of its question it is (tare.model.ledger); None where no ledger lists it.
         order_seed: of every random order: from the study's seed, the machine and the campaign's start.
     """
@@ -89,6 +90,7 @@ class Plan(FileRecord):
     gpu_at_start: Mapping[str, Any] | None = None
     order_seed: str | None = None
     attempt: int | None = None
+    part: Mapping[str, Any] | None = None
 
 
 class Agreement(Record):

@@ -36,6 +36,8 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "profile": (("profile", "counters", "train"), "tare.experiments.counter_launches"),
     "ceilings": (("ceilings",), "tare.launch.run"),
 }
+JUDGES = "tare.analysis.extract"
+READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")
 SITES = "tare.launch.sites"  # how launches find images, data, compilers, devices
 FURTHER: Mapping[str, tuple[str, ...]] = {"profile": ("tare.experiments.rounds",)}  # whose specification it takes
 IGNORED = ("__version__", "__all__")
@@ -101,8 +103,23 @@ def code_sha256(
 
 def programs_sha256(paths: Iterable[str]) -> str:
     """Hash of the programs in some files, by their paths in the checkout."""
+    return listed_sha256(programs(paths))
+
+
+def programs(paths: Iterable[str]) -> dict[str, str]:
+    """Hash of the program in each of some files, by their paths in the checkout."""
     root = project_root()
-    return sha256_text("".join(f"{path} {_program_sha256(root / path)}\n" for path in paths))
+    return {path: _program_sha256(root / path) for path in paths}
+
+
+def listed_sha256(hashes: Mapping[str, str]) -> str:
+    """One hash of the hashes of some programs, in their order."""
+    return sha256_text("".join(f"{path} {sha}\n" for path, sha in hashes.items()))
+
+
+def analysis() -> tuple[str, ...]:
+    """Paths of what turns records into verdicts, sorted."""
+    return _follow((JUDGES,), READING)
 
 
 def folders_sha256(folders: Iterable[str]) -> str:

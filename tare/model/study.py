@@ -407,6 +407,7 @@ def check(config: Mapping[str, Any]) -> Study:
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
+    _refuse_choices(config)
     study = parse(Study, without_dropped(config), "config", UserError)
     for name in study.environments:
         _refuse_unknown("environments", "module envs/{}.py", name, module_names("envs"))
@@ -431,6 +432,25 @@ def check(config: Mapping[str, Any]) -> Study:
     if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
     return study
+
+
+PRIMARY = (
+    "primary are the real time of whole runs and the training step of every environment in the headlines; all "
+    "other comparisons explore"
+)
+
+
+def _refuse_choices(config: Mapping[str, Any]) -> None:
+    """Say why a study can't choose what it may seem to: a margin of one metric, or what is primary."""
+    if "primary" in config:
+        raise UserError(f"config: primary: no study chooses it: {PRIMARY}; drop the key")
+    margins = config.get("margins")
+    others = sorted(set(margins) - set(Margins.model_fields)) if isinstance(margins, Mapping) else []
+    if others:
+        raise UserError(
+            f"config: margins: {others[0]}: there is a margin for whole runs and all their parts (run) and one for "
+            "training steps (step), none for a single metric; drop it"
+        )
 
 
 def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
@@ -513,18 +533,25 @@ def part_of(study: Study, kind: str, workload: str | None = None, arm: arms.Arm 
 
     Nothing else is in it: a change of what an arm may take does not reach the headline.
     """
-    whole = study.to_json()
-    part = {key: whole[key] for key in PARTS[kind].model_fields if key in whole}
+    if workload is not None:
+        settings_of(study.workloads, workload)
+    return json.dumps({PART: kind, **reduced(study.to_json(), kind, workload, arm)}, sort_keys=True)
+
+
+def reduced(
+    study: Mapping[str, Any], kind: str, workload: str | None = None, arm: arms.Arm | None = None
+) -> dict[str, Any]:
+    """What one kind of work depends on, as JSON holds it; of a part that was reduced before, the same again."""
+    part = {key: study[key] for key in PARTS[kind].model_fields if key in study}
     if kind in ("rounds", "turns"):
         unused = _unused(arm)
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
     elif kind in ("causes", "sweep", "profile"):
         part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
-    if workload is not None:
-        settings = settings_of(study.workloads, workload)
-        kept = settings if kind == "sweep" else Batch(batch=settings.batch)
-        part["workloads"] = {workload: kept.to_json()}
-    return json.dumps({PART: kind, **part}, sort_keys=True)
+    if workload in part.get("workloads", ()):
+        settings = part["workloads"][workload]
+        part["workloads"] = {workload: settings if kind == "sweep" else {"batch": settings["batch"]}}
+    return part
 
 
 def results_folder(study: str) -> str:

@@ -176,6 +176,7 @@ LEDGER = pa.DataFrameSchema(
         "alpha": pa.Column(float, nullable=True),
         "plan_sha256": pa.Column(str, nullable=True),
         "note": pa.Column(str, nullable=True),
+        "stamp": pa.Column(str, nullable=True),  # of sealed campaigns that were not set aside
     },
     strict=True,
     ordered=True,

@@ -61,7 +61,14 @@ def ledger_sentences(evidence: Evidence) -> list[str]:
         f"{_counted(len(tries))} under this study, {again or 'none'} of them a try again."
     ]
     notes: dict[str, Any] = dict.fromkeys(note for note in table["note"] if not missing(note))
-    return [*lines, *notes]
+    return [*lines, *notes, *_stamps(evidence)]
+
+
+def _stamps(evidence: Evidence) -> list[str]:
+    """What the stamps say of the sealed campaigns: once where it is the same of several."""
+    own = evidence.ledger[evidence.ledger["stamp"].notna()].drop_duplicates(["workload", "campaign"])
+    said = own.groupby("stamp", sort=False).size()
+    return [f"Of {count} of {len(own)} campaigns: {text}." for text, count in said.items()]
 
 
 def _counted(count: int) -> str:

@@ -6,63 +6,32 @@ import shutil
 
 import numpy as np
 import pytest
+from ledger_builders import NAME, plan_of, run, simple_values
 
 from tare.analysis import tries
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, read_json
 from tare.experiments import ledger as writing
 from tare.experiments.campaign import run_campaign
-from tare.experiments.designs import Design, identity
+from tare.experiments.designs import Design
 from tare.model import tables
-from tare.model.campaigns import Plan, Sampling
 from tare.model.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
 from tare.model.sealed import PLAN, SEALED, UNITS, read_sealed
-from tare.model.study import CONTROL, HOST
 from tare.model.units import planned_alpha, share_of
 from tare.stats import fits
 from tare.stats.intervals import t_interval, t_quantile
 
-NAME = "rounds.docker+host"
 QUESTION = ("w", NAME)
 
 
 @pytest.fixture(autouse=True)
 def values(monkeypatch):
-    """Units of whole runs whose time stands in one field."""
-
-    def run_values(unit):
-        return {name: launch.client_user_s for name, launch in unit.launches.items() if launch.ok}
-
-    monkeypatch.setitem(fits.VALUES_OF, "rounds", run_values)
+    simple_values(monkeypatch)
 
 
 @pytest.fixture
 def study(tmp_path):
     return tmp_path / "campaigns" / "s"
-
-
-def plan_of(**changes):
-    return Plan(
-        **{
-            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"), "spec": {},
-            "conditions": {}, "sampling": Sampling(units=3, confidence=0.95), "seed": 1, "discarded": 1,
-            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
-            "margins": {"run": 0.05, "step": 0.02}, "provenance": {}, "machine": identity(on_gpu=False), **changes,
-        }
-    )  # fmt: skip
-
-
-def run(study, stop_at=None, name=NAME, **changes):
-    """One campaign; docker takes e^0.01, e^0.02, … in its units."""
-
-    def run_unit(plan, number, done):
-        if number == stop_at:
-            raise KeyboardInterrupt
-        took = {HOST: 1.0, CONTROL: 1.0, "docker": math.exp(0.01 * number)}
-        launches = {key: {"status": "ok", "reason": None, "client_user_s": value} for key, value in took.items()}
-        return {"order": list(took), "launches": launches}
-
-    return run_campaign(study / "w" / name, Design(plan=plan_of(**changes), run_unit=run_unit, what="test"))
 
 
 def events(study):

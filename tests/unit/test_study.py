@@ -238,3 +238,19 @@ def test_the_readme_of_the_configuration_has_every_key():
     for key in found:
         shared = "…." + key.partition(".")[2] if key.startswith(("rounds.", "turns.")) else key
         assert f"`{key}`" in text or f"`{shared}`" in text, key
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"margins": {"run": 0.05, "real_s": 0.03}},
+            "config: margins: real_s: there is a margin for whole runs and",
+        ),
+        ({"primary": ["real_s"]}, "config: primary: no study chooses it: primary are the real time of whole runs"),
+    ],
+)
+def test_what_a_study_cannot_choose_is_explained_in_one_line(config, change, says):
+    with pytest.raises(UserError) as told:
+        study.check(study.merge(config, change))
+    assert str(told.value).startswith(says) and "\n" not in str(told.value)

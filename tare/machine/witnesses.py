@@ -1,0 +1,74 @@
+"""Who else holds a hash, and since when: tags and notes of this checkout's git, a proof beside the file.
+
+A tag's date is what the clock of its maker said. A signature says who made it; a copy that others fetched before
+the data says when it was there at the latest. Of a proof of OpenTimestamps just its presence is told: `ots verify`
+tells the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.core.errors import TareError
+from tare.core.files import project_root
+from tare.core.process import run
+
+NOTES = "refs/notes/tare"
+SIGNATURES = ("-----BEGIN PGP SIGNATURE-----", "-----BEGIN SSH SIGNATURE-----")
+GIT_S = 30.0
+
+
+def witnesses(stamp: Path, sha256: str, root: Path | None = None) -> list[str]:
+    """What carries a stamp's hash beside the file itself, one phrase each; empty where nothing does.
+
+    Args:
+        stamp: the file.
+        sha256: of it.
+        root: a checkout; None for this one.
+    """
+    checkout = root or project_root()
+    proof = stamp.with_name(f"{stamp.name}.ots")
+    found = [f"a proof of OpenTimestamps (tell its time with `ots verify {proof}`)"] if proof.exists() else []
+    return [*_tags(checkout, sha256), *_notes(checkout, sha256), *found]
+
+
+def commands(stamp: Path, sha256: str) -> list[str]:
+    """What a user can type to leave a stamp's hash with others."""
+    name = f"tare-stamp-{sha256[:12]}"
+    return [
+        f"git tag -s {name} -m 'tare stamp {sha256}' && git push origin {name}",
+        f"git notes --ref={NOTES} add -m 'tare stamp {sha256}' HEAD && git push origin {NOTES}",
+        f"ots stamp {stamp}",
+    ]
+
+
+def _tags(root: Path, sha256: str) -> list[str]:
+    fields = "%(refname:short)%00%(objecttype)%00%(creatordate:iso-strict)%00%(contents)%00"
+    answer = _git(root, "for-each-ref", "refs/tags", f"--format={fields}")
+    parts = answer.split("\0")
+    found = []
+    for name, kind, date, text in zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=False):
+        if kind == "tag" and sha256 in text:
+            found.append(f"the tag {name.strip()} of {date}, {_signed(root, name.strip(), text)}")
+    return found
+
+
+def _signed(root: Path, name: str, text: str) -> str:
+    if not any(mark in text for mark in SIGNATURES):
+        return "unsigned"
+    return "signed" if _git(root, "tag", "-v", name) else "signed with a key that this machine does not know"
+
+
+def _notes(root: Path, sha256: str) -> list[str]:
+    if not _git(root, "grep", "-l", sha256, NOTES):
+        return []
+    return [f"a note of git of {_git(root, 'log', '-1', '--format=%cI', NOTES).strip()}, unsigned"]
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git answers; nothing where there is no git, no checkout, or nothing to tell."""
+    try:
+        ended = run(["git", "-C", str(root), *arguments], timeout_s=GIT_S)
+    except (OSError, TareError):
+        return ""
+    return ended.stdout if ended.ok else ""

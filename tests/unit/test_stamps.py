@@ -1,0 +1,166 @@
+"""Stamps: what was written down before the data, whether campaigns are as it says, and who else holds the hash."""
+
+import json
+import subprocess
+
+import pytest
+from ledger_builders import NAME, plan_of, run, simple_values
+
+from tare.analysis import tries
+from tare.cli import main
+from tare.core.files import sha256_file
+from tare.machine.witnesses import commands, witnesses
+from tare.model import arms, closure
+from tare.model.campaigns import Plan
+from tare.model.ledger import read_ledger
+from tare.model.schema import read
+from tare.model.sealed import SEALED, read_sealed
+from tare.model.stamps import Stamp, departures, stamp_file, stamp_files, stamp_of, write_stamp
+from tare.model.study import check, load_checked, merge, reduced
+
+
+@pytest.fixture(autouse=True)
+def values(monkeypatch):
+    simple_values(monkeypatch)
+
+
+STUDY = {
+    "study": "s", "workloads": {"sentiment_rnn": None}, "arms": {"rounds": [], "turns": ["allocator=default"]},
+    "stacks": [], "environments": ["host", "docker"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def whole():
+    return load_checked(json.dumps(STUDY))
+
+
+def planned(whole, kind="rounds", **changes):
+    """A plan as the commands make it from the study."""
+    part = reduced(whole.to_json(), kind, "mnist_cnn")
+    code = closure.code_sha256(kind, "mnist_cnn", ["docker", "host"])
+    said = {"kind": kind, "workload": "mnist_cnn", "stack": whole.stack, "part": {**part, "device": "cpu"}}
+    return plan_of(**{**said, "code_sha256": code, **changes})
+
+
+def of(stamp, plan):
+    return departures(stamp, plan)
+
+
+def test_a_campaign_of_the_stamped_study_and_code_is_as_the_stamp_says(whole):
+    stamp = stamp_of(whole, "2026-01-02T03:04:05Z", None)
+    assert of(stamp, planned(whole)) == []
+    assert of(stamp, planned(whole, "turns")) == []
+    arm = {"arm": "stack=same,allocator=default", "headline_arm": "stack=same,allocator=steady"}
+    part = reduced(whole.to_json(), "turns", "mnist_cnn", arms.parse("allocator=default"))
+    assert of(stamp, planned(whole, "turns", part={**part, "device": "cpu"}, **arm)) == []
+
+
+def test_what_differs_is_named(whole):
+    other = check(merge(whole.to_json(), {"margins": {"run": 0.2}, "rounds": {"pilot": 9}}))
+    stamp = stamp_of(other, "2026-01-02T03:04:05Z", None)
+    assert of(stamp, planned(whole)) == ["the study differs in margins.run, rounds.pilot"]
+    assert of(stamp_of(whole, "", None), planned(whole, part=None)) == [
+        "its plan is of a version that noted no part of the study"
+    ]
+    stamp = stamp_of(whole, "", None)
+    changed = stamp.replace(programs={**stamp.programs, "tare/launch/run.py": "0" * 64})
+    assert of(changed, planned(whole)) == ["the code that measured differs in tare/launch/run.py"]
+    changed = stamp.replace(programs={**stamp.programs, "tare/analysis/verdicts.py": "0" * 64})
+    assert of(changed, planned(whole)) == ["the code that judges differs in tare/analysis/verdicts.py"]
+    assert of(stamp, planned(whole, code_sha256="0" * 64)) == ["the code that measured differs"]
+
+
+def test_the_analysis_is_followed_to_what_it_imports():
+    paths = closure.analysis()
+    assert {"tare/analysis/extract.py", "tare/stats/intervals.py", "tare/model/ledger.py"} <= set(paths)
+    assert not [path for path in paths if path.startswith(("tare/report", "tare/experiments"))]
+
+
+def test_a_stamp_that_says_the_same_is_written_once_and_is_named_by_its_content(whole, tmp_path):
+    first = write_stamp(tmp_path, stamp_of(whole, "2026-01-02T03:04:05Z", None))
+    assert write_stamp(tmp_path, stamp_of(whole, "2026-02-02T03:04:05Z", "a" * 64)) == first
+    sha256 = sha256_file(first)
+    assert first.stem == sha256[:16]
+    assert stamp_file(tmp_path, sha256) == first
+    first.write_text(first.read_text().replace("2022", "2023"))
+    assert stamp_file(tmp_path, sha256) is None
+
+
+def said(study):
+    found = tries.Studies([read_sealed(study / "w" / NAME / SEALED)], witnesses)
+    return next(row["stamp"] for row in found.rows() if row["state"] == "sealed")
+
+
+def test_the_command_stamps_and_the_order_with_campaigns_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    study = tmp_path / "results/campaigns/s"
+    run(study)
+    assert said(study) == "no stamp was made: nothing tells that plan and code stood before its data"
+    assert main.main(["plan", "--stamp", "--study", json.dumps(STUDY)]) == 0
+    told = capsys.readouterr().out
+    (path,) = stamp_files(study)
+    assert f"sha256 {sha256_file(path)}" in told
+    assert "proves nothing about time" in told
+    assert all(command in told for command in commands(path.relative_to(tmp_path), sha256_file(path)))
+    assert said(study).startswith("a stamp was made after it was opened")
+    assert main.main(["plan", "--stamp", "--study", json.dumps(STUDY)]) == 0
+    assert [entry.event for entry in read_ledger(study)] == ["opened", "sealed", "stamped"]
+    run(study)
+    assert said(study).startswith(f"stamped before its first unit ({sha256_file(path)[:12]}), but its plan is of")
+    assert said(study).endswith("held by nothing but this folder, which proves no time")
+    path.unlink()
+    assert "the stamp is gone or was changed" in said(study)
+
+
+def test_the_head_of_the_ledger_stands_in_the_stamp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = tmp_path / "results/campaigns/s"
+    run(study)
+    main.main(["plan", "--stamp", "--study", json.dumps(STUDY)])
+    assert read(Stamp, stamp_files(study)[0]).ledger == read_ledger(study)[-1].before
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A repository with one commit."""
+    for arguments in (
+        ["init", "-q"],
+        ["config", "user.name", "someone"],
+        ["config", "user.email", "someone@example.org"],
+        ["commit", "-q", "--allow-empty", "-m", "first"],
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+    return tmp_path
+
+
+def git(checkout, *arguments):
+    subprocess.run(["git", "-C", str(checkout), *arguments], check=True)
+
+
+def test_tags_notes_and_proofs_that_carry_the_hash_are_found_with_their_dates(checkout, monkeypatch):
+    stamp, sha256 = checkout / "stamp.json", "ab" * 32
+    assert witnesses(stamp, sha256, checkout) == []
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-03-04T05:06:07+00:00")
+    git(checkout, "tag", "-a", "of-another", "-m", "tare stamp " + "cd" * 32)
+    git(checkout, "tag", "light")
+    assert witnesses(stamp, sha256, checkout) == []
+    git(checkout, "tag", "-a", "mine", "-m", f"tare stamp {sha256}")
+    git(checkout, "notes", "--ref=refs/notes/tare", "add", "-m", f"tare stamp {sha256}", "HEAD")
+    (checkout / "stamp.json.ots").write_bytes(b"")
+    tag, note, proof = witnesses(stamp, sha256, checkout)
+    assert tag in (f"the tag mine of 2026-03-04T05:06:07{zone}, unsigned" for zone in ("+00:00", "Z"))
+    assert note.startswith("a note of git of 2026-03-04T05:06:07")
+    assert "ots verify" in proof
+
+
+def test_a_folder_that_is_no_checkout_has_no_witness(tmp_path):
+    assert witnesses(tmp_path / "stamp.json", "ab" * 32, tmp_path) == []
+
+
+def test_plans_hold_the_part_of_the_study_that_they_were_given(whole):
+    part = reduced(whole.to_json(), "rounds", "mnist_cnn")
+    assert reduced(part, "rounds", "mnist_cnn") == part
+    assert "turns" not in part and "setting_units" not in part["rounds"]
+    plan = planned(whole)
+    assert Plan.model_validate_json(json.dumps(plan.to_json())) == plan
