@@ -2,8 +2,9 @@
 
 The token passes over standard input and output. A turn is one burst of steps, timed by the launch itself; every
 cycle gives each launch one turn, in balanced order. A launch that dies, hangs or talks nonsense ends the block:
-what the others measured in it does not count either. How long an answer may take follows from the step's time: a
-launch is never ended for being slow, only for being ten times as slow as it has shown to be.
+what the others measured in it does not count either. A launch may serve several jobs (`Lane`), one draw at a time,
+so that one start pays for all of them. How long an answer may take follows from the step's time: a launch is never
+ended for being slow, only for being ten times as slow as it has shown to be.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,14 +54,37 @@ class Stretch:
 
 
 @dataclass
+class Lane:
+    """One job of a block's launches, and what has been measured of it so far.
+
+    Attributes:
+        number: of the job among those that a launch's specification names.
+        names: launches that take part; None for all.
+        step_s: seconds of a step when one launch works alone, as far as is known: deadlines follow from it.
+        draws: of each launch, by its name.
+        draw_s, cycle_s: what draws and cycles took.
+        spent_s: what all of it took.
+        record: filled when the block has ended.
+    """
+
+    number: int = 0
+    names: Sequence[str] | None = None
+    step_s: float = 0.0
+    draws: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    draw_s: list[float] = field(default_factory=list)
+    cycle_s: list[float] = field(default_factory=list)
+    spent_s: float = 0.0
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class Worker:
-    """A live launch and what it has said so far."""
+    """A live launch."""
 
     name: str
     site: Site
     prepared: Ready
     talk: Conversation
-    draws: list[dict[str, Any]] = field(default_factory=list)
     failure: ConversationError | None = None
 
     def ask(self, word: str, expected: str, timeout_s: float, **values: Any) -> dict[str, Any]:
@@ -96,31 +120,52 @@ class Block:
     """The live launches of one block, and how long things took.
 
     Attributes:
-        step_s: seconds of a step when one launch works alone, as far as is known: deadlines follow from it.
+        started: every launch that was started.
+        lane: the job that draws are made of now.
+        at_work: the same, once one was chosen.
     """
 
     def __init__(
         self,
         sites: Mapping[str, Site],
-        spec: Mapping[str, Any],
+        spec: Mapping[str, Any] | Callable[[str], Mapping[str, Any]],
         conditions: Mapping[str, Mapping[str, Any]],
         *,
         pads: Mapping[str, int],
         cores: Sequence[int],
         generator: random.Random,
-        step_s: float = 0.0,
+        lanes: Sequence[Lane],
     ) -> None:
-        self.workers: list[Worker] = []
+        self.started: list[Worker] = []
         self.generator = generator
-        self.step_s = step_s
+        self.lane = lanes[0]
+        self.at_work: Lane | None = None
+        self.lanes = lanes
         self.start_s = 0.0
-        self.draw_s: list[float] = []
-        self.cycle_s: list[float] = []
         self.cores = list(cores)
-        self._sites, self._spec, self._conditions, self._pads = sites, spec, conditions, pads
-        self._orders: dict[int, Iterator[tuple[int, ...]]] = {}
+        self._sites, self._conditions, self._pads = sites, conditions, pads
+        self._spec = spec if callable(spec) else lambda name: spec
+        self._orders: dict[tuple[int, int], Iterator[tuple[int, ...]]] = {}
         self._folders = contextlib.ExitStack()
         self._cpus = os.sched_getaffinity(0)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The launches that take part in the job of now."""
+        names = self.lane.names
+        return [worker for worker in self.started if names is None or worker.name in names]
+
+    def draws(self, worker: Worker) -> list[dict[str, Any]]:
+        """What a launch has drawn of the job of now."""
+        return self.lane.draws.setdefault(worker.name, [])
+
+    @contextlib.contextmanager
+    def on(self, lane: Lane) -> Iterator[None]:
+        """Draw of this job meanwhile."""
+        self.lane = self.at_work = lane
+        started = time.monotonic()
+        yield  # after an error it stays the one that was at work
+        lane.spent_s += time.monotonic() - started
 
     def start(self, names: Sequence[str]) -> None:
         """Start launches, side by side; one that fails at its start is noticed by the first draw."""
@@ -128,9 +173,11 @@ class Block:
         fresh = []
         with affinity(self._cpus):  # launches get ours
             for name in names:
-                planned = ready(self._sites[name], self._spec, self._conditions[name], pad_bytes=self._pads[name])
+                planned = ready(
+                    self._sites[name], self._spec(name), self._conditions[name], pad_bytes=self._pads[name]
+                )
                 fresh.append(_start(name, self._sites[name], self._folders.enter_context(planned)))
-                self.workers.append(fresh[-1])
+                self.started.append(fresh[-1])
         with contextlib.suppress(ConversationError):  # kept with its worker
             _await(fresh, max((self._conditions[name]["launch_timeout_s"] for name in names), default=0.0))
         self.start_s += time.monotonic() - started
@@ -152,17 +199,19 @@ class Block:
         Raises:
             ConversationError: a launch failed, now or at its start.
         """
-        for worker in self.workers:
+        for worker in self.started:
             if worker.failure is not None:
                 raise worker.failure
         started = time.monotonic()
-        timeout_s = DRAW_S + PATIENCE * warmup * self.step_s * len(self.workers)
+        timeout_s = DRAW_S + PATIENCE * warmup * self.lane.step_s * len(self.workers)
         shifts = [self.generator.randrange(LARGEST_SHIFT_BYTES) for _ in self.workers]
         for worker, shift in zip(self.workers, shifts, strict=True):  # they warm up side by side
-            worker.say("draw", id=number, pad_bytes=shift, warmup_steps=warmup, cpus=self.cores)
+            worker.say(
+                "draw", id=number, lane=self.lane.number, pad_bytes=shift, warmup_steps=warmup, cpus=self.cores
+            )
         for worker, shift in zip(self.workers, shifts, strict=True):
             self._begin(worker, shift, timeout_s)
-        self.draw_s.append(time.monotonic() - started)
+        self.lane.draw_s.append(time.monotonic() - started)
 
     def alone(self, worker: Worker, steps: int) -> list[float]:
         """Seconds of each of some steps of one launch while the others idle; they count as its warm-up.
@@ -172,35 +221,37 @@ class Block:
         """
         answer = self._burst(worker, 0, Burst(discard=0, steps=steps), None)
         step_s: list[float] = answer["step_s"]
-        worker.draws[-1]["warmup_s"] += step_s
-        self.step_s = max(self.step_s, min(step_s))
+        self.draws(worker)[-1]["warmup_s"] += step_s
+        self.lane.step_s = max(self.lane.step_s, min(step_s))
         return step_s
 
     def cycles(self, count: int, burst: Burst) -> None:
         """Give every launch `count` turns."""
         for cycle in range(count):
             started = time.monotonic()
-            for place, index in enumerate(next(self._orders_of(len(self.workers)))):
-                self._turn(self.workers[index], cycle, place, burst)
-            self.cycle_s.append(time.monotonic() - started)
+            workers = self.workers
+            for place, index in enumerate(next(self._orders_of(len(workers)))):
+                self._turn(workers[index], cycle, place, burst)
+            self.lane.cycle_s.append(time.monotonic() - started)
 
     def _orders_of(self, count: int) -> Iterator[tuple[int, ...]]:
-        """Orders of the cycles of so many launches: balanced over all draws of the block."""
-        if count not in self._orders:
-            self._orders[count] = balanced_orders(count, self.generator)
-        return self._orders[count]
+        """Orders of the cycles of so many launches: balanced over all draws that the block makes of a job."""
+        key = (self.lane.number, count)
+        if key not in self._orders:
+            self._orders[key] = balanced_orders(count, self.generator)
+        return self._orders[key]
 
     def drop(self) -> None:
         """End the processes of the last draw."""
         for worker in self.workers:
-            answer = worker.ask("drop", "dropped", ANSWER_S + PATIENCE * self.step_s)
-            _note_memory(worker.draws[-1], answer)
+            answer = worker.ask("drop", "dropped", ANSWER_S + PATIENCE * self.lane.step_s)
+            _note_memory(self.draws(worker)[-1], answer)
 
     def forget(self) -> list[dict[str, Any]]:
         """End the processes of the last draw, which was only looked at; what there was to see."""
         self.drop()
-        self.draw_s.pop()
-        return [worker.draws.pop() for worker in self.workers]
+        self.lane.draw_s.pop()
+        return [self.draws(worker).pop() for worker in self.workers]
 
     def _begin(self, worker: Worker, shift: int, timeout_s: float) -> None:
         answer = worker.hear("drawn", timeout_s)
@@ -209,7 +260,7 @@ class Block:
             cpus = list(answer["cpus"])
         except (KeyError, TypeError) as error:
             raise worker.fail(f"its answer to a draw lacks {error}") from None
-        self.step_s = max(self.step_s, min(warm, default=0.0))
+        self.lane.step_s = max(self.lane.step_s, min(warm, default=0.0))
         draw = {
             "shift_bytes": shift,
             "cpus": cpus,
@@ -217,10 +268,10 @@ class Block:
             "turns": {name: [] for name in ("place", *TURN_LISTS, *TURN_NUMBERS)},
         }
         _note_memory(draw, answer)
-        worker.draws.append(draw)
+        self.draws(worker).append(draw)
 
     def _turn(self, worker: Worker, cycle: int, place: int, burst: Burst) -> None:
-        turns = worker.draws[-1]["turns"]
+        turns = self.draws(worker)[-1]["turns"]
         answer = self._burst(worker, cycle, burst, turns["ended_ns"][-1] if turns["ended_ns"] else None)
         turns["place"].append(place)
         for name in (*TURN_LISTS, *TURN_NUMBERS):
@@ -228,7 +279,7 @@ class Block:
 
     def _burst(self, worker: Worker, cycle: int, burst: Burst, before_ns: int | None) -> dict[str, Any]:
         steps = burst.discard + burst.steps
-        timeout_s = ANSWER_S + PATIENCE * steps * self.step_s
+        timeout_s = ANSWER_S + PATIENCE * steps * self.lane.step_s
         answer = worker.ask("turn", "turned", timeout_s, id=cycle, discard=burst.discard, steps=burst.steps)
         problem = turn_problem(answer, cycle, burst, before_ns)
         if problem:
@@ -279,51 +330,74 @@ def _is_number(value: object) -> bool:
 @contextlib.contextmanager
 def live_block(
     sites: Mapping[str, Site],
-    spec: Mapping[str, Any],
+    spec: Mapping[str, Any] | Callable[[str], Mapping[str, Any]],
     conditions: Mapping[str, Mapping[str, Any]],
     *,
     order: Sequence[str],
     pads: Mapping[str, int],
     cores: Sequence[int],
     generator: random.Random,
-    step_s: float = 0.0,
+    lanes: Sequence[Lane] = (),
 ) -> Iterator[tuple[Block, dict[str, Any]]]:
     """Start launches and hold them; afterwards the record that was given is filled.
 
     Args:
         sites: by name of the launch.
-        spec: what to do inside.
+        spec: what to do inside; a function where it depends on the launch's name.
         conditions: by name of the launch: an arm's baseline has others than the rest.
         order: of the starts; others may be started later (`Block.start`).
         pads: bytes of padding of each launch's environment block.
         cores: logical CPUs that a turn uses; this process keeps off them while turns are taken.
         generator: of the orders within the block.
-        step_s: seconds of a step, as far as is known.
+        lanes: the jobs that there are; none for the specification's only one.
 
     Yields:
-        (block, record). A ConversationError inside ends the block; `record["voided"]` then has the reason.
+        (block, record of the first job); the others' are in their lanes. A ConversationError inside ends the block;
+        `voided` of each record then has the reason.
     """
-    record: dict[str, Any] = {"order": [], "launches": {}, "voided": None, "cores": list(cores)}
-    block = Block(sites, spec, conditions, pads=pads, cores=cores, generator=generator, step_s=step_s)
+    lanes = lanes or [Lane()]
+    block = Block(sites, spec, conditions, pads=pads, cores=cores, generator=generator, lanes=lanes)
+    voided: str | None = None
+    whole = False
     try:
         try:
             block.start(order)
             with off_cores(cores):
-                yield block, record
-            record |= {"draw_s": block.draw_s, "cycle_s": block.cycle_s}
+                yield block, lanes[0].record
+            whole = True
             ending = time.monotonic()
-            for worker in block.workers:
+            for worker in block.started:
                 with contextlib.suppress(ConversationError):  # how it ended is looked at when it is reaped
                     worker.talk.say("end")
         except ConversationError:
-            record["voided"] = next(f"{one.name}: {one.failure.reason}" for one in block.workers if one.failure)
+            voided = next(f"{one.name}: {one.failure.reason}" for one in block.started if one.failure)
             ending = time.monotonic()
         finally:
-            record |= {"order": [worker.name for worker in block.workers], "start_s": block.start_s}
-            _end(block.workers, conditions, record)
-        record["end_s"] = time.monotonic() - ending
+            rows, late = _end(block.started, conditions, whole)
+            for lane in lanes:
+                lane.record |= {
+                    "order": [worker.name for worker in block.started],
+                    "launches": {
+                        name: _of_lane(row, lane.draws.get(name, []), block.at_work in (None, lane))
+                        for name, row in rows.items()
+                        if lane.names is None or name in lane.names
+                    },
+                    "voided": voided or late,
+                    "cores": list(cores),
+                    "start_s": block.start_s,
+                    **({"draw_s": lane.draw_s, "cycle_s": lane.cycle_s} if whole else {}),
+                }
+        for lane in lanes:
+            lane.record["end_s"] = time.monotonic() - ending
     finally:
         block.close()
+
+
+def _of_lane(row: Mapping[str, Any], draws: list[dict[str, Any]], at_work: bool) -> dict[str, Any]:
+    """A launch's record with the draws of one job; what failed at another job is no failure of this one."""
+    if not at_work and row["status"] in ("failed", "timeout"):
+        row = {**row, "status": "stopped", "reason": f"ended with its block, at another job: {row['reason']}"}
+    return {**row, "draws": draws}
 
 
 def _start(name: str, site: Site, prepared: Ready) -> Worker:
@@ -340,10 +414,17 @@ def _await(workers: Sequence[Worker], timeout_s: float) -> None:
             raise
 
 
-def _end(workers: Sequence[Worker], conditions: Mapping[str, Mapping[str, Any]], record: dict[str, Any]) -> None:
-    """Reap every launch, kill those that don't end or whose block is void, and write their records."""
+def _end(
+    workers: Sequence[Worker], conditions: Mapping[str, Mapping[str, Any]], whole: bool
+) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Reap every launch, kill those that don't end or whose block is void.
+
+    Returns:
+        (their records, why a block that seemed whole is void: a launch that did not end well).
+    """
     culprit = next((worker for worker in workers if worker.failure is not None), None)
-    whole = record["voided"] is None and "cycle_s" in record
+    rows: dict[str, dict[str, Any]] = {}
+    late = None
     for worker in workers:
         finished = worker.talk.end(timeout_s=ANSWER_S if whole else 0)
         if not finished.ok:
@@ -356,9 +437,9 @@ def _end(workers: Sequence[Worker], conditions: Mapping[str, Mapping[str, Any]],
             why = f"{culprit.name} failed" if culprit else "the block was interrupted"
             row |= {"status": "stopped", "reason": f"ended with its block: {why}"}
         elif row["status"] != "ok":
-            record["voided"] = record["voided"] or f"{worker.name}: {row['reason']}"
-        row["draws"] = worker.draws
-        record["launches"][worker.name] = row
+            late = late or f"{worker.name}: {row['reason']}"
+        rows[worker.name] = row
+    return rows, late
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UnavailableError
@@ -19,7 +19,7 @@ from tare.core.files import Journal, read_json, sha256_file, sync_directory
 from tare.core.progress import Counter, say
 from tare.experiments import ledger
 from tare.experiments.alone import accepted_by_snakemake, writing
-from tare.experiments.designs import Design, Row, identity, order_seed, uses_gpu
+from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
@@ -56,19 +56,50 @@ def run_campaign(folder: Path, design: Design) -> Sealed:
         UnavailableError: it can't go on, or ended before any unit counted.
         IntegrityError: another writer was at its journal.
     """
-    with writing(folder) as waited:
-        plan = _as_started(design)
-        study = study_folder(folder, plan.study, plan.workload)
-        if study is not None:
-            ledger.bring_up_to_date(study)  # one that was edited is refused before anything is measured
-        settled = take_over(folder, plan, waited)
-        if settled is not None:
-            say(f"{design.what}: all its units are measured; it is sealed as it stands")
-        else:
-            settled = _run(folder, design, read(Plan, folder / PLAN))
-        if study is not None:
+    return run_campaigns({folder: design})[folder]
+
+
+def run_campaigns(
+    designs: Mapping[Path, Design], run_units: Callable[[Mapping[Path, Due]], Mapping[Path, Row]] | None = None
+) -> dict[Path, Sealed]:
+    """Run what is left of designs whose units come from the same launches, and seal each.
+
+    Args:
+        designs: by the folder of their campaign.
+        run_units: does the next unit of those campaigns that need one, or of some of them; None where each design
+            does its own.
+
+    Raises:
+        UnavailableError: one of them can't go on; the others have been run to their seals.
+        IntegrityError: another writer was at a journal.
+    """
+    found: dict[Path, Sealed] = {}
+    with contextlib.ExitStack() as stack:
+        running, studies = [], set()
+        for folder, design in sorted(designs.items()):
+            waited = stack.enter_context(writing(folder))
+            plan = _as_started(design)
+            study = study_folder(folder, plan.study, plan.workload)
+            if study is not None:
+                ledger.bring_up_to_date(study)  # one that was edited is refused before anything is measured
+                studies.add(study)
+            settled = take_over(folder, plan, waited)
+            if settled is None:
+                running.append(_Running(folder, design, read(Plan, folder / PLAN)))
+            else:
+                say(f"{design.what}: all its units are measured; it is sealed as it stands")
+                found[folder] = settled
+        while due := [one for one in running if one.goes_on()]:
+            _run_units(due, run_units)
+        for one in running:
+            if one.error is None:
+                found[one.folder] = close(one.folder, one.journal, one.plan, one.ended)
+        for study in sorted(studies):
             ledger.bring_up_to_date(study)
-        return settled
+    for one in running:
+        if one.error is not None:
+            raise one.error
+    return found
 
 
 def _as_started(design: Design) -> Plan:
@@ -84,40 +115,66 @@ def _as_started(design: Design) -> Plan:
     return plan
 
 
-def _run(folder: Path, design: Design, plan: Plan) -> Sealed:
-    """Units until there are enough, or until the campaign ends before its time; then the seal."""
-    journal = Journal(folder / UNITS)
-    rows = read_rows(folder)
-    done, decision, ended = list(rows.units), rows.decision, None
-    if done:
-        say(f"{design.what}: {len(done)} units are in the journal; carrying on")
-    counter = Counter(design.what, _total(design, plan, decision, done), finished(done))
-    while True:
-        shares = design.shares(done)
-        if decision is None and pilot_is_whole(plan, done, shares):  # also where a crash has lost it
-            decision = _decide(folder, design, plan, done, shares)
-            journal.append({DECISION_KEY: decision.to_json()})
-        counter.total = _total(design, plan, decision, done)
-        if finished(done) >= counter.total:
-            break
-        ended = machine_change(plan.machine) or time_is_up(done)
+class _Running:
+    """A campaign between its plan and its seal.
+
+    Attributes:
+        done: its units so far.
+        decision: on their number, once the pilot is whole.
+        ended: why it ended before its time.
+        error: the same, where it is no campaign without its other units.
+    """
+
+    def __init__(self, folder: Path, design: Design, plan: Plan) -> None:
+        rows = read_rows(folder)
+        self.folder, self.design, self.plan = folder, design, plan
+        self.journal = Journal(folder / UNITS)
+        self.done, self.decision = list(rows.units), rows.decision
+        self.ended: str | None = None
+        self.error: UnavailableError | None = None
+        if self.done:
+            say(f"{design.what}: {len(self.done)} units are in the journal; carrying on")
+        total = _total(design, plan, self.decision, self.done)
+        self.counter = Counter(design.what, total, finished(self.done))
+
+    def goes_on(self) -> bool:
+        """Whether it needs another unit, and can have one. The number is decided here, once the pilot is whole."""
+        if self.ended:
+            return False
+        shares = self.design.shares(self.done)
+        if self.decision is None and pilot_is_whole(self.plan, self.done, shares):  # also where a crash has lost it
+            self.decision = _decide(self.folder, self.design, self.plan, self.done, shares)
+            self.journal.append({DECISION_KEY: self.decision.to_json()})
+        self.counter.total = _total(self.design, self.plan, self.decision, self.done)
+        if finished(self.done) >= self.counter.total:
+            return False
+        ended = machine_change(self.plan.machine) or time_is_up(self.done)
         if ended:
-            journal.append({ENDED_KEY: ended})
-            say(f"{design.what}: the campaign ends here: {ended}")
-            break
-        try:
-            unit = _run_unit(folder, design, plan, done)
-        except UnavailableError as error:  # a later run must open a new campaign: this one can't go on
-            journal.append({ENDED_KEY: str(error)})
-            if not plan.optional:
-                raise
-            ended = str(error)
-            say(f"{design.what}: the campaign ends here: {ended}")
-            break
-        journal.append(unit.to_json())
-        done.append(unit)
-        _progress(counter, plan, unit, decision)
-    return close(folder, journal, plan, ended)
+            self.end(ended)
+        elif hopeless := self.design.hopeless(self.done):
+            self.fail(UnavailableError(hopeless))
+        return not self.ended
+
+    def end(self, reason: str) -> None:
+        """End before its time."""
+        self.ended = reason
+        self.journal.append({ENDED_KEY: reason})
+        say(f"{self.design.what}: the campaign ends here: {reason}")
+
+    def fail(self, error: UnavailableError) -> None:
+        """It can't go on: a later run must open a new campaign."""
+        self.ended = str(error)
+        self.journal.append({ENDED_KEY: self.ended})
+        if self.plan.optional:
+            say(f"{self.design.what}: the campaign ends here: {error}")
+        else:
+            self.error = error
+
+    def add(self, unit: Unit) -> None:
+        """Keep a unit."""
+        self.journal.append(unit.to_json())
+        self.done.append(unit)
+        _progress(self.counter, self.plan, unit, self.decision)
 
 
 def _total(design: Design, plan: Plan, decision: Decision | None, done: Sequence[Unit]) -> int:
@@ -141,26 +198,51 @@ def time_is_up(done: Sequence[Unit]) -> str | None:
     return f"no time left: a unit takes up to {unit_s:.0f} s, and {max(0.0, left_s):.0f} s were left"
 
 
-def _run_unit(folder: Path, design: Design, plan: Plan, done: Sequence[Unit]) -> Unit:
-    """One unit, checked as it will be read."""
-    number, started = len(done), time.monotonic()
+def _run_units(
+    due: Sequence[_Running], run_units: Callable[[Mapping[Path, Due]], Mapping[Path, Row]] | None
+) -> None:
+    """The next units of campaigns that share their launches, checked as they will be read."""
+    started, plan = time.monotonic(), due[0].plan
     around = scenarios.around(choose_cpus(plan.conditions.get("cpus", 1)))
     with gpu_health.watched(uses_gpu(plan)) as gpu, scenarios.surrounded(plan.scenario, around) as span:
-        found = design.run_unit(plan, number, done) if span.reason is None else {"order": [], "launches": {}}
-    if span.reason and done and done[-1].voided == span.reason:  # it would be so for ever
-        raise UnavailableError(span.reason)
-    row = {
-        "unit": number,
-        "discarded": finished(done) < plan.discarded,
-        "voided": None,
-        **found,
-        "launches": {name: as_json(launch) for name, launch in found["launches"].items()},
-        **({"voided": span.reason} if span.reason else {}),
-        **({"scenario": span.to_json()} if plan.scenario != SINGLE else {}),
-        **({"gpu": gpu} if gpu else {}),
-        "cost_s": round(time.monotonic() - started, 3),
-    }
-    return parse(Unit, row, f"{folder}: unit {number}")
+        try:
+            found = _made(due, run_units) if span.reason is None else {}
+        except UnavailableError as error:
+            for one in due:
+                one.fail(error)
+            return
+    if span.reason is not None:
+        found = {one.folder: {"order": [], "launches": {}} for one in due}
+        for one in due:
+            if one.done and one.done[-1].voided == span.reason:  # it would be so for ever
+                one.fail(UnavailableError(span.reason))
+                del found[one.folder]
+    taken_s = time.monotonic() - started
+    shared_s = (taken_s - sum(row.get("own_s", 0.0) for row in found.values())) / max(1, len(found))
+    for one in due:
+        if one.folder not in found:  # it waits
+            continue
+        row = found[one.folder]
+        whole = {
+            "unit": len(one.done),
+            "discarded": finished(one.done) < one.plan.discarded,
+            "voided": None,
+            **{key: value for key, value in row.items() if key != "own_s"},
+            "launches": {name: as_json(launch) for name, launch in row["launches"].items()},
+            **({"voided": span.reason} if span.reason else {}),
+            **({"scenario": span.to_json()} if plan.scenario != SINGLE else {}),
+            **({"gpu": gpu} if gpu else {}),
+            "cost_s": round(row.get("own_s", 0.0) + shared_s, 3),
+        }
+        one.add(parse(Unit, whole, f"{one.folder}: unit {len(one.done)}"))
+
+
+def _made(
+    due: Sequence[_Running], run_units: Callable[[Mapping[Path, Due]], Mapping[Path, Row]] | None
+) -> Mapping[Path, Row]:
+    if run_units is None:
+        return {one.folder: one.design.run_unit(one.plan, len(one.done), one.done) for one in due}
+    return run_units({one.folder: Due(plan=one.plan, number=len(one.done), done=one.done) for one in due})
 
 
 def finished(units: Sequence[Unit]) -> int:

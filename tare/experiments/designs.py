@@ -66,6 +66,7 @@ class Design:
         run_unit: does unit number k, given those before it: `order`, `launches` and what else its kind has.
         what: name for the progress lines.
         values: what a unit measured, by name of the launch: what the number of units is decided on.
+        hopeless: why nothing can be compared any more, from the units so far; None where it can.
         shares: how many units it takes to have every environment once; more than one where launches do not fit in
             memory together.
     """
@@ -75,6 +76,16 @@ class Design:
     what: str
     values: Callable[[Unit], Mapping[str, float]] = field(default=lambda unit: {})
     shares: Callable[[Sequence[Unit]], int] = field(default=lambda units: 1)
+    hopeless: Callable[[Sequence[Unit]], str | None] = field(default=lambda units: None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """A campaign whose next unit is due: its plan, the unit's number, the units before it."""
+
+    plan: Plan
+    number: int
+    done: Sequence[Unit]
 
 
 def declare(

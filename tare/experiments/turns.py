@@ -5,6 +5,10 @@ together, before any other is started. Then each launch works while the others i
 everything that is counted in steps: warm-up, bursts, deadlines, from 0.2 ms to 10 s a step. Bursts and draws show
 how many leading steps of a burst to discard, and how long draws and cycles take and vary, from which the split of
 the time budget follows. Then every block is a unit.
+
+A block's launches may serve several campaigns, each of a workload at a level of the allocator: they start, which is
+what costs most, once for all, and then draw of one job after the other. Each campaign keeps its own plan, journal,
+calibration and number of units.
 """
 
 from __future__ import annotations
@@ -12,16 +16,16 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from tare.core.errors import UnavailableError
-from tare.experiments.blocks import Block, Burst, Stretch, Worker, live_block
-from tare.experiments.designs import Design, Row, Setup, conditions_of, declare, seed_of, skipped, unit_order
+from tare.experiments.blocks import Block, Burst, Lane, Stretch, live_block
+from tare.experiments.designs import Design, Due, Row, Setup, conditions_of, declare, seed_of, skipped, unit_order
 from tare.launch.conditions import choose_cpus
+from tare.launch.place import Site
 from tare.machine.memory import available_memory_bytes
 from tare.model.campaigns import Calibration, Plan, Prior, Unit
 from tare.model.schema import parse
@@ -116,15 +120,21 @@ def turns(setup: Setup) -> Design:
         prior=Prior(**settings["prior"]),
     )
 
+    def hopeless(done: Sequence[Unit]) -> str | None:
+        gone = given_up(done)
+        lost = next((name for name in (HOST, CONTROL) if name in gone), None)
+        return f"no launch on the host lives to take turns: {gone[lost]}" if lost else None
+
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        return _unit(plan, setup, number, done)
+        return run_block({0: Due(plan=plan, number=number, done=done)}, setup.sites)[0]
 
     def shares(done: Sequence[Unit]) -> int:
         settled = calibration_of(done)
         most = settled.group if settled else None
         return len(groups_of(alive(plan, done), most))
 
-    return Design(plan=plan, run_unit=run_unit, values=turn_values, shares=shares, what=f"{workload} turns")
+    what = f"{workload} turns{', ' + arm.name if arm else ''}"
+    return Design(plan=plan, run_unit=run_unit, values=turn_values, shares=shares, hopeless=hopeless, what=what)
 
 
 def alive(plan: Plan, done: Sequence[Unit]) -> list[str]:
@@ -133,42 +143,118 @@ def alive(plan: Plan, done: Sequence[Unit]) -> list[str]:
     return [name for name in plan.environments if name not in gone]
 
 
-def _unit(plan: Plan, setup: Setup, number: int, done: Sequence[Unit]) -> Row:
-    """One block: the first whole one calibrates, the others do what it settled."""
-    gone = given_up(done)
-    for name in (HOST, CONTROL):
-        if name in gone:
-            raise UnavailableError(f"no launch on the host lives to take turns: {gone[name]}")
-    names, settled = alive(plan, done), calibration_of(done)
-    groups = groups_of(names, settled.group if settled else None)
-    group = groups[sum(unit.counts for unit in done) % len(groups)]
-    order, pads = unit_order(plan, done, group, len(groups))
-    here = group if settled else [HOST]
+@dataclass(kw_only=True)
+class _Job:
+    """One campaign in a block: what is known of it, and what the block shall do for it."""
+
+    due: Due
+    lane: Lane
+    settled: Calibration | None
+    gone: Mapping[str, str]
+    names: list[str]
+    calibration: dict[str, Any] | None = None
+
+    def here(self, most: int | None) -> list[str]:
+        """Launches of its next unit, where `most` fit in memory together."""
+        groups = groups_of(self.names, most)
+        return groups[sum(unit.counts for unit in self.due.done) % len(groups)]
+
+
+def _job(number: int, due: Due) -> _Job:
+    names, settled = alive(due.plan, due.done), calibration_of(due.done)
+    lane = Lane(number=number, names=names, step_s=settled.step_s if settled else 0.0)
+    return _Job(due=due, lane=lane, settled=settled, gone=given_up(due.done), names=names)
+
+
+def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, Row]:
+    """One block: the first whole one of each campaign calibrates, the others do what it settled.
+
+    Args:
+        dues: the campaigns whose next unit is due, by whatever names them.
+        sites: by name of the launch.
+
+    Returns:
+        Their units. A campaign that would need other launches than the first one, where not all fit in memory
+        together, has none: it waits for the next block.
+    """
+    jobs = {key: _job(number, due) for number, (key, due) in enumerate(dues.items())}
+    first = next(iter(jobs.values()))
+    most = min((job.settled.group for job in jobs.values() if job.settled and job.settled.group), default=None)
+    fresh = [job for job in jobs.values() if job.settled is None]
+    if not fresh:
+        together = first.here(most)
+        jobs = {key: job for key, job in jobs.items() if job.here(most) == together}
+        for job in jobs.values():
+            job.lane.names = together
+    plan, number = first.due.plan, first.due.number
+    groups = groups_of(first.names, None if fresh else most)
+    wanted = {name for job in jobs.values() for name in (job.lane.names or ())}
+    names = [name for name in plan.environments if name in wanted]
+    order, pads = unit_order(plan, first.due.done, names, len(groups))
+    generator = random.Random(f"{seed_of(plan)}/{number}/turns")
     free_bytes = available_memory_bytes()
     with live_block(
-        setup.sites,
-        plan.spec,
-        {name: conditions_of(plan, name) for name in names},
-        order=[name for name in order if name in here],
+        sites,
+        spec_of([job.due.plan for job in jobs.values()]),
+        {name: as_started(conditions_of(plan, name)) for name in plan.environments},
+        order=[HOST] if fresh else _taking_part(order, jobs.values()),
         pads=pads,
         cores=cores_of(number, plan.conditions),
-        generator=random.Random(f"{seed_of(plan)}/{number}/turns"),
-        step_s=settled.step_s if settled else 0.0,
-    ) as (block, unit):
-        if settled is None:
-            most = look_alone(block, free_bytes, len(names))
-            here = groups_of(names, most)[0]
-            block.start([name for name in order if name in here and name != HOST])
-            calibration = calibrate(block, plan, len(groups_of(names, most)))
-        else:
-            block.run(stretch_of(settled))
-    if settled is None and unit["voided"] is None:
-        unit["calibration"] = calibration | {"group": most}
-    for name in plan.environments:
+        generator=generator,
+        lanes=[job.lane for job in jobs.values()],
+    ) as (block, _):
+        if fresh:
+            fits = [look_alone(block, job.lane, free_bytes, len(order)) for job in fresh]
+            most = min([*fits, *([most] if most else [])])
+            for job in jobs.values():
+                job.lane.names = groups_of(job.names, most)[0]
+            block.start([name for name in _taking_part(order, jobs.values()) if name != HOST])
+        for job in generator.sample(list(jobs.values()), len(jobs)):
+            with block.on(job.lane):
+                if job.settled is None:
+                    shares = len(groups_of(job.names, most))
+                    job.calibration = calibrate(block, job.due.plan, shares) | {"group": most}
+                else:
+                    block.run(stretch_of(job.settled))
+    return {key: _row(job) for key, job in jobs.items()}
+
+
+def _taking_part(order: Iterable[str], jobs: Collection[_Job]) -> list[str]:
+    return [name for name in order if any(name in (job.lane.names or ()) for job in jobs)]
+
+
+def _row(job: _Job) -> Row:
+    unit = job.lane.record
+    if job.calibration is not None and unit["voided"] is None:
+        unit["calibration"] = job.calibration
+    for name in job.due.plan.environments:
         if name not in unit["launches"]:
-            reason = gone.get(name, "launches do not fit in memory together: this block is another environment's")
-            unit["launches"][name] = skipped(reason)
-    return unit
+            reason = "launches do not fit in memory together: this block is another environment's"
+            unit["launches"][name] = skipped(job.gone.get(name, reason))
+    return {**unit, "own_s": job.lane.spent_s}
+
+
+def spec_of(plans: Sequence[Plan]) -> Callable[[str], Mapping[str, Any]]:
+    """What a launch of each name does inside: the jobs of these campaigns, each at its level of the allocator."""
+    common = {key: value for key, value in plans[0].spec.items() if key not in ("workload", "batch")}
+
+    def spec(name: str) -> Mapping[str, Any]:
+        lanes = [
+            {
+                "workload": plan.spec["workload"],
+                "batch": plan.spec["batch"],
+                "allocator": conditions_of(plan, name)["allocator"],
+            }
+            for plan in plans
+        ]
+        return {**common, "lanes": lanes}
+
+    return spec
+
+
+def as_started(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Conditions of a launch that takes turns: draws set the allocator, so that one launch serves both levels."""
+    return {**conditions, "allocator": "default"}
 
 
 def cores_of(number: int, conditions: Mapping[str, Any]) -> list[int]:
@@ -179,20 +265,22 @@ def cores_of(number: int, conditions: Mapping[str, Any]) -> list[int]:
     return list(cpus[start : start + width])
 
 
-def look_alone(block: Block, free_bytes: int, count: int) -> int:
+def look_alone(block: Block, lane: Lane, free_bytes: int, count: int) -> int:
     """How many launches fit in memory together, from the first step of the only one that has been started.
 
     Args:
         block: with that launch.
+        lane: the job that is looked at.
         free_bytes: memory that was available before it was started.
         count: launches that there are.
 
     Raises:
         ConversationError: the launch failed.
     """
-    block.draw(0, 1)
-    block.alone(block.workers[0], 1)
-    return fitting(block.forget()[0], free_bytes, count)
+    with block.on(lane):
+        block.draw(0, 1)
+        block.alone(block.workers[0], 1)
+        return fitting(block.forget()[0], free_bytes, count)
 
 
 def fitting(draw: Mapping[str, Any], free_bytes: int, count: int) -> int:
@@ -243,31 +331,32 @@ def calibrate(block: Block, plan: Plan, shares: int = 1) -> dict[str, Any]:
     """
     started = time.monotonic()
     block.draw(0, 1)
-    step_s = block.step_s = step_alone_s(block)
+    lane = block.lane
+    step_s = lane.step_s = step_alone_s(block)
     trial = trial_of(step_s)
     short_s: list[float] = []
     for number in range(TRIAL_DRAWS):
         if number:
             block.draw(number, trial.warmup)
         block.cycles(trial.long_cycles, trial.long)
-        done = len(block.cycle_s)
+        done = len(lane.cycle_s)
         block.cycles(trial.short_cycles, trial.short)
-        short_s += block.cycle_s[done:]
+        short_s += lane.cycle_s[done:]
         block.drop()
-    draws = [worker.draws[number]["turns"] for worker in block.workers for number in range(TRIAL_DRAWS)]
-    bursts = [burst for one in draws for burst in one["step_s"][: trial.long_cycles]]
+    draws = [[draw["turns"] for draw in block.draws(worker)] for worker in block.workers]
+    bursts = [burst for own in draws for one in own for burst in one["step_s"][: trial.long_cycles]]
     tolerance = AGREEMENT * (plan.margins or {})["step"]
     settled = settle(bursts, trial.short.steps, tolerance, trial.fewest)
     burst = Burst(discard=settled["discard"], steps=trial.short.steps)
-    components = components_of(block.workers, plan.prior, trial)
+    components = components_of(draws, plan.prior, trial)
     growth = (burst.discard + burst.steps) / (trial.short.discard + trial.short.steps)
     costs = Costs(
-        block_s=block.start_s + LEAVE_S,
-        draw_s=block.draw_s[-1],
+        block_s=(block.start_s + LEAVE_S) / len(block.lanes),
+        draw_s=lane.draw_s[-1],
         cycle_s=float(np.median(short_s)) * growth,
     )
     sampling = plan.sampling
-    spent_s = block.start_s + time.monotonic() - started + LEAVE_S
+    spent_s = costs.block_s + time.monotonic() - started
     split = best_split(
         components,
         costs,
@@ -333,8 +422,8 @@ def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float, fewe
     }
 
 
-def components_of(workers: Iterable[Worker], prior: Prior | None, trial: Trial) -> Components:
-    """Variance components host to host from the short bursts of one block.
+def components_of(draws: Sequence[Sequence[Mapping[str, Any]]], prior: Prior | None, trial: Trial) -> Components:
+    """Variance components host to host from the short bursts of one block: turns by launch and draw.
 
     One block says nothing of blocks, and little of draws: the block's part is the study's prior, and the draw's at
     least its prior.
@@ -342,7 +431,7 @@ def components_of(workers: Iterable[Worker], prior: Prior | None, trial: Trial) 
     least = prior or Prior(block=0.0, draw=0.0)
     residuals, effects = [], []
     for number in range(TRIAL_DRAWS):
-        logs = [turn_logs(worker.draws[number]["turns"])[trial.long_cycles :] for worker in workers]
+        logs = [turn_logs(own[number])[trial.long_cycles :] for own in draws]
         launch, rest = two_way(np.array(logs).T)
         effects.append(launch - launch.mean())
         residuals.append(rest.ravel())

@@ -20,7 +20,7 @@ class Site:
     `isolates_network` is what its trial launch showed: some machines let nobody make an empty network. `options`
     are levels of factors that the adapter itself varies; `folders` are shown inside read-only, at their own paths.
     `gpu` is the way to the NVIDIA devices that a trial launch has shown to work (tare.launch.gpu). `framework` is
-    what its stack trains with.
+    what its stack trains with. `data_of` holds the data of further workloads, for launches that serve several.
     """
 
     environment: Environment
@@ -34,6 +34,7 @@ class Site:
     variables: Mapping[str, str] = field(default_factory=dict)
     gpu: GpuAccess | None = None
     framework: str = DEFAULT
+    data_of: Mapping[str, Path] = field(default_factory=dict)
 
 
 def site_of(env: str, adapter: Environment, image: ImageRecord, data: Path | None) -> Site:

@@ -83,8 +83,8 @@ def ready(
         UserError: the workload is not written for the framework.
         UnavailableError: the environment's transport can't bring what the launch needs.
     """
-    if spec.get("workload"):
-        check_framework(spec["workload"], site.framework)
+    for workload in workloads_of(spec):
+        check_framework(workload, site.framework)
     if site.framework != DEFAULT:
         spec = {**spec, "framework": site.framework}
     adapter, transport = site.environment, transport_of(site.environment)
@@ -95,13 +95,16 @@ def ready(
         code, code_sha256 = stage_code(names_inside(spec, conditions))
         inside = transport.inside(folder)
         cargo = [Cargo(source=code, target=transport.place(code, inside, "code"))]
-        if site.data is not None:
-            cargo.append(Cargo(source=site.data, target=transport.place(site.data, inside, "data")))
+        data = {source: transport.place(source, inside, name) for source, name in data_names(site).items()}
+        cargo += [Cargo(source=source, target=target) for source, target in data.items()]
         inner = {"threads": conditions["threads"], "settings": conditions.get("settings", {}), **spec}
         inner["record"] = str(inside / RECORD)
         inner |= {key: str(inside / path.name) for key, path in (keep or {}).items()}
         if site.data is not None:
-            inner["data"] = str(cargo[-1].target)
+            inner["data"] = str(data[site.data])
+        if "lanes" in spec:
+            others = {name: {"data": str(data[source])} for name, source in site.data_of.items()}
+            inner["lanes"] = [{**lane, **others.get(lane["workload"], {})} for lane in spec["lanes"]]
         if member is not None:
             inner |= {"rank": member.rank, "world_size": member.size}
         write_json(folder / SPEC, inner)
@@ -143,6 +146,18 @@ def ready(
             )
 
 
+def workloads_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Workloads of a launch: one, none, or those of its jobs."""
+    jobs = spec.get("lanes", [spec])
+    return tuple(dict.fromkeys(job["workload"] for job in jobs if job.get("workload")))
+
+
+def data_names(site: Site) -> dict[Path, str]:
+    """Folders of data that a launch sees, each with a name of its own where a transport places them together."""
+    sources = dict.fromkeys(path for path in (site.data, *site.data_of.values()) if path is not None)
+    return {source: f"data{number or ''}" for number, source in enumerate(sources)}
+
+
 def assignments(variables: Mapping[str, str]) -> list[str]:
     """As env takes them."""
     return [f"{key}={value}" for key, value in variables.items()]
@@ -152,7 +167,7 @@ def names_inside(spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> tupl
     """The files of the checkout that a launch runs inside."""
     return closure.inside(
         spec["mode"],
-        spec.get("workload"),
+        *workloads_of(spec),
         framework=spec.get("framework"),
         settings=conditions.get("settings", {}),
     )

@@ -49,7 +49,7 @@ def sites(
         arm: whose image records are taken, where the arm needs others and moves the environment.
     """
     folder = folder or Path("results/images") / study["stack"]
-    prepared, provenance = _data(workload, record)
+    prepared, provenance = data_of(workload, record) if workload else (None, {})
     available: dict[str, Site] = {}
     unavailable: dict[str, str] = {}
     provenance["images"] = {}
@@ -80,9 +80,16 @@ def _image(path: Path) -> ImageRecord:
     return build.ensure(read(ImageRecord, path))
 
 
-def _data(workload: str | None, record: Path | None) -> tuple[Path | None, dict[str, Any]]:
-    if workload is None:
-        return None, {}
+def data_of(workload: str, record: Path | None) -> tuple[Path, dict[str, Any]]:
+    """The folder of a workload's data, whole and checked, and what to say of it.
+
+    Args:
+        workload: whose data are needed.
+        record: of the data; None for where the workflow makes it.
+
+    Raises:
+        UserError: there is no such record.
+    """
     dataset = describe_workload(workload)["dataset"]
     record = record or Path("results/data") / f"{dataset}.json"
     if not record.exists():
@@ -111,7 +118,7 @@ def launch_sites(
             reason = _no_compiler(study)
         if reason is not None:
             say(f"{workload}: {arm.name if arm else HOST} is unavailable: {reason}")
-            yield {}, dict.fromkeys(members, reason), _data(workload, record)[1]
+            yield {}, dict.fromkeys(members, reason), data_of(workload, record)[1]
             return
         available, unavailable, provenance = stack.enter_context(
             sites(study, workload, members, folder, record, arm)

@@ -44,18 +44,18 @@ IGNORED = ("__version__", "__all__")
 
 
 def inside(
-    mode: str, workload: str | None = None, *, framework: str | None = None, settings: Iterable[str] = ()
+    mode: str, *workloads: str, framework: str | None = None, settings: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Paths of what one launch runs inside, relative to the checkout, sorted.
 
     Args:
         mode: of the launch, as its specification names it.
-        workload: its module in workloads/; None for a launch without one.
+        workloads: their modules in workloads/; none for a launch without one.
         framework: what the worker trains with; None is PyTorch.
         settings: factors of the settings that are used; the headline uses none.
     """
     chosen = (
-        (WORKLOADS, (workload,) if workload else ()),
+        (WORKLOADS, workloads),
         (SETTINGS, tuple(sorted(settings))),
         (FRAMEWORKS, (framework or DEFAULT,)),
     )
@@ -85,7 +85,9 @@ def measurement(
     """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`."""
     used = {"settings": tuple(settings)}
     pairs = [(mode, framework) for mode in KINDS[kind][0] for framework in frameworks]
-    launched = {path for mode, name in pairs for path in inside(mode, workload, framework=name, **used)}
+    launched = {
+        path for mode, name in pairs for path in inside(mode, *filter(None, (workload,)), framework=name, **used)
+    }
     return tuple(sorted({*launched, *around(kind, environments, scenario)}))
 
 

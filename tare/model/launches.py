@@ -113,10 +113,10 @@ class TrainResults(Record):
 
 
 class TurnsResults(Record):
-    """A launch that took turns; what it measured stands with its draws."""
+    """A launch that took turns; what it measured stands with its draws. `batches` of each of its jobs."""
 
     draws: int
-    batches: int
+    batches: int | tuple[int, ...]
     primed: bool = True
 
 

@@ -1,6 +1,7 @@
 """A launch that takes turns: it waits on standard input, trains a burst of steps when told to, and times itself.
 
-The launch imports the framework and loads its batches once. Each *draw* is a process forked from it that builds its
+The launch imports the framework and loads its batches once, of every job in `lanes`: a workload at a level of the
+allocator, of which a draw makes one. Each *draw* is a process forked from it that builds its
 own model and optimizer, so that one launch samples several memory layouts; only a draw ever trains. Where a
 framework's children can't follow, a draw is a fresh process that imports for itself, and speaks for the launch.
 
@@ -14,17 +15,22 @@ import json
 import os
 import resource
 import sys
-from typing import Any, Callable, Dict, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
-from tare.worker import frameworks, memory, settings
+from tare.worker import allocator, frameworks, memory, settings
 from tare.worker.frameworks import Framework
 from tare.worker.line import Line
-from tare.worker.marks import Marks
+from tare.worker.marks import Marks, now_ns
 from tare.worker.train import build_model, import_workload, load_batches
 
 PROTOCOL = "tare-turns/1"
 PRIMING_SAMPLES = 2
 DROPPED, FAILED = 42, 1  # how a forked draw ends; a framework that calls exit(0) has done neither
+
+
+def lanes_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The jobs that a launch's draws are of: each a specification of its own, laid over the launch's."""
+    return [dict(spec, **lane) for lane in spec.get("lanes", [{}])]
 
 
 def take_turn(
@@ -67,6 +73,7 @@ def serve_draw(
     An order without `warmup_steps` is answered after one step, on any of the launch's CPUs: how much memory the job
     takes is known then. Steps after that are turns, so that a launch can warm up, or be timed, while others idle.
     """
+    allocator.use(spec.get("allocator"))
     pad = bytearray(order["pad_bytes"])  # moves the heap, so that draws differ where addresses matter
     framework.set_threads(spec["threads"])
     training = build_model(framework, workload, spec)
@@ -155,7 +162,8 @@ def spawn_draw(line: Line, spec: Mapping[str, Any], order: Mapping[str, Any]) ->
     """
     import subprocess
 
-    own = dict(spec, mode="draw", order=order, record=spec["record"] + ".draw")
+    lane = lanes_of(spec)[order.get("lane", 0)]
+    own = dict(lane, mode="draw", lanes=[{}], order=order, record=spec["record"] + ".draw")
     path = spec["record"] + ".draw-spec"
     with open(path, "w") as handle:
         json.dump(own, handle)
@@ -185,7 +193,7 @@ def draw(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, An
     except BaseException as error:
         say_failed(line, error, spec)
         raise
-    return framework, {"draws": 1, "batches": len(batches), "primed": False}
+    return framework, {"draws": 1, "batches": [len(batches)], "primed": False}
 
 
 def prime(framework: Framework, workload: Any, batches: Sequence[Any], spec: Mapping[str, Any]) -> bool:
@@ -264,21 +272,44 @@ def serve_by_fork(line: Line, spec: Mapping[str, Any], marks: Marks) -> Tuple[Fr
     import gc
 
     # One thread until a draw sets the study's number: a pool of threads would not live through a fork.
-    framework, workload = import_workload(spec, marks, 1)
-    batches = load_batches(framework, workload, spec, marks)
-    primed = prime(framework, workload, batches, spec)
+    lanes = lanes_of(spec)
+    framework, jobs = load_jobs(lanes, marks)
+    distinct = {id(batches): (workload, batches, lane) for (workload, batches), lane in zip(jobs, lanes)}
+    primed = all([prime(framework, *job) for job in distinct.values()])
     marks.add("primed")
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()  # what is shared with the draws is not walked, so not copied, by their collections
-    line.say("ready", batches=len(batches), peak_rss_bytes=peak_rss_bytes())
+    line.say("ready", batches=len(jobs[0][1]), peak_rss_bytes=peak_rss_bytes())
     draws = 0
     for order in orders(line):
-        fork_draw(line, framework, workload, batches, spec, order)
+        number = order.get("lane", 0)
+        workload, batches = jobs[number]
+        fork_draw(line, framework, workload, batches, lanes[number], order)
         draws += 1
     framework.set_threads(spec["threads"])  # for the facts: the draws' number, and their switches
     settings.prepare(framework, spec.get("settings") or {})
-    return framework, {"draws": draws, "batches": len(batches), "primed": primed}
+    return framework, {"draws": draws, "batches": [len(batches) for _, batches in jobs], "primed": primed}
+
+
+def load_jobs(
+    lanes: Sequence[Mapping[str, Any]], marks: Marks
+) -> Tuple[Framework, List[Tuple[Any, Sequence[Any]]]]:
+    """Import the framework; load the batches of each lane, once for those that differ in nothing that matters here.
+
+    Returns:
+        (framework, [(workload module, batches), by lane]). Marks are those of the first job; the others' time is in
+        the mark that follows.
+    """
+    loaded = {}  # type: dict
+    framework = None
+    for lane in lanes:
+        key = (lane.get("workload"), lane.get("batch"), lane.get("data"))
+        if key not in loaded:
+            own = Marks(now_ns()) if loaded else marks
+            framework, workload = import_workload(lane, own, 1)
+            loaded[key] = (workload, load_batches(framework, workload, lane, own))
+    return framework, [loaded[lane.get("workload"), lane.get("batch"), lane.get("data")] for lane in lanes]
 
 
 class Heard(object):
@@ -296,11 +327,15 @@ class Heard(object):
 def serve_apart(line: Line, spec: Mapping[str, Any], marks: Marks) -> Tuple["Heard", Dict[str, Any]]:
     """Import nothing; every draw is a fresh process."""
     framework = frameworks.of(spec)
-    frameworks.training_class(importlib.import_module("workloads." + spec["workload"]), framework.name)
-    heard, draws, batches = Heard(framework), 0, 0
+    for lane in lanes_of(spec):
+        frameworks.training_class(importlib.import_module("workloads." + lane["workload"]), framework.name)
+    heard, draws = Heard(framework), 0
+    batches: Dict[int, int] = {}
     line.say("ready", batches=None, peak_rss_bytes=peak_rss_bytes())
     for order in orders(line):
         record = spawn_draw(line, spec, order)
-        draws, batches = draws + 1, record["results"]["batches"]
+        draws += 1
+        batches[order.get("lane", 0)] = record["results"]["batches"][0]
         heard.told = record["facts"][framework.facts_key]
-    return heard, {"draws": draws, "batches": batches, "primed": False}
+    counts = [batches.get(number, 0) for number in range(len(lanes_of(spec)))]
+    return heard, {"draws": draws, "batches": counts, "primed": False}

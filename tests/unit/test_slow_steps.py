@@ -68,7 +68,7 @@ def test_slow_steps_are_calibrated_alone_and_in_proportion(slow, tmp_path, monke
         cores=[turns.cores_of(0, CONDITIONS)[0]],
         generator=random.Random(1),
     ) as (block, unit):
-        assert turns.look_alone(block, 1 << 40, len(names)) == len(names)
+        assert turns.look_alone(block, block.lane, 1 << 40, len(names)) == len(names)
         block.start([CONTROL])
         found = turns.calibrate(block, plan)
     assert unit["voided"] is None

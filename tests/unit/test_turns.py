@@ -232,15 +232,15 @@ def test_cycle_ratios_are_the_control_over_the_host_by_draw_and_cycle():
 
 
 def simulated_block(generator, launches, draw_sd, cycle_sd):
-    """What a block holds after its calibration: long bursts first, then short ones, of launches that are equal."""
+    """Turns of a block after its calibration: long bursts first, then short ones, of launches that are equal."""
     cycles = TRIAL.long_cycles + TRIAL.short_cycles
-    workers = [SimpleNamespace(draws=[]) for _ in range(launches)]
+    draws = [[] for _ in range(launches)]
     for _ in range(turns.TRIAL_DRAWS):
         moods = generator.normal(0, 0.2, cycles)
-        for worker in workers:
+        for own in draws:
             logs = moods + generator.normal(0, draw_sd) + generator.normal(0, cycle_sd, cycles)
-            worker.draws.append({"turns": {"step_s": [[math.exp(value)] for value in logs]}})
-    return workers
+            own.append({"step_s": [[math.exp(value)] for value in logs]})
+    return draws
 
 
 def test_one_block_gives_the_spread_of_cycles_and_draws_host_to_host():
