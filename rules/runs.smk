@@ -78,7 +78,36 @@ rule run_rounds:
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
 
 
-use rule run_rounds as run_turns with:
+rule run_turns:
+    # One start of the launches serves every workload and level of the allocator: a campaign of each.
+    input:
+        images=campaign_images,
+        data=[f"results/data/{describe_workload(one.workload)['dataset']}.json" for one in LANES],
+    output:
+        sealed=[
+            f"results/campaigns/{STUDY}/{one.workload}/turns.{{environments}}{lane_suffix(one)}/sealed.json"
+            for one in LANES
+        ],
+    log:
+        f"results/logs/{STUDY}/turns/{{environments}}.log",
+    retries: 0
+    threads: workflow.cores
+    resources:
+        machine=1,
+    params:
+        study=study_json("turns"),
+        code=code_of_lanes,
+        lanes=lane_options,
+        options=campaign_options,
+        images=f"results/images/{STACK}",
+    message:
+        "training steps, taking turns, {wildcards.environments}"
+    shell:
+        "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
+        " 2> {log:q}"
+
+
+use rule run_rounds as run_turns_of_arm with:
     output:
         sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}{scenario}/sealed.json",
     log:

@@ -24,6 +24,20 @@ def add(subparsers: Any) -> None:
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
+    steps = subparsers.add_parser(
+        "steps", parents=[common], help="training steps of several workloads, compared by the same launches"
+    )
+    steps.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    steps.add_argument(
+        "--lane",
+        nargs=4,
+        action="append",
+        required=True,
+        metavar=("WORKLOAD", "ALLOCATOR", "DATA", "OUT"),
+        help="a campaign: `headline` or a level of the allocator, the data record, its sealed.json; may be repeated",
+    )
+    steps.set_defaults(run=run_steps)
+
     sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
     sweep.add_argument("--workload", required=True)
     sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
@@ -62,6 +76,23 @@ def run_comparison(arguments: argparse.Namespace) -> int:
         arguments.arm,
         arguments.scenario,
     )
+    return 0
+
+
+def run_steps(arguments: argparse.Namespace) -> int:
+    """`tare steps`."""
+    from tare.experiments import measure
+
+    lanes = [
+        measure.Lane(
+            workload=workload,
+            allocator=None if level == "headline" else level,
+            record=Path(record),
+            out=Path(out),
+        )
+        for workload, level, record, out in arguments.lane
+    ]
+    measure.together(arguments.study, lanes, arguments.environments, arguments.images)
     return 0
 
 

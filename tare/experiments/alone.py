@@ -33,14 +33,17 @@ _written: dict[Path, bool] = {}  # campaigns whose lock this process holds, and 
 
 
 @contextlib.contextmanager
-def measuring(out: Path) -> Iterator[None]:
-    """What surrounds a command that measures into `out`: it has its folder and the machine for itself.
+def measuring(*outs: Path) -> Iterator[None]:
+    """What surrounds a command that measures into these files: it has their folders and the machine for itself.
 
     Raises:
         UnavailableError: the workflow that started this command has ended already.
     """
     end_with_workflow()
-    with writing(out.parent), alone_on_this_machine():
+    with contextlib.ExitStack() as stack:
+        for folder in sorted({out.parent for out in outs}):
+            stack.enter_context(writing(folder))
+        stack.enter_context(alone_on_this_machine())
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from tare.core.files import sha256_file, write_json
 from tare.core.progress import say
 from tare.experiments import causes, counter_launches, rounds, turns
 from tare.experiments.alone import alone_on_this_machine, measuring
-from tare.experiments.campaign import run_campaign
+from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Setup
 from tare.launch import scenarios
 from tare.launch.run import launch
-from tare.launch.sites import launch_sites, sites
+from tare.launch.sites import data_of, launch_sites, sites
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
@@ -31,6 +32,7 @@ from tare.model.study import (
     ProfilePart,
     RoundsPart,
     SweepPart,
+    TurnsPart,
     load_part,
     settings_of,
 )
@@ -82,6 +84,55 @@ def compare(
             scenario=scenario,
         )
         run_campaign(out.parent, DESIGNS[kind](setup))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """One of the campaigns of training steps that the same launches measure.
+
+    Attributes:
+        workload: what is trained.
+        allocator: the level of the allocator; None for the study's headline.
+        record: of the data.
+        out: sealed.json of the campaign.
+    """
+
+    workload: str
+    allocator: str | None
+    record: Path
+    out: Path
+
+
+def together(source: str, lanes: Sequence[Lane], names: Sequence[str], folder: Path | None) -> None:
+    """Campaigns of training steps of several workloads and levels of the allocator, whose blocks are the same."""
+    study = settled(load_part(TurnsPart, source))
+    for lane in lanes:
+        settings_of(study.workloads, lane.workload)
+    part, first = study.to_json(), lanes[0]
+    with (
+        measuring(*(lane.out for lane in lanes)),
+        launch_sites(part, first.workload, names, folder, first.record, None, "turns") as (
+            found,
+            unavailable,
+            provenance,
+        ),
+    ):
+        data = {lane.workload: data_of(lane.workload, lane.record) for lane in lanes}
+        places = {workload: place for workload, (place, _) in data.items()}
+        served = {name: replace(site, data_of=places) for name, site in found.items()}
+        designs = {}
+        for lane in lanes:
+            designs[lane.out.parent] = turns.turns(
+                Setup(
+                    study=part,
+                    workload=lane.workload,
+                    sites=served,
+                    unavailable=unavailable,
+                    provenance={**provenance, **data[lane.workload][1]},
+                    arm=arms.parse(f"allocator={lane.allocator}") if lane.allocator else None,
+                )
+            )
+        run_campaigns(designs, lambda dues: turns.run_block(dues, served))
 
 
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:

@@ -104,6 +104,7 @@ def turns(setup: Setup) -> Design:
     """The training steps of one workload."""
     study, workload, arm = setup.study, setup.workload, setup.arm
     settings = study["turns"]
+    lane = arm is not None and arm.factor == "allocator" and arm.level in settings.get("also", ())
     headline = {
         "stack": "same",
         "allocator": settings["allocator"],
@@ -114,7 +115,7 @@ def turns(setup: Setup) -> Design:
         setup,
         spec=turn_spec(workload, study["workloads"][workload]["batch"], study),
         headline=headline,
-        sampling=sampling_of(parse(Turns, settings, "turns"), study["confidence"], METRIC, arm),
+        sampling=sampling_of(parse(Turns, settings, "turns"), study["confidence"], METRIC, None if lane else arm),
         discarded=1,
         margins=study["margins"],
         prior=Prior(**settings["prior"]),

@@ -170,8 +170,9 @@ class StudyPrior(Prior):
 
 
 class Turns(_Sampled):
-    """Training steps."""
+    """Training steps; `also`: levels of the allocator that the same launches measure, each a headline of its own."""
 
+    also: Annotated[tuple[Literal["default", "steady"], ...], Distinct] = ()
     prior: StudyPrior
 
 
@@ -419,6 +420,8 @@ def check(config: Mapping[str, Any]) -> Study:
         _refuse_unknown("stacks", "folder containers/stacks/{}", name, known_stacks())
         if name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
+    if study.turns.allocator in study.turns.also:
+        raise UserError(f"config: turns: also: {study.turns.allocator} is what turns already run at; name another")
     for text in study.arms.rounds:
         _check_arm(study, "rounds", study.rounds.allocator, text)
     for text in study.arms.turns:
@@ -461,7 +464,7 @@ def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> N
 def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
     arm = arms.parse(text)
     wrong = None
-    if arm.factor == "allocator" and arm.level == allocator:
+    if arm.factor == "allocator" and arm.level in (allocator, *(study.turns.also if kind == "turns" else ())):
         wrong = f"is what {kind} already run at; name another level"
     elif arm.other_stack:
         wrong = "is another stack; name it in `stacks` instead"
@@ -524,8 +527,8 @@ def _unused(arm: arms.Arm | None) -> set[str]:
     if arm is None:
         return {"arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"}
     if arm.is_setting:
-        return {"arm_units", "stack_units"}
-    return {"setting_units", "setting_budget_s", "arm_units" if arm.other_stack else "stack_units"}
+        return {"also", "arm_units", "stack_units"}
+    return {"also", "setting_units", "setting_budget_s", "arm_units" if arm.other_stack else "stack_units"}
 
 
 def part_of(study: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None) -> str:
@@ -594,8 +597,22 @@ def campaigns(study: Study) -> tuple[CampaignId, ...]:
     return tuple(found for workload in study.workloads for found in _campaigns_of(study, workload))
 
 
+def lanes(study: Study) -> tuple[CampaignId, ...]:
+    """The headline campaigns of training steps, which the same launches measure: workloads by levels of the allocator."""
+    every, stack = study.environments, study.stack
+    arms_beside = [None, *(f"allocator={level}" for level in study.turns.also)]
+    return tuple(
+        CampaignId(kind="turns", workload=workload, environments=every, arm=arm, stack=stack)
+        for workload in study.workloads
+        for arm in arms_beside
+    )
+
+
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     every = study.environments
+    for lane in lanes(study):
+        if lane.workload == workload and lane.arm:
+            yield lane
     kinds: tuple[Literal["rounds"], Literal["turns"]] = ("rounds", "turns")
     for kind in kinds:
         yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack)
