@@ -47,6 +47,7 @@ PROBED = module_names("envs")  # also those that are no part of this study
 RESULTS = study_module.results_folder(STUDY)
 
 stack_framework = cache(framework_of)
+LANES = study_module.lanes(STUDIED)  # headline campaigns of training steps, measured together
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -85,6 +86,35 @@ def code_of(kind):
         )
 
     return code
+
+
+def code_of_lanes(wildcards):
+    """As `code_of`, of every campaign of training steps that is measured together."""
+    names = campaign_environments(wildcards)
+    hashes = [
+        closure.code_sha256("turns", workload, names, (), [stack_framework(STACK)])
+        for workload in WORKLOADS
+    ]
+    return " ".join(hashes)
+
+
+def lane_suffix(lane):
+    """How the name of a campaign that is measured together ends: its level of the allocator, if not the headline's."""
+    return f".{arms.parse(lane.arm).slug}" if lane.arm else ""
+
+
+def lane_data(lane):
+    """Data record of a campaign that is measured together."""
+    return f"results/data/{describe_workload(lane.workload)['dataset']}.json"
+
+
+def lane_options(wildcards, output):
+    """The options that name what is measured together, its data, and where it goes."""
+    words = [
+        [lane.workload, arms.parse(lane.arm).level if lane.arm else "headline", lane_data(lane), out]
+        for lane, out in zip(LANES, output.sealed)
+    ]
+    return " ".join(f"--lane {' '.join(each)}" for each in words)
 
 
 # What reads records and tables: whole folders, since it takes seconds to do again.

@@ -78,15 +78,18 @@ rule run_rounds:
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
 
 
+ruleorder: run_turns > run_turns_of_arm
+
+
 rule run_turns:
     # One start of the launches serves every workload and level of the allocator: a campaign of each.
     input:
         images=campaign_images,
-        data=[f"results/data/{describe_workload(one.workload)['dataset']}.json" for one in LANES],
+        data=sorted({lane_data(lane) for lane in LANES}),
     output:
         sealed=[
-            f"results/campaigns/{STUDY}/{one.workload}/turns.{{environments}}{lane_suffix(one)}/sealed.json"
-            for one in LANES
+            f"results/campaigns/{STUDY}/{lane.workload}/turns.{{environments}}{lane_suffix(lane)}/sealed.json"
+            for lane in LANES
         ],
     log:
         f"results/logs/{STUDY}/turns/{{environments}}.log",

@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
         action="append",
         required=True,
         metavar=("WORKLOAD", "ALLOCATOR", "DATA", "OUT"),
-        help="a campaign: `headline` or a level of the allocator, the data record, its sealed.json; may be repeated",
+        help="a campaign: `headline` or a level of the allocator, data record, sealed.json; may be repeated",
     )
     steps.set_defaults(run=run_steps)
 

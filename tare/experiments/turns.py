@@ -183,10 +183,7 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
     most = min((job.settled.group for job in jobs.values() if job.settled and job.settled.group), default=None)
     fresh = [job for job in jobs.values() if job.settled is None]
     if not fresh:
-        together = first.here(most)
-        jobs = {key: job for key, job in jobs.items() if job.here(most) == together}
-        for job in jobs.values():
-            job.lane.names = together
+        jobs = fitting_together(jobs, most)
     plan, number = first.due.plan, first.due.number
     groups = groups_of(first.names, None if fresh else most)
     wanted = {name for job in jobs.values() for name in (job.lane.names or ())}
@@ -218,6 +215,20 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
                 else:
                     block.run(stretch_of(job.settled))
     return {key: _row(job) for key, job in jobs.items()}
+
+
+def fitting_together(jobs: Mapping[Any, _Job], most: int | None) -> dict[Any, _Job]:
+    """The first of some campaigns, and those of the others whose launches fit in memory beside its own."""
+    chosen: dict[Any, _Job] = {}
+    alive_now: set[str] = set()
+    for key, job in jobs.items():
+        here = job.here(most)
+        if chosen and most is not None and len(alive_now.union(here)) > max(most, len(alive_now)):
+            continue
+        alive_now.update(here)
+        job.lane.number, job.lane.names = len(chosen), here
+        chosen[key] = job
+    return chosen
 
 
 def _taking_part(order: Iterable[str], jobs: Collection[_Job]) -> list[str]:

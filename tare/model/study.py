@@ -170,7 +170,7 @@ class StudyPrior(Prior):
 
 
 class Turns(_Sampled):
-    """Training steps; `also`: levels of the allocator that the same launches measure, each a headline of its own."""
+    """Training steps; `also`: levels of the allocator that the same launches measure, headlines of their own."""
 
     also: Annotated[tuple[Literal["default", "steady"], ...], Distinct] = ()
     prior: StudyPrior
@@ -551,9 +551,14 @@ def reduced(
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
     elif kind in ("causes", "sweep", "profile"):
         part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
-    if workload in part.get("workloads", ()):
-        settings = part["workloads"][workload]
-        part["workloads"] = {workload: settings if kind == "sweep" else {"batch": settings["batch"]}}
+    if "workloads" in part:
+        names = part["workloads"] if workload is None else {workload}
+        kept = WorkloadSettings if kind == "sweep" else Batch
+        part["workloads"] = {
+            name: {key: value for key, value in settings.items() if key in kept.model_fields}
+            for name, settings in part["workloads"].items()
+            if name in names
+        }
     return part
 
 
@@ -598,7 +603,7 @@ def campaigns(study: Study) -> tuple[CampaignId, ...]:
 
 
 def lanes(study: Study) -> tuple[CampaignId, ...]:
-    """The headline campaigns of training steps, which the same launches measure: workloads by levels of the allocator."""
+    """Headline campaigns of training steps, which the same launches measure: workloads by allocators."""
     every, stack = study.environments, study.stack
     arms_beside = [None, *(f"allocator={level}" for level in study.turns.also)]
     return tuple(
