@@ -301,15 +301,14 @@ def load_jobs(
         (framework, [(workload module, batches), by lane]). Marks are those of the first job; the others' time is in
         the mark that follows.
     """
-    loaded = {}  # type: dict
-    framework = None
-    for lane in lanes:
-        key = (lane.get("workload"), lane.get("batch"), lane.get("data"))
+    loaded: Dict[Tuple[Any, ...], Tuple[Any, Sequence[Any]]] = {}
+    keys = [(lane.get("workload"), lane.get("batch"), lane.get("data")) for lane in lanes]
+    for key, lane in zip(keys, lanes):
         if key not in loaded:
             own = Marks(now_ns()) if loaded else marks
             framework, workload = import_workload(lane, own, 1)
             loaded[key] = (workload, load_batches(framework, workload, lane, own))
-    return framework, [loaded[lane.get("workload"), lane.get("batch"), lane.get("data")] for lane in lanes]
+    return framework, [loaded[key] for key in keys]
 
 
 class Heard(object):
