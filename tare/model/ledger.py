@@ -25,7 +25,7 @@ from tare.core.errors import IntegrityError, TareError
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.model.campaigns import Plan, Unit
 from tare.model.schema import Record, parse, read
-from tare.model.sealed import PLAN, UNITS, read_rows
+from tare.model.sealed import PACKED_UNITS, PLAN, UNITS, read_rows
 from tare.model.units import counted, family_alpha
 
 LEDGER = "ledger.jsonl"
@@ -221,7 +221,8 @@ def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iter
         if not (campaign / PLAN).exists():
             continue
         if current is None or current.plan_sha256 != sha256_file(campaign / PLAN):
-            yield _entry("found" if (campaign / UNITS).exists() else "opened", campaign, campaign, ratios_of)
+            has_units = (campaign / UNITS).exists() or (campaign / PACKED_UNITS).exists()
+            yield _entry("found" if has_units else "opened", campaign, campaign, ratios_of)
         elif current.state != "sealed" and _sealed_since(campaign, current.entries[-1]):
             yield _entry("sealed", campaign, campaign, ratios_of)
 
@@ -232,6 +233,8 @@ def _with_older(study: Path) -> set[Path]:
 
 def _sealed_since(folder: Path, entry: Entry) -> bool:
     """Whether a journal is closed that was not, or not this one, when a row was written."""
+    if not (folder / UNITS).exists():
+        return False
     try:
         return read_rows(folder).seal is not None and sha256_file(folder / UNITS) != entry.units_sha256
     except TareError:
