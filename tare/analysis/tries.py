@@ -111,11 +111,15 @@ class Study:
     def attempt(self, campaign: SealedCampaign) -> Attempt:
         """Which try of its question a sealed campaign is."""
         plan, question = campaign.plan, (campaign.workload, campaign.name)
-        number = attempt_of(self.tries, question, campaign.sealed.plan_sha256)
+        number = max(attempt_of(self.tries, question, campaign.sealed.plan_sha256), plan.attempt or 1)
         notes = list(self.lines.get(question, ()))
         if not self.has_ledger and (plan.attempt is not None or number > 1):
-            number = max(number, plan.attempt or 1)
             notes.append(self.lost)
+        found = sum(one.entries[0].event == "found" for one in self.tries.get(question, ()))
+        if self.has_ledger and found and not notes:
+            notes.append(
+                f"the ledger was begun when {found} of its tries lay on the disk: older ones are not known"
+            )
         if number > 1:
             notes.append(f"try {number} of its question, at {share_of(number):.1%} of alpha")
         return Attempt(number=number, share=share_of(number), note="; ".join(notes) or None)
@@ -134,8 +138,8 @@ class Study:
         rows: list[dict[str, Any]] = []
         before = 0
         for one in self.tries[question]:
-            number = 1 + before if one.counts else None
-            before += one.counts
+            number = max(1 + before, *(entry.attempt or 0 for entry in one.entries)) if one.counts else None
+            before = number or before
             note = "; ".join(self.lines.get(question, ())) if one.is_open else ""
             note = note if self.has_ledger else self.lost
             rows += [

@@ -53,6 +53,7 @@ class Entry(Record):
             plan and the analysis were written down.
         at: when the row was written, UTC, by this machine's clock.
         folder: where a campaign lies that was set aside.
+        attempt: which try the campaign was planned as; None where its plan does not say.
         units: that count; None where nobody can tell.
         alpha: of one interval of the campaign, before any share of it.
         ratios: by name of the launch, in what the campaign decides on.
@@ -67,6 +68,7 @@ class Entry(Record):
     folder: str = ""
     plan_sha256: str | None = None
     units_sha256: str | None = None
+    attempt: int | None = None
     units: int | None = None
     alpha: float | None = None
     ratios: Mapping[str, Ratios] | None = None
@@ -175,7 +177,7 @@ def _try(question: Question, rows: Sequence[Entry], is_last: bool) -> Try:
 
 
 def attempt_of(tries: Mapping[Question, Sequence[Try]], question: Question, plan_sha256: str | None = None) -> int:
-    """Which try of its question a campaign is: one more than there are others.
+    """Which try of its question a campaign is: one more than there are others, or than one of them was planned as.
 
     Args:
         tries: of the study.
@@ -187,7 +189,8 @@ def attempt_of(tries: Mapping[Question, Sequence[Try]], question: Question, plan
         for one in tries.get(question, ())
         if not (one.is_open and plan_sha256 is not None and one.plan_sha256 == plan_sha256)
     ]
-    return 1 + sum(one.counts for one in others)
+    planned = [entry.attempt or 0 for one in others if one.counts for entry in one.entries]
+    return 1 + max(sum(one.counts for one in others), *planned, 0)
 
 
 # --- the folders on the disk
@@ -254,13 +257,14 @@ def _entry(
     }
     if folder != campaign:
         said["folder"] = folder.name
-    if event == "opened":
-        return Entry(**said)
     if (folder / UNITS).exists():
         said["units_sha256"] = sha256_file(folder / UNITS)
     try:
-        plan, units = read(Plan, folder / PLAN), counted(read_rows(folder).units)
-        said |= {"units": len(units), "alpha": family_alpha(plan), "ratios": dict(ratios_of(plan, units))}
+        plan = read(Plan, folder / PLAN)
+        said["attempt"] = plan.attempt
+        if event != "opened":
+            units = counted(read_rows(folder).units)
+            said |= {"units": len(units), "alpha": family_alpha(plan), "ratios": dict(ratios_of(plan, units))}
     except TareError:  # damaged, or of another version: nobody can tell how many units there were
         return Entry(**said)
     return Entry(**said)

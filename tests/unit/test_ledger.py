@@ -185,7 +185,8 @@ def test_a_lost_ledger_is_told_and_what_lies_on_the_disk_counts(study):
     assert current(study).number == 3
     run(study)  # a new ledger begins with what it finds
     assert [event for event, _ in events(study)][:2] == ["found", "found"]
-    assert current(study).number == 3
+    assert current(study).number == 4
+    assert "the ledger was begun when 2 of its tries lay on the disk" in current(study).note
 
 
 def test_rows_that_were_cut_off_and_a_campaign_that_was_taken_away_count_and_are_told(study):
