@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ CHUNK_BYTES = 1 << 20
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
+@cache
 def project_root() -> Path:
     """The checkout that holds config/, envs/ and workloads/."""
     return Path(__file__).resolve().parents[2]

@@ -7,15 +7,19 @@ Imports inside functions count. Where a module imports what its specification na
 
 Code is compared by its program: comments, docstrings, layout and `__version__` do not count, nor does the time of a
 file, so that neither a touched file nor a better sentence makes a measurement old.
+
+What a source says is remembered in the cache by its content, since parsing takes most of a dry run otherwise.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from tare.core.answers import Answers
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.model.registry import SINGLE
@@ -111,7 +115,9 @@ def programs_sha256(paths: Iterable[str]) -> str:
 def programs(paths: Iterable[str]) -> dict[str, str]:
     """Hash of the program in each of some files, by their paths in the checkout."""
     root = project_root()
-    return {path: _program_sha256(root / path) for path in paths}
+    found = {path: _program_sha256(root / path) for path in paths}
+    _answers().save()
+    return found
 
 
 def listed_sha256(hashes: Mapping[str, str]) -> str:
@@ -179,6 +185,17 @@ def _modules(package: str) -> list[str]:
 
 
 @cache
+def _answers() -> Answers:
+    """What sources say, as this version of this module and of Python's syntax finds it."""
+    return Answers("closure", f"{sys.version} {sha256_file(Path(__file__))}")
+
+
+@cache
+def _source_sha256(path: Path) -> str:
+    return sha256_file(path)
+
+
+@cache
 def _tree(path: Path) -> ast.Module:
     """The program of a module: its syntax without docstrings and what else does nothing.
 
@@ -217,6 +234,11 @@ def _imported(name: str, path: Path, known: tuple[tuple[str, str], ...]) -> tupl
     `known` are variables whose value is known: of `if mode == "train": … elif …` just that branch is followed.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    question = f"imports of {package} {known} {_source_sha256(path)}"
+    return tuple(_answers()(question, lambda: _imports(package, path, known)))
+
+
+def _imports(package: str, path: Path, known: tuple[tuple[str, str], ...]) -> list[str]:
     computes = any(word in path.read_bytes() for word in (b"import_module", b"__import__"))
     found: list[str] = []
     for node in _statements(_tree(path), dict(known)):
@@ -230,7 +252,7 @@ def _imported(name: str, path: Path, known: tuple[tuple[str, str], ...]) -> tupl
             found += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
         elif computes and not hasattr(node, "body"):
             found += filter(None, map(_computed, ast.walk(node)))
-    return tuple(dict.fromkeys(found))
+    return list(dict.fromkeys(found))
 
 
 def _taken(node: ast.If, known: Mapping[str, str]) -> list[ast.stmt] | None:
@@ -268,7 +290,7 @@ def _computed(call: ast.AST) -> str | None:
 
 @cache
 def _program_sha256(path: Path) -> str:
-    return sha256_text(ast.dump(_tree(path)))
+    return str(_answers()(f"program {_source_sha256(path)}", lambda: sha256_text(ast.dump(_tree(path)))))
 
 
 def _is_ignored(node: ast.stmt) -> bool:

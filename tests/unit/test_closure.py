@@ -7,6 +7,7 @@ import sys
 import pytest
 from project import ROOT
 
+from tare.core.files import sha256_text
 from tare.model import closure
 from tare.model.registry import module_names
 
@@ -19,13 +20,15 @@ def checkout(tmp_path, monkeypatch):
     for name in ("tare", "envs", "workloads"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(closure, "project_root", lambda: tmp_path)
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
     forget()
     yield tmp_path
     forget()
 
 
 def forget():
-    for cached in (closure._follow, closure._path, closure._tree, closure._imported, closure._program_sha256):
+    kept = (closure._follow, closure._path, closure._answers, closure._source_sha256)
+    for cached in (*kept, closure._tree, closure._imported, closure._program_sha256):
         cached.cache_clear()
 
 
@@ -134,6 +137,38 @@ def test_a_module_that_is_no_python_is_one_line(checkout):
     forget()
     with pytest.raises(Exception, match=r"mnist_cnn.py line 1 is not Python"):
         closure.code_sha256(*HEADLINE)
+
+
+def test_what_a_source_says_is_remembered_by_its_content(checkout, monkeypatch):
+    fresh = closure.code_sha256(*HEADLINE)
+    (file,) = (checkout / "cache/closure").glob("*.json")
+
+    def parsed():
+        raise AssertionError("it was parsed again")
+
+    forget()
+    with monkeypatch.context() as patched:
+        patched.setattr(closure.ast, "parse", lambda *args, **kwargs: parsed())
+        assert closure.code_sha256(*HEADLINE) == fresh
+        edited(checkout / "tare/worker/train.py")
+        with pytest.raises(AssertionError, match="parsed again"):
+            closure.code_sha256(*HEADLINE)
+    forget()
+    after = closure.code_sha256(*HEADLINE)
+    assert after != fresh
+    for damaged in (file.read_bytes()[:-9], file.read_bytes().replace(b"tare.", b"tore.", 1), b"\xff", b""):
+        file.write_bytes(damaged)
+        forget()
+        assert closure.code_sha256(*HEADLINE) == after
+    digest, text = file.read_text().split("\n")
+    assert sha256_text(text) == digest
+
+
+def test_without_a_cache_that_may_be_written_the_hash_is_the_same(checkout, monkeypatch):
+    before = closure.code_sha256(*HEADLINE)
+    monkeypatch.setenv("TARE_CACHE", "/proc/nowhere")
+    forget()
+    assert closure.code_sha256(*HEADLINE) == before
 
 
 def test_every_workload_and_environment_has_a_closure():
