@@ -12,7 +12,6 @@ from tare.model import study as study_module
 from tare.core.errors import TareError
 from tare.core.progress import say
 from tare.machine import workflow_lock
-from tare.machine.fitting import settled
 from tare.model.registry import describe_workload, environment, module_names
 from tare.model.stacks import framework_of, load_stack, lock_files
 from tare.model.words import nearest
@@ -32,7 +31,7 @@ try:
     for path in (path for path in workflow.configfiles if Path(path).suffix != ".json"):
         study_module.load(path)  # Snakemake would take the last of two equal keys
     STUDIED = study_module.check(config)
-    config = settled(STUDIED).to_json()
+    config = STUDIED.to_json()
 except TareError as error:
     raise WorkflowError(str(error))
 
@@ -135,11 +134,13 @@ def dataset_record(wildcards):
     return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
 
 
+registry_of_data = cache(catalog.load_registry)
+
+
 def dataset_recipe(wildcards):
     """Hash of what the content of a data set depends on: its entry in the registry, the code of the recipes."""
-    return catalog.recipe_sha256(
-        wildcards.dataset, config.get("data", {}).get(wildcards.dataset, "auto")
-    )
+    choice = config.get("data", {}).get(wildcards.dataset, "auto")
+    return catalog.recipe_sha256(wildcards.dataset, choice, registry_of_data())
 
 
 def campaign_environments(wildcards):

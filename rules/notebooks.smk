@@ -17,8 +17,8 @@ CHOICE_WORKLOADS = [
     or ARM_NAMES
     and workload in config["arms"]["workloads"]
 ]
-# What a device of its own did: only where there is one.
-DEVICE_WORKLOADS = WORKLOADS if config["device"] == "cuda" else []
+# What a device of its own did; whether there is one is found where it is measured, and the figures say it.
+DEVICE_WORKLOADS = WORKLOADS if config["device"] != "cpu" else []
 # Figures of the study that this project repeats: workload and what they show.
 PAPER_FIGURES = {
     2: ("mnist_cnn", "real time by batch size"),

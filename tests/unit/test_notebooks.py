@@ -115,6 +115,14 @@ def test_the_device_notebook_draws_steps_and_samples(device_results, tmp_path):
     assert (tmp_path / "device.html").read_text().count("<svg") == 2 * len(builders.WORKLOADS)
 
 
+def test_the_device_notebook_says_where_no_launch_ran_on_a_device(results, tmp_path):
+    notebooks.execute("device", results, ["mnist_cnn"], tmp_path / "device.ipynb")
+    page = (tmp_path / "device.html").read_text()
+    assert "no profiled launch ran on a device" in page and "the driver gave no samples" in page
+    for name in ("device_time", "device_samples"):
+        assert (results / f"figures/{name}_mnist_cnn.svg").exists()
+
+
 def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(device_results, tmp_path):
     write_json(device_results / "reference/spoilt/reference.json", {"name": "spoilt"})
     notebooks.execute("reference", device_results, list(builders.WORKLOADS), tmp_path / "reference.ipynb")
