@@ -75,9 +75,12 @@ def verdict(
     """A row of verdicts against the host, with a margin of 5%."""
     ratio = None if low is None or high is None else (low * high) ** 0.5
     return {
-        **identity(env, **where), "metric": name, "reference": "host", "n_units": 8, "ratio": ratio,
-        "total_ratio": ratio, "ci_low": low, "ci_high": high, "alpha": 0.025, "family_size": 2, "margin": 0.05,
-        "verdict": word, "control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01, "design": "fixed",
+        **identity(env, **where), "metric": name, "reference": "host", "role": "primary", "n_units": 8,
+        "ratio": ratio, "ci_low": low, "ci_high": high, "total_ratio": ratio, "total_ci_low": low,
+        "total_ci_high": high, "total_verdict": word, "alpha": 0.025, "family_size": 2,
+        "family_alpha": 0.05, "margin": 0.05, "control_reaches": False, "launches": 8, "failures": 0, "timeouts": 0,
+        "failure_share_low": 0.0, "failure_share_high": 0.37, "verdict": word,
+        "control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01, "design": "fixed",
         "bootstrap_low": low, "bootstrap_high": high, "more_units": more, "reason": None,
     }  # fmt: skip
 

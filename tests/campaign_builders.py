@@ -222,6 +222,7 @@ def base_plan(
             **{"metric": METRIC[kind], "confidence": CONFIDENCE, "budget_s": budget_s},
             **{"pilot": min(6, units), "half_width": HALF_WIDTH[kind]},
         }
+    sampling["verdict_units"] = min(6, units)
     levels = arms.levels_of(HEADLINE[kind], arm)
     return {
         "kind": kind,

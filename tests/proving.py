@@ -1,7 +1,8 @@
-"""What the proof of the instrument runs: simulated campaigns of turns, and recorded units drawn again.
+"""What the proof of the instrument runs: simulated campaigns of turns, units of known worlds, recorded units.
 
-Both go through the functions that real campaigns go through: `fits.turn_values`, `intervals.log_ratios_of`,
-`planning.decide`, `verdicts.interval_of`, `intervals.judge`. Nothing here knows the truth but the simulation.
+All go through the functions that real campaigns go through: `fits.turn_values`, `intervals.log_ratios_of`,
+`planning.decide`, `intervals.trimmed` and `two_stage`, `verdicts.guarded`, `intervals.judge` and `qualified`,
+`families.holm_levels`. Nothing here knows the truth but the simulation.
 """
 
 from __future__ import annotations
@@ -9,18 +10,29 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from lean import unit_of_rows
 
-from tare.analysis.verdicts import interval_of
+from tare.analysis.verdicts import guarded
 from tare.core.files import project_root
 from tare.model.study import CONTROL, HOST
+from tare.stats.families import holm_levels
 from tare.stats.fits import turn_values
-from tare.stats.intervals import Interval, judge, log_ratios_of, t_quantile
+from tare.stats.intervals import (
+    Estimate,
+    Interval,
+    judge,
+    log_ratios_of,
+    qualified,
+    student,
+    t_interval,
+    t_quantile,
+    trimmed,
+    two_stage,
+)
 from tare.stats.planning import decide
 
 RECORDED = project_root() / "results/reference/host_host_turns.csv"
@@ -28,6 +40,7 @@ PILOT = 6
 UNIT_S = 10.0
 NORMAL_SPREAD = 0.008  # of a launch's log step time
 VERDICTS = ("equivalent", "different within margin", "different", "inconclusive")
+MEAN = ".mean"  # after a launch's name: its mean step, stalls in full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +53,8 @@ class World:
         drift: of the machine's log speed, a random walk's standard deviation per turn.
         jump_share, jump: how many turns see the machine change its speed for good, and by how much.
         stall_share, stall: how many turns are slower on their own, and by how much at most, from a tenth up.
+        steps: of a turn; `step_spread`: standard deviation of their logs.
+        stalled: by environment, the share of its steps that are longer, and by how much: (0.03, 0.5) adds 1.5%.
     """
 
     effects: Mapping[str, float]
@@ -53,6 +68,9 @@ class World:
     stall: float = 1.0
     draws: int = 1
     cycles: int = 10
+    steps: int = 1
+    step_spread: float = 0.0
+    stalled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -84,13 +102,17 @@ class Machine:
         stalled = generator.random(shape) < world.stall_share
         logs += stalled * np.log1p(generator.uniform(0.1, world.stall, shape))
         logs += [0.0, 0.0, *(math.log1p(effect) for effect in world.effects.values())]
+        logs = logs[..., None] + generator.normal(0, world.step_spread, (*shape, world.steps))
+        for name, (often, longer) in world.stalled.items():
+            own = logs[:, :, names.index(name)]
+            own += (generator.random(own.shape) < often) * math.log1p(longer)
         times = np.exp(logs) * 0.05
         return {
             "voided": None,
             "launches": {
                 name: {
                     "status": "ok",
-                    "draws": [{"turns": {"step_s": times[draw, :, number, None]}} for draw in range(world.draws)],
+                    "draws": [{"turns": {"step_s": times[draw, :, number]}} for draw in range(world.draws)],
                 }
                 for number, name in enumerate(names)
             },
@@ -99,12 +121,14 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one campaign ends with: by name of the environment (or the control), the interval and the verdict."""
+    """What one campaign ends with: by name of the environment (or the control), the interval and the verdict; the
+    interval of all time where it was judged."""
 
     design: str
     units: int
     intervals: Mapping[str, Interval]
     verdicts: Mapping[str, str]
+    totals: Mapping[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +148,31 @@ class Design:
     cap: int = 10**6
 
 
-def campaign(next_unit: Callable[[], Mapping[str, float]], names: Sequence[str], design: Design) -> Outcome:
+def typical_of(units: Sequence[Mapping[str, float]], name: str, decided: str) -> Estimate:
+    """The estimate of one environment, or of the control: as `verdicts.estimate_of`, without tables."""
+    logs = {key: np.log([unit[key] for unit in units]) for key in {HOST, CONTROL, name}}
+    second = HOST if name == CONTROL else CONTROL
+    found = trimmed(logs[name] - logs[HOST], logs[name] - logs[second])
+    pilot = (logs[name] - (logs[HOST] + logs[second]) / 2)[:PILOT]
+    return two_stage(found, pilot) if decided == "stein" else found
+
+
+def estimates_of(units: Sequence[Mapping[str, float]], names: Sequence[str], decided: str) -> dict[str, Estimate]:
+    """Of all environments and the control, each with the others' spreads beside its own."""
+    found = {(name, HOST): typical_of(units, name, decided) for name in names if name != HOST}
+    return {name: estimate for (name, _), estimate in guarded(found).items()}
+
+
+def campaign(
+    next_unit: Callable[[], Mapping[str, float]], names: Sequence[str], design: Design, *, totals: bool = False
+) -> Outcome:
     """Pilot, decision, the units that it asks for, intervals and verdicts.
 
     Args:
         next_unit: values of the next unit by name of the launch.
         names: launches; the control is judged as well.
         design: what is declared.
+        totals: the units hold means, stalls in full, as well: verdicts say where they do not say the same.
     """
     judged = [name for name in names if name not in (HOST, CONTROL)]
     alpha = (1 - design.confidence) / max(1, len(judged))
@@ -144,22 +186,133 @@ def campaign(next_unit: Callable[[], Mapping[str, float]], names: Sequence[str],
         decision = decide(ratios, sampling, alpha=alpha, spent_s=PILOT * UNIT_S, unit_s=UNIT_S)
         units += [next_unit() for _ in range(decision["units"] - PILOT)]
     decided = decision["design"] if decision else "fixed"
-    intervals = {
-        name: interval_of(pd.Series(values), decided, range(PILOT), alpha)
-        for name, values in log_ratios_of(units, names).items()
-    }
-    return Outcome(
-        design=decision["design"] if decision else "fixed",
-        units=len(units),
-        intervals=intervals,
-        verdicts={name: judge(interval, design.margin) for name, interval in intervals.items()},
-    )
+    intervals = {name: found.interval(alpha) for name, found in estimates_of(units, names, decided).items()}
+    verdicts = {name: judge(interval, design.margin) for name, interval in intervals.items()}
+    whole: dict[str, Interval] = {}
+    if totals:
+        whole = {name: total_of(units, name).interval(alpha) for name in judged}
+        stalls = {name: t_interval(_stalls(units, name), alpha) for name in judged}
+        for name in judged:
+            verdicts[name] = qualified(verdicts[name], judge(whole[name], design.margin), stalls[name])
+    return Outcome(design=decided, units=len(units), intervals=intervals, verdicts=verdicts, totals=whole)
+
+
+def total_of(units: Sequence[Mapping[str, float]], name: str) -> Estimate:
+    """Of all time of one environment, stalls included."""
+    logs = {key: np.log([unit[key + MEAN] for unit in units]) for key in (HOST, CONTROL, name)}
+    return student(logs[name] - (logs[HOST] + logs[CONTROL]) / 2)
+
+
+def _stalls(units: Sequence[Mapping[str, float]], name: str) -> np.ndarray:
+    """Per unit, the log-ratio of all time less that of the typical time."""
+    more = {key: np.log([unit[key + MEAN] / unit[key] for unit in units]) for key in (HOST, CONTROL, name)}
+    return more[name] - (more[HOST] + more[CONTROL]) / 2
 
 
 def simulate(world: World, generator: np.random.Generator, design: Design) -> Outcome:
-    """One campaign in a world."""
+    """One campaign in a world; with more than one step a turn, all time is judged as well."""
     machine = Machine(world, generator)
-    return campaign(lambda: turn_values(unit_of_rows(machine.unit())), world.names, design)
+    totals = world.steps > 1
+
+    def next_unit() -> dict[str, float]:
+        unit = unit_of_rows(row := machine.unit())
+        return turn_values(unit) | (means_of(row) if totals else {})
+
+    return campaign(next_unit, world.names, design, totals=totals)
+
+
+def means_of(row: Mapping) -> dict[str, float]:
+    """The mean step of each launch of a block, stalls in full: the metric `turn_step_mean_s`."""
+    return {
+        name + MEAN: float(np.mean([draw["turns"]["step_s"] for draw in launch["draws"]]))
+        for name, launch in row["launches"].items()
+    }
+
+
+# --- worlds of units: what is left is the statistics of campaigns alone
+
+
+def _storms(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal values of which a tenth is longer, never shorter, by eight standard deviations in the mean."""
+    return generator.normal(0, 1, shape) + (generator.random(shape) < 0.1) * generator.exponential(8, shape)
+
+
+UNIT_WORLDS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
+    "normal": lambda generator, shape: generator.normal(0, 1, shape),
+    "heavy tails (t3)": lambda generator, shape: generator.standard_t(3, shape),
+    "one environment varies 3 times as much": lambda generator, shape: (
+        generator.normal(0, 1, shape) * [1, 1, 3, 1, 1]
+    ),
+    "the same, and its hosts half": lambda generator, shape: generator.normal(0, 1, shape) * [0.5, 0.5, 3, 1, 1],
+    "one environment varies a third": lambda generator, shape: generator.normal(0, 1, shape) * [1, 1, 1 / 3, 1, 1],
+    "one-sided storms": _storms,
+    "recorded hosts": lambda generator, shape: (
+        generator.choice(control_logs(read_recorded(RECORDED)), shape) * generator.choice((-1.0, 1.0), shape)
+        / math.sqrt(2)
+        / NORMAL_SPREAD
+    ),
+}  # fmt: skip
+WORLD_EFFECTS = {"first": 0.0, "second": 0.005, "third": 0.02}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cover:
+    """Of many campaigns of one world and number of units: coverage by environment, and widths.
+
+    Attributes:
+        covered: by name of the environment, the share of intervals that hold its effect.
+        width: the deciding interval's median width by that of Student's.
+    """
+
+    covered: Mapping[str, float]
+    width: float
+
+
+def cover(world: str, units: int, campaigns: int, alpha: float, seed: int = 1) -> Cover:
+    """Campaigns of a fixed number of units of a world, three environments with planted effects."""
+    generator = np.random.default_rng(seed)
+    names = [HOST, CONTROL, *WORLD_EFFECTS]
+    logs = UNIT_WORLDS[world](generator, (campaigns, units, len(names))) * NORMAL_SPREAD
+    logs += [0.0, 0.0, *(math.log1p(effect) for effect in WORLD_EFFECTS.values())]
+    held: dict[str, list[bool]] = {name: [] for name in WORLD_EFFECTS}
+    widths, plain = [], []
+    for rows in np.exp(logs):
+        drawn = [dict(zip(names, row, strict=True)) for row in rows]
+        found = {name: one.interval(alpha) for name, one in estimates_of(drawn, names, "fixed").items()}
+        for name, effect in WORLD_EFFECTS.items():
+            held[name].append(covers(found[name], effect))
+        widths.append(found["second"].width)
+        plain.append(t_interval(log_ratios_of(drawn, names)["second"], alpha).width)
+    covered = {name: share(flags) for name, flags in held.items()}
+    return Cover(covered=covered, width=float(np.median(widths) / np.median(plain)))
+
+
+def ladder(effects: Sequence[float], studies: int, *, units: int = 8, margin: float = 0.02) -> tuple[float, float]:
+    """Studies of primary comparisons, three to a pair of hosts, by Holm's ladder at 5%.
+
+    Returns:
+        The shares of studies with any false "differs", and with any false "inside the margin".
+    """
+    generator = np.random.default_rng(3)
+    false, inside = 0, 0
+    for _ in range(studies):
+        found: list[Estimate] = []
+        for start in range(0, len(effects), 3):
+            own = {str(number): effect for number, effect in enumerate(effects[start : start + 3])}
+            names = [HOST, CONTROL, *own]
+            logs = generator.normal(0, NORMAL_SPREAD, (units, len(names)))
+            logs += [0.0, 0.0, *(math.log1p(effect) for effect in own.values())]
+            drawn = [dict(zip(names, row, strict=True)) for row in np.exp(logs)]
+            estimates = estimates_of(drawn, names, "fixed")
+            found += [estimates[name] for name in own]
+        levels = holm_levels([one.p_value for one in found], 0.05)
+        said = [judge(one.interval(level), margin) for one, level in zip(found, levels, strict=True)]
+        told = list(zip(effects, said, strict=True))
+        false += any(effect == 0 and word.startswith("different") for effect, word in told)
+        inside += any(
+            effect >= margin and word in ("equivalent", "different within margin") for effect, word in told
+        )
+    return false / studies, inside / studies
 
 
 def normal_campaigns(design: Design, campaigns: int) -> list[Outcome]:

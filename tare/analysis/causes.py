@@ -2,17 +2,17 @@
 
 Everything is compared host against host first: what two hosts differ by is no cause of anything. No plotting here.
 
-Model of operator times (`operator_times`): log(own seconds) = unit + environment, the two hosts being one. One fit
-per operator; its residuals of all launches give one standard deviation, alike in every environment, with
-n(1 + E) - E degrees of freedom (n units, E environments), and t intervals at a Bonferroni level over operators and
-environments.
+Operator times (`operator_times`): per unit, the log-ratio of an operator's own seconds to the mean of the two
+hosts. Every operator and environment has a spread of its own, moderated by those of the environment's other
+operators (Smyth 2004): an environment that varies more than the others is no difference. Levels of the t intervals
+by Benjamini and Hochberg's selection over operators and environments; the sum of all operators has its own spread.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
 
@@ -22,7 +22,9 @@ import pandas as pd
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
 from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.stats.intervals import Interval, t_interval, t_quantile
+from tare.model.tables import DIFFERENT
+from tare.stats.families import selected_level
+from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval
 
 PHASE_METRICS = (*PHASES, "exit_s")
 SMALLEST_SHARE = 0.01  # of a step's own time: what is less is not worth a comparison, and widens all others
@@ -192,15 +194,27 @@ def operator_times(kernels: pd.DataFrame, alpha: float) -> list[OperatorTime]:
     means = table[list(HOSTS)].mean(axis=1).groupby(level="kernel").mean()
     shares = (means / means.sum()).sort_values(ascending=False)
     chosen = [name for name in shares.index if shares[name] >= SMALLEST_SHARE]
-    level = alpha / max(1, (len(chosen) + 1) * (len(names) - len(HOSTS)))
-    found = _fit(ALL_OPERATORS, together.reindex(columns=names), 1.0, level)
-    for name in chosen:
-        found += _fit(name, table.loc[name].reindex(columns=names), float(shares[name]), level)
-    return found
+    found = _ratios(ALL_OPERATORS, together.reindex(columns=names), 1.0)
+    single = [one for name in chosen for one in _ratios(name, table.loc[name].reindex(columns=names), shares[name])]
+    found += [replace(one, estimate=_moderated(one, single)) for one in single]
+    level = selected_level([one.estimate.p_value for one in found], alpha)
+    return [_judged(one, level) for one in found]
 
 
-def _fit(operator: str, values: pd.DataFrame, share: float, alpha: float) -> list[OperatorTime]:
-    """The model of this module's head for one operator: shape of `values` [units, hosts and environments].
+@dataclass(frozen=True, kw_only=True)
+class _Ratios:
+    """Log-ratios of one operator in one environment to the mean of the two hosts, and those of host to host."""
+
+    operator: str
+    env: str
+    share: float
+    host_s: float
+    estimate: Estimate
+    control: np.ndarray
+
+
+def _ratios(operator: str, values: pd.DataFrame, share: float) -> list[_Ratios]:
+    """Of one operator: shape of `values` [units, hosts and environments].
 
     An environment that lacks a unit of the hosts' is left out: it must not take the unit away from the others.
     """
@@ -211,34 +225,52 @@ def _fit(operator: str, values: pd.DataFrame, share: float, alpha: float) -> lis
     complete = values[present]
     logs = np.log(complete[complete.gt(0).all(axis=1)])
     others = [name for name in present if name not in HOSTS]
-    units = len(logs)
-    if not units or not set(HOSTS) <= set(present) or not others:
+    if not len(logs) or not set(HOSTS) <= set(present):
         return []
-    relative = logs.sub(logs[list(HOSTS)].mean(axis=1), axis=0)
-    control = (logs[CONTROL] - logs[HOST]).to_numpy()
-    effects = relative[others].mean()
-    # Residuals of unit + environment, by launch: the unit's effect is what all its launches share.
-    adjusted = logs.sub(pd.Series({name: effects.get(name, 0.0) for name in present}), axis=1)
-    residual = adjusted.sub(adjusted.mean(axis=1), axis=0)
-    freedom = units * (1 + len(others)) - len(others)
-    spread = math.sqrt(float((residual.to_numpy() ** 2).sum()) / freedom)
-    half = t_quantile(alpha, freedom) * spread * math.sqrt(1.5 / units)
-    reach = float(np.abs(control).max())
+    middle = logs[list(HOSTS)].mean(axis=1)
     return [
-        OperatorTime(
+        _Ratios(
             operator=operator,
             env=env,
-            share=share,
-            host_s=float(np.exp(logs[list(HOSTS)].to_numpy().mean())),
-            ratio=math.exp(effects[env]),
-            low=math.exp(effects[env] - half),
-            high=math.exp(effects[env] + half),
-            control_low=math.exp(control.min()),
-            control_high=math.exp(control.max()),
-            differs=abs(effects[env]) > max(half, reach),
+            share=float(share),
+            host_s=float(np.exp(middle.mean())),
+            estimate=student((logs[env] - middle).to_numpy()),
+            control=(logs[CONTROL] - logs[HOST]).to_numpy(),
         )
         for env in others
     ]
+
+
+def _moderated(one: _Ratios, found: Sequence[_Ratios]) -> Estimate:
+    """An estimate with its spread drawn towards those of the same environment's other operators."""
+    if not one.estimate.spreads:
+        return one.estimate
+    others: list[Spread] = [
+        spread
+        for other in found
+        if other.env == one.env and other.operator != one.operator
+        for spread in other.estimate.spreads
+    ]
+    return replace(one.estimate, spreads=(moderated(one.estimate.spreads[0], others),))
+
+
+def _judged(one: _Ratios, alpha: float) -> OperatorTime:
+    interval = one.estimate.interval(alpha)
+    mean = one.estimate.mean or 0.0
+    low, high = interval.low, interval.high
+    excludes = low is not None and high is not None and not low <= 0 <= high
+    return OperatorTime(
+        operator=one.operator,
+        env=one.env,
+        share=one.share,
+        host_s=one.host_s,
+        ratio=math.exp(mean),
+        low=None if low is None else math.exp(low),
+        high=None if high is None else math.exp(high),
+        control_low=math.exp(one.control.min()),
+        control_high=math.exp(one.control.max()),
+        differs=excludes and abs(mean) > float(np.abs(one.control).max()),
+    )
 
 
 def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interval:
@@ -318,7 +350,7 @@ def differing_phases(verdicts: pd.DataFrame, env: str) -> list[str]:
         env: an environment.
     """
     own = verdicts[(verdicts["env"] == env) & (verdicts["reference"] == HOST)]
-    different = set(own.loc[own["verdict"].isin(("different", "different within margin")), "metric"])
+    different = set(own.loc[own["verdict"].isin(DIFFERENT), "metric"])
     return [phase for phase in PHASE_METRICS if phase in different]
 
 

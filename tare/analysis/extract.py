@@ -42,14 +42,18 @@ def build(
     refuse_mixtures(read, margins)
     _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
     studies = Studies(read, witnesses)
+    judged, attempts = [], {}
     for campaign in read:
         found = metrics.campaign_metrics(campaign)
         rows["metrics"] += found
         rows["kernels"] += metrics.campaign_kernels(campaign)
         if campaign.kind in verdicts.METRICS_OF and found:
             attempt = studies.attempt(campaign)
-            judged = verdicts.verdict_rows(campaign, pd.DataFrame(found), attempt.share)
-            rows["verdicts"] += [{**row, "reason": attempt.beside(row["reason"])} for row in judged]
+            attempts[campaign.workload, campaign.name] = attempt
+            judged.append(verdicts.Measured(campaign=campaign, metrics=pd.DataFrame(found), share=attempt.share))
+    for row in verdicts.study_rows(judged):
+        attempt = attempts[row["workload"], row["campaign"]]
+        rows["verdicts"].append({**row, "reason": attempt.beside(row["reason"])})
     rows["ledger"] = studies.rows()
     for path, record in records:
         profile = ProfileRows(record, path.parent)

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis.verdicts import design_of, interval_of
+from tare.analysis.verdicts import contrasts, design_of, estimate_of
 from tare.model.launches import LaunchRecord
 from tare.model.registry import CONTROL, HOST
 from tare.model.sealed import SealedCampaign
 from tare.model.units import both_hosts, family_alpha, real_s, share_of
 from tare.stats.fits import VALUES_OF
-from tare.stats.intervals import Interval, log_ratios_of, t_quantile
+from tare.stats.intervals import Interval, t_quantile
 
 FEWEST_PAIRS = 2
 PYPERF_ALPHA = 0.05
@@ -166,10 +166,8 @@ def hyperfine_like(hosts: Hosts) -> Speed | None:
 
 def paired(campaign: SealedCampaign) -> Interval:
     """Tare's own control: the interval of the second host's log-ratio to the first, unit by unit."""
-    values = [(unit.unit, VALUES_OF[campaign.kind](unit)) for unit in campaign.counted]
-    ratios = {
-        number: found[0] for number, value in values if (found := log_ratios_of([value], [HOST, CONTROL])[CONTROL])
-    }
+    values = pd.DataFrame({unit.unit: VALUES_OF[campaign.kind](unit) for unit in campaign.counted}).T
+    pairs = contrasts(values.reindex(columns=[HOST, CONTROL]), CONTROL, HOST)
     pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
     alpha = family_alpha(campaign.plan) * share_of(campaign.plan.attempt or 1)
-    return interval_of(pd.Series(ratios, dtype=float), design_of(campaign), pilot, alpha)
+    return estimate_of(pairs, design_of(campaign), pilot).interval(alpha)

@@ -1,15 +1,17 @@
-"""Verdicts: one interval per environment against zero and against a margin declared before the data.
+"""Verdicts: intervals per environment against zero and against a margin declared before the data.
 
 Per unit, the log-ratio of an environment to the mean (of logs) of the two hosts; the control is the log-ratio of
-the second host to the first. Intervals at a Bonferroni level, so that all environments of one workload and metric
-hold together with the study's confidence: Stein's where the number of units was chosen from the pilot's spread,
-Student's where it was fixed or capped by costs. An arm's campaign also compares its level with the headline's.
+the second host to the first. Beside the typical time (trimmed over units) stands all time, stalls included: the
+mean over units, untrimmed. Levels by families of the study: the primary comparisons (whole runs and steps of every
+environment in the headlines) by Holm, all others, which explore, by Benjamini and Hochberg's selection.
+An arm's campaign also compares its level with the headline's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,24 @@ from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.sealed import SealedCampaign
-from tare.model.units import compared
+from tare.model.study import is_headline
+from tare.model.units import compared, family_alpha
+from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
+    Estimate,
     Interval,
+    Spread,
+    all_within,
     bootstrap_interval,
     judge,
     more_units,
-    stein_interval,
+    qualified,
+    share_interval,
+    student,
     t_interval,
+    trimmed,
+    two_stage,
 )
 
 RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s")
@@ -38,6 +49,12 @@ MARGIN_OF = {"rounds": "run", "turns": "step", "causes": "run"}
 RATES = ("samples_per_s",)  # the sum of rates is no total
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
 TOTAL_OF = {"turn_step_s": "turn_step_mean_s"}
+PRIMARY_METRICS = ("real_s", "turn_step_s")
+PRIMARY, EXPLORATORY = "primary", "exploratory"
+BOUNDED = "real_s"  # the metric that a launch which was stopped at its time limit bounds from below
+TO_ONE_HOST = math.sqrt(
+    4 / 3
+)  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
 IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
 
 
@@ -49,14 +66,12 @@ def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 def log_ratios(values: pd.DataFrame, env: str) -> pd.Series:
     """Per unit: log of `env` less the mean of the logs of the two hosts; units that lack one are left out."""
-    logs = logs_of(values, [HOST, CONTROL, env])
-    return logs[env] - (logs[HOST] + logs[CONTROL]) / 2
+    return contrasts(values, env, HOST).mean(axis=1)
 
 
 def control_ratios(values: pd.DataFrame) -> pd.Series:
     """Per unit: log of the second host less log of the first."""
-    logs = logs_of(values, [HOST, CONTROL])
-    return logs[CONTROL] - logs[HOST]
+    return contrasts(values, CONTROL, HOST).mean(axis=1)
 
 
 def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
@@ -64,30 +79,43 @@ def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
 
     The host stands twice in a unit: there it is the mean of both.
     """
-    baseline = f"{env}{BASELINE}"
-    own = [HOST, CONTROL] if env == HOST else [env]
-    logs = logs_of(values, [*own, baseline])
-    return logs[own].mean(axis=1) - logs[baseline]
+    return contrasts(values, env, f"{env}{BASELINE}").mean(axis=1)
 
 
-def interval_of(ratios: pd.Series, design: str, pilot: Sequence[int], alpha: float) -> Interval:
-    """The interval that decides, by the campaign's design.
+def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
+    """Per unit the two log-ratios whose mean is compared, each of one launch to one other; alike if there is one.
 
-    Stein's is exact for normal units whose number the pilot's spread chose. Machines have storms that a pilot of
-    six misses: Student's, from all units, stands beside it, and the wider of the two decides.
+    An environment to either host; either host to the headline's, where an arm moves it; units that lack one are
+    left out.
+    """
+    if reference == HOST and env != CONTROL:
+        logs = logs_of(values, [HOST, CONTROL, env])
+        pairs = [logs[env] - logs[HOST], logs[env] - logs[CONTROL]]
+    elif env == HOST:
+        logs = logs_of(values, [HOST, CONTROL, reference])
+        pairs = [logs[HOST] - logs[reference], logs[CONTROL] - logs[reference]]
+    else:
+        logs = logs_of(values, [env, reference])
+        pairs = [logs[env] - logs[reference]] * 2
+    return pd.concat(pairs, axis=1, keys=[0, 1])
+
+
+def estimate_of(pairs: pd.DataFrame, design: str, pilot: Sequence[int]) -> Estimate:
+    """What the deciding interval of a campaign's design rests on.
+
+    Stein's spread is exact for normal units whose number the pilot's spread chose. Machines have storms that a
+    pilot of six misses: the trimmed spread of all units stands beside it, and the wider of the two decides.
 
     Args:
-        ratios: by unit number.
+        pairs: as `contrasts`, by unit number.
         design: as `design_of`.
         pilot: numbers of the units that the decision was taken on.
-        alpha: of this one interval.
     """
-    ordinary = t_interval(ratios.to_numpy(), alpha)
-    if design != "stein" or ordinary.low is None:
-        return ordinary
-    ordered = ratios.sort_index()
-    two_stage = stein_interval(ordered.to_numpy(), int(ordered.index.isin(pilot).sum()), alpha)
-    return max(ordinary, two_stage, key=lambda interval: interval.width)
+    ordered = pairs.sort_index()
+    found = trimmed(ordered[0].to_numpy(), ordered[1].to_numpy())
+    if design != "stein":
+        return found
+    return two_stage(found, ordered[ordered.index.isin(pilot)].mean(axis=1).to_numpy())
 
 
 def design_of(campaign: SealedCampaign) -> str:
@@ -101,85 +129,265 @@ def margin_of(campaign: SealedCampaign) -> float:
     return (campaign.plan.margins or {})[MARGIN_OF[campaign.kind]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A campaign with its metric rows, and the share of its family's alpha that it may spend.
+
+    Attributes:
+        metrics: rows of this campaign alone.
+        share: 1 for a first try; less where earlier tries of the same campaign have spent some.
+    """
+
+    campaign: SealedCampaign
+    metrics: pd.DataFrame
+    share: float = 1.0
+
+
 def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
-    """Rows of the verdict table for one campaign of rounds, turns or causes.
+    """Rows of the verdict table for one campaign of rounds, turns or causes, as if it were the whole study.
 
     Args:
         campaign: its margins, sampling, environments and decision.
         metrics: metric rows of this campaign alone.
-        share: of alpha that it may spend.
+        share: of the families' alpha that it may spend.
     """
-    names, environments = campaign.plan.environments, compared(campaign.plan)
-    judged = [name.removesuffix(BASELINE) for name in names if name.endswith(BASELINE)]
-    rows = []
-    for metric in METRICS_OF[campaign.kind]:
-        table = _Table(campaign, metrics, metric, share)
-        rows += [table.row(env, HOST, len(environments)) for env in environments]
-        rows += [table.row(env, f"{env}{BASELINE}", len(judged)) for env in judged]
-    return rows
+    return study_rows([Measured(campaign=campaign, metrics=metrics, share=share)])
+
+
+def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Rows of the verdict table for all campaigns of a study: both families are the study's.
+
+    The family of primary comparisons is every workload x whole run and step x environment of the headlines: any
+    false "differs" among them has a probability of 1 - confidence at most. Of all other comparisons that have data
+    a share of 1 - confidence of those that differ is expected to be false at most.
+    """
+    comparisons = [one for each in found for one in _comparisons(each)]
+    primary = [one for one in comparisons if one.role == PRIMARY]
+    tested = [one for one in comparisons if one.role != PRIMARY and one.typical.spreads]
+    alpha = max((one.family_alpha for one in comparisons), default=0.0)
+    steps = holm_levels([one.p_value for one in primary], alpha)
+    levels = dict(zip(map(id, primary), steps, strict=True))
+    explored = selected_level([one.p_value for one in tested], alpha)
+    sizes = {PRIMARY: len(primary), EXPLORATORY: max(1, len(tested))}
+    return [one.row(one.share * levels.get(id(one), explored), sizes[one.role]) for one in comparisons]
+
+
+def _comparisons(found: Measured) -> list[_Comparison]:
+    plan = found.campaign.plan
+    environments = compared(plan)
+    judged = [name.removesuffix(BASELINE) for name in plan.environments if name.endswith(BASELINE)]
+    pairs = [(env, HOST) for env in environments] + [(env, f"{env}{BASELINE}") for env in judged]
+    found_all: list[_Comparison] = []
+    for metric in METRICS_OF[found.campaign.kind] if pairs else ():
+        table = _Table(found, metric, pairs)
+        found_all += [_Comparison(table, env, reference) for env, reference in pairs]
+    return found_all
 
 
 class _Table:
-    """What the rows of one metric of one campaign share."""
+    """What the comparisons of one metric of one campaign share."""
 
-    def __init__(self, campaign: SealedCampaign, metrics: pd.DataFrame, metric: str, share: float) -> None:
-        self.campaign = campaign
-        self.share = share
-        self.metric = metric
-        names = list(campaign.plan.environments)
-        own = metrics[metrics["arm"] == campaign.plan.arm]
+    def __init__(self, found: Measured, metric: str, pairs: Sequence[tuple[str, str]]) -> None:
+        self.campaign, self.metric, self.share = found.campaign, metric, found.share
+        plan, metrics = found.campaign.plan, found.metrics
+        own = metrics[metrics["arm"] == plan.arm]
         self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
-        self.values = pivot(metrics, metric).reindex(columns=names)
-        self.totals = pivot(metrics, TOTAL_OF.get(metric, metric)).reindex(columns=names)
-        self.margin = margin_of(campaign)
-        self.design = design_of(campaign)
-        self.pilot = sorted(metrics["rep"].dropna().unique())[: campaign.pilot]
+        self.values = pivot(metrics, metric).reindex(columns=list(plan.environments))
+        self.bounded = self._bound() if metric == BOUNDED else {}
+        total = TOTAL_OF.get(metric, metric)
+        self.is_total = total == metric
+        self.totals = (
+            self.values if self.is_total else pivot(metrics, total).reindex(columns=list(plan.environments))
+        )
+        self.margin = margin_of(self.campaign)
+        self.design = design_of(self.campaign)
+        self.units = sorted(metrics["rep"].dropna().unique())
+        pilot = self.units[: self.campaign.pilot]
+        first = self.units[: plan.sampling.pilot or 0]  # the control is in every unit
+        self.control = estimate_of(contrasts(self.values, CONTROL, HOST), self.design, first)
+        keys = [(CONTROL, HOST), *pairs]
+        self.typical = {key: self.control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
+        self.total = {key: student(contrasts(self.totals, *key).mean(axis=1).to_numpy()) for key in keys}
+        self.typical, self.total = (guarded(found) for found in (self.typical, self.total))
+        self.within = self._within([(env, reference) for env, reference in pairs if reference == HOST])
 
-    def row(self, env: str, reference: str, family: int) -> dict[str, Any]:
-        """One comparison: an environment with the host, or an arm's level with the headline's."""
-        alpha = self.share * (1 - self.campaign.plan.sampling.confidence) / family
-        level = reference != HOST
-        ratios = level_ratios(self.values, env) if level else log_ratios(self.values, env)
-        interval = interval_of(ratios, self.design, self.pilot, alpha)
-        first = self.pilot[: self.campaign.plan.sampling.pilot or 0]  # the control is in every unit
-        control = interval_of(control_ratios(self.values), self.design, first, alpha)
+    def _bound(self) -> dict[str, int]:
+        """Put the time limit where it stopped a launch beside two hosts; returns how often, by environment."""
+        limit = self.campaign.plan.conditions.get("launch_timeout_s")
+        found: dict[str, int] = {}
+        for unit in self.campaign.counted if limit else ():
+            hosts = [unit.launches[name].ok for name in (HOST, CONTROL) if name in unit.launches]
+            for env, launch in unit.launches.items():
+                if launch.status == "timeout" and env in self.values and hosts == [True, True]:
+                    self.values.loc[unit.unit, env] = limit
+                    found[env] = found.get(env, 0) + 1
+        return found
+
+    def _estimate(self, key: tuple[str, str], pilot: Sequence[int]) -> Estimate:
+        """Of the typical time; with a bound among the values nothing is trimmed, or it would be the bound."""
+        pairs = contrasts(self.values, *key)
+        if self.bounded.get(key[0]):
+            return student(pairs.mean(axis=1).to_numpy())
+        return estimate_of(pairs, self.design, pilot)
+
+    def _within(self, keys: Sequence[tuple[str, str]]) -> float | None:
+        """The smallest margin that holds all environments together, typical and all time."""
+        estimates = [found[key] for key in keys for found in (self.typical, self.total)]
+        if any(one.n < self.fewest for one in estimates) or any(self.bounded.get(env) for env, _ in keys):
+            return None
+        return all_within(estimates, self.share * (1 - self.campaign.plan.sampling.confidence))
+
+    @property
+    def fewest(self) -> int:
+        """Units that a verdict needs."""
+        return self.campaign.plan.sampling.verdict_units
+
+    @property
+    def family_alpha(self) -> float:
+        """Of a whole family."""
+        return 1 - self.campaign.plan.sampling.confidence
+
+
+def guarded(found: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str], Estimate]:
+    """Every estimate with the moderated spread of the others, the control among them, beside its own."""
+    scales = {key: TO_ONE_HOST if key[0] == CONTROL or HOST not in key else 1.0 for key in found}
+    spreads: dict[tuple[str, str], Spread] = {
+        key: one.spreads[0].scaled(1 / scales[key]) for key, one in found.items() if one.spreads
+    }
+    return {
+        key: one.guarded([spread.scaled(scales[key]) for other, spread in spreads.items() if other != key])
+        for key, one in found.items()
+    }
+
+
+class _Comparison:
+    """An environment with the host, or an arm's level with the headline's, in one metric."""
+
+    def __init__(self, table: _Table, env: str, reference: str) -> None:
+        self.table, self.env, self.reference = table, env, reference
+        self.typical = table.typical[env, reference]
+        self.share, self.family_alpha = table.share, table.family_alpha
+        primary = (
+            reference == HOST
+            and table.metric in PRIMARY_METRICS
+            and is_headline(table.campaign.name, table.campaign.kind)
+        )
+        self.role = PRIMARY if primary else EXPLORATORY
+
+    @property
+    def p_value(self) -> float:
+        """Of the typical time, as if its share of alpha were a whole one."""
+        return min(1.0, self.typical.p_value / self.share)
+
+    def row(self, alpha: float, family: int) -> dict[str, Any]:
+        """The row of the verdict table, every interval at level 1 - alpha."""
+        table, key = self.table, (self.env, self.reference)
+        interval, total = self.typical.interval(alpha), table.total[key].interval(alpha)
+        ratios = contrasts(table.values, *key).mean(axis=1)
+        stalls = None if table.is_total else t_interval(self._beyond(ratios), alpha)
+        control = table.control.interval(table.share * family_alpha(table.campaign.plan))
         check = bootstrap_interval(ratios.to_numpy(), alpha)
-        verdict = judge(interval, self.margin)
-        has_total = self.metric not in RATES
+        verdict, total_verdict = self._verdict(interval, total, stalls)
+        failures = self._failures()
+        bounded = table.bounded.get(self.env, 0)
+        more = more_units(ratios.to_numpy(), alpha, table.margin) if verdict == "inconclusive" else None
         return {
-            **self.identity,
-            "env": env,
-            "metric": self.metric,
-            "reference": reference,
+            **table.identity,
+            "env": self.env,
+            "metric": table.metric,
+            "reference": self.reference,
+            "role": self.role,
             "n_units": interval.n,
             "ratio": _exp(interval.mean),
-            "total_ratio": total_ratio(self.totals, env, reference) if has_total else None,
             "ci_low": _exp(interval.low),
-            "ci_high": _exp(interval.high),
+            "ci_high": None if bounded else _exp(interval.high),
+            "total_ratio": None if table.metric in RATES else total_ratio(table.totals, self.env, self.reference),
+            "total_ci_low": _exp(total.low),
+            "total_ci_high": None if bounded else _exp(total.high),
+            "total_verdict": total_verdict,
+            "stalls_ci_low": _exp(stalls.low) if stalls else None,
+            "stalls_ci_high": _exp(stalls.high) if stalls else None,
             "alpha": alpha,
             "family_size": family,
-            "margin": self.margin,
+            "family_alpha": self.family_alpha,
+            "margin": table.margin,
             "verdict": verdict,
+            "all_within": table.within if self.role == PRIMARY else None,
             "control_ratio": _exp(control.mean),
             "control_ci_low": _exp(control.low),
             "control_ci_high": _exp(control.high),
-            "design": self.design,
+            "control_reaches": _reaches(control, interval, verdict, table.margin),
+            "design": table.design,
             "bootstrap_low": _exp(check.low),
             "bootstrap_high": _exp(check.high),
-            "more_units": more_units(ratios.to_numpy(), alpha, self.margin) if verdict == "inconclusive" else None,
-            "reason": _reason(interval, self.campaign.ended),
+            "more_units": None if more is None else max(more, table.fewest - interval.n),
+            **failures,
+            "reason": self._reason(interval, bounded),
         }
 
+    def _beyond(self, ratios: pd.Series) -> list[float]:
+        """Per unit, the log-ratio of all time less that of the typical time."""
+        totals = contrasts(self.table.totals, self.env, self.reference).mean(axis=1)
+        return [float(value) for value in (totals - ratios).dropna()]
 
-def _reason(interval: Interval, ended: str | None) -> str | None:
-    """Why there is no interval, or what became of the campaign."""
-    parts = []
-    if interval.low is None:
-        missing = FEWEST_UNITS - interval.n
-        parts.append(f"{interval.n} complete units; an interval needs {FEWEST_UNITS} or more, so {missing} more")
-    if ended:
-        parts.append(f"the campaign ended before its time: {ended}")
-    return "; ".join(parts) or None
+    def _verdict(self, interval: Interval, total: Interval, stalls: Interval | None) -> tuple[str, str]:
+        """Of the typical time, with more words where all time does not say the same; and of all time."""
+        if interval.n < self.table.fewest:
+            return "inconclusive", "inconclusive"
+        if self.table.bounded.get(self.env):  # the upper end is not known
+            low = interval.low
+            verdict = "different" if low is not None and low > 0 else "inconclusive"
+            return verdict, verdict
+        typical, whole = judge(interval, self.table.margin), judge(total, self.table.margin)
+        return qualified(typical, whole, stalls), whole
+
+    def _failures(self) -> dict[str, Any]:
+        """How many of the environment's launches failed, those stopped at the time limit among them; the share's
+        interval at 95%."""
+        ended = [
+            unit.launches[self.env].status
+            for unit in self.table.campaign.units  # void ones too: a launch that dies voids its block
+            if not unit.discarded and self.env in unit.launches
+            if unit.launches[self.env].status in ("ok", "failed", "timeout")
+        ]
+        failed = sum(status != "ok" for status in ended)
+        low, high = share_interval(failed, len(ended), 0.05)
+        return {
+            "launches": len(ended),
+            "failures": failed,
+            "timeouts": ended.count("timeout"),
+            "failure_share_low": low,
+            "failure_share_high": high,
+        }
+
+    def _reason(self, interval: Interval, bounded: int) -> str | None:
+        """Why there is no interval or no verdict, or what became of the campaign."""
+        parts, fewest = [], self.table.fewest
+        if interval.low is None:
+            missing = FEWEST_UNITS - interval.n
+            parts.append(
+                f"{interval.n} complete units; an interval needs {FEWEST_UNITS} or more, so {missing} more"
+            )
+        elif interval.n < fewest:
+            parts.append(f"{interval.n} complete units; the study asks for {fewest} before a verdict")
+        if bounded:
+            limit = self.table.campaign.plan.conditions["launch_timeout_s"]
+            parts.append(
+                f"{bounded} of {interval.n} launches were stopped at the time limit of {limit:g} s, which counts "
+                "as what they took at least"
+            )
+        if self.table.campaign.ended:
+            parts.append(f"the campaign ended before its time: {self.table.campaign.ended}")
+        return "; ".join(parts) or None
+
+
+def _reaches(control: Interval, interval: Interval, verdict: str, margin: float) -> bool | None:
+    """Whether the control's interval reaches as far as what the verdict claims: the ratio, or else the margin."""
+    if control.told is None or interval.mean is None:
+        return None
+    _, low, high = control.told
+    claimed = abs(interval.mean) if verdict.startswith("different") else math.log1p(margin)
+    return max(abs(low), abs(high)) > claimed
 
 
 def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float | None:

@@ -45,7 +45,11 @@ def causes(setup: Setup) -> Design:
         setup,
         spec=causes_spec(workload, study["workloads"][workload]["batch"], study),
         headline=headline_levels(study),
-        sampling=Sampling(units=study["causes"]["units"], confidence=study["confidence"]),
+        sampling=Sampling(
+            units=study["causes"]["units"],
+            confidence=study["confidence"],
+            verdict_units=study["causes"]["verdict_units"],
+        ),
         discarded=1,
         margins=study["margins"],
     )

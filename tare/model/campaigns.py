@@ -15,10 +15,14 @@ from tare.model.schema import FileRecord, Record
 
 Kind = Literal["rounds", "turns", "causes", "sweep", "starts"]
 REMAKE = "run it again"
+VERDICT_UNITS = 6  # of a headline, before a verdict: with fewer the spread is hardly known
 
 
 class Sampling(Record):
-    """How many units: a fixed number, or a pilot and a wanted half-width under a time budget."""
+    """How many units: a fixed number, or a pilot and a wanted half-width under a time budget.
+
+    `verdict_units`: with fewer of a comparison its verdict is `inconclusive`.
+    """
 
     confidence: float
     metric: str | None = None
@@ -26,6 +30,7 @@ class Sampling(Record):
     pilot: int | None = None
     half_width: float | None = None
     budget_s: float | None = None
+    verdict_units: int = VERDICT_UNITS
 
 
 class Prior(Record):

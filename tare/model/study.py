@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model import arms
-from tare.model.campaigns import Prior, Sampling
+from tare.model.campaigns import VERDICT_UNITS, Prior, Sampling
 from tare.model.registry import (
     BASELINE,
     CONTROL,
@@ -143,6 +143,8 @@ class _Sampled(Allocation):
         pilot: units before their number is decided.
         half_width: wanted of the widest interval, relative.
         budget_s: seconds that a campaign may take; `arm_budget_s`, `setting_budget_s` one of an arm, of a setting.
+        verdict_units: with fewer units a verdict is `inconclusive`; `arm_verdict_units` one of an arm, a stack or a
+            setting, which explores.
     """
 
     units: Units | None = None
@@ -154,6 +156,8 @@ class _Sampled(Allocation):
     stack_units: Units | None = None
     setting_units: Units | None = None
     setting_budget_s: Seconds | None = None
+    verdict_units: Annotated[int, Field(ge=VERDICT_UNITS, le=1000)] = VERDICT_UNITS
+    arm_verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
 
 
 class Rounds(_Sampled):
@@ -185,9 +189,11 @@ class Arms(Record):
 
 
 class Causes(Record):
-    """Kernels, operators and files of every environment, compared; `units`: of each and of a second host."""
+    """Kernels, operators and files of every environment, compared; `units`: of each and of a second host;
+    `verdict_units`: with fewer the verdicts on files are `inconclusive`."""
 
     units: Annotated[int, Field(ge=1, le=100_000)]
+    verdict_units: Annotated[int, Field(ge=3, le=1000)] = 3
     warmup_steps: WarmupSteps
     steps: Steps
 
@@ -516,19 +522,26 @@ def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: a
         if arm.is_setting:
             budget_s, own = settings.setting_budget_s or budget_s, settings.setting_units
     units = own or settings.units
+    fewest = settings.arm_verdict_units if arm else settings.verdict_units
+    common = Sampling(metric=metric, confidence=confidence, budget_s=budget_s, verdict_units=fewest)
     if units:
-        return Sampling(metric=metric, confidence=confidence, budget_s=budget_s, units=units)
-    pilot, half_width = settings.pilot, settings.half_width
-    return Sampling(metric=metric, confidence=confidence, budget_s=budget_s, pilot=pilot, half_width=half_width)
+        return common.replace(units=units)
+    return common.replace(pilot=settings.pilot, half_width=settings.half_width)
 
 
 def _unused(arm: arms.Arm | None) -> set[str]:
     """Settings of campaigns of rounds or turns that one of this arm, or of the headline, does not use."""
     if arm is None:
-        return {"arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"}
+        return {
+            *("arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"),
+            "arm_verdict_units",
+        }
     if arm.is_setting:
-        return {"also", "arm_units", "stack_units"}
-    return {"also", "setting_units", "setting_budget_s", "arm_units" if arm.other_stack else "stack_units"}
+        return {"also", "arm_units", "stack_units", "verdict_units"}
+    return {
+        *("also", "setting_units", "setting_budget_s", "verdict_units"),
+        "arm_units" if arm.other_stack else "stack_units",
+    }
 
 
 def part_of(study: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None) -> str:

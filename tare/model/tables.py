@@ -12,7 +12,16 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
 
 KINDS = ("measured", "modelled", "unavailable")
-VERDICTS = ("equivalent", "different within margin", "different", "inconclusive")
+VERDICTS = (
+    "equivalent",
+    "equivalent but for stalls",
+    "different within margin",
+    "different within margin but for stalls",
+    "different",
+    "inconclusive",
+)
+PLAIN = tuple(word for word in VERDICTS if not word.endswith("stalls"))
+DIFFERENT = tuple(word for word in VERDICTS if word.startswith("different"))
 
 IDENTITY = {
     "study": pa.Column(str),
@@ -55,22 +64,36 @@ VERDICT_TABLE = _strict(
     {
         "metric": pa.Column(str),
         "reference": pa.Column(str),
+        "role": pa.Column(str, pa.Check.isin(("primary", "exploratory"))),
         "n_units": pa.Column(int, pa.Check.ge(0)),
         "ratio": pa.Column(float, nullable=True),
-        "total_ratio": pa.Column(float, nullable=True),
         "ci_low": pa.Column(float, nullable=True),
         "ci_high": pa.Column(float, nullable=True),
+        "total_ratio": pa.Column(float, nullable=True),
+        "total_ci_low": pa.Column(float, nullable=True),
+        "total_ci_high": pa.Column(float, nullable=True),
+        "total_verdict": pa.Column(str, pa.Check.isin(PLAIN)),
+        "stalls_ci_low": pa.Column(float, nullable=True),
+        "stalls_ci_high": pa.Column(float, nullable=True),
         "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
         "family_size": pa.Column(int, pa.Check.ge(1)),
+        "family_alpha": pa.Column(float, pa.Check.in_range(0, 1)),
         "margin": pa.Column(float, pa.Check.gt(0)),
         "verdict": pa.Column(str, pa.Check.isin(VERDICTS)),
+        "all_within": pa.Column(float, nullable=True),
         "control_ratio": pa.Column(float, nullable=True),
         "control_ci_low": pa.Column(float, nullable=True),
         "control_ci_high": pa.Column(float, nullable=True),
+        "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
         "design": pa.Column(str, pa.Check.isin(("stein", "fixed"))),
         "bootstrap_low": pa.Column(float, nullable=True),
         "bootstrap_high": pa.Column(float, nullable=True),
         "more_units": pa.Column(pd.Int64Dtype(), nullable=True),
+        "launches": pa.Column(int, pa.Check.ge(0)),
+        "failures": pa.Column(int, pa.Check.ge(0)),
+        "timeouts": pa.Column(int, pa.Check.ge(0)),
+        "failure_share_low": pa.Column(float, pa.Check.in_range(0, 1)),
+        "failure_share_high": pa.Column(float, pa.Check.in_range(0, 1)),
         "reason": pa.Column(str, nullable=True),
     },
 )

@@ -16,9 +16,9 @@ from tare.report.figures import joint
 from tare.report.figures.strip import strip
 from tare.report.labels import env_order, env_title, metric_title, seconds, sentence_case, workload_title
 from tare.report.layout import Comparison
-from tare.report.number_tables import apart
+from tare.report.number_tables import stalled
 from tare.report.references import Reference
-from tare.report.wording import control_sentence, margin_text, signed, tally, verdict_sentence
+from tare.report.wording import control_sentence, margin_text, percent, signed, tally, verdict_sentence
 
 HEADLINES = ("real_s", "turn_step_s")
 KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
@@ -69,7 +69,23 @@ def summary(evidence: Evidence) -> list[str]:
     rows = joint(evidence.verdicts)
     if rows.empty:
         return ["No environment but the host ran: there is nothing to compare with it yet."]
-    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
+    lines = [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
+    return lines + [line for metric in HEADLINES for line in _together(rows[rows["metric"] == metric])]
+
+
+def _together(rows: pd.DataFrame) -> list[str]:
+    """How close all environments of a workload are to the host together, as one statement."""
+    told = []
+    for workload, own in rows[rows["all_within"].notna()].groupby("workload"):
+        first = own.iloc[0]
+        limit, confidence = percent(first["all_within"], up=True), 100 * (1 - first["family_alpha"])
+        inside = "inside" if first["all_within"] <= first["margin"] else "not inside"
+        told.append(
+            f"{KINDS[first['metric']]} of {workload_title(str(workload))}: all {len(own)} environments together "
+            f"lie within {limit} of the host, stalls included ({confidence:.0f}%; {inside} the margin of "
+            f"{margin_text(first['margin'])})."
+        )
+    return told
 
 
 def glances(evidence: Evidence | Reference) -> list[Glance]:
@@ -146,15 +162,12 @@ def _finding(row: Mapping[str, Any], reach: float) -> Comparison:
 
 
 def stall_note(row: Mapping[str, Any]) -> str | None:
-    """What to make of a ratio of summed times that lies further from the deciding one than the margin.
-
-    The deciding ratio weighs stalls and outliers down; the ratio of sums takes them in full.
-    """
-    if not apart(row):
+    """What stalls add, where their interval excludes nothing added, and what all time comes to with them."""
+    if not stalled(row):
         return None
     return (
-        f"With every stall in full the ratio is {row['total_ratio']:.3f}, not {row['ratio']:.3f}: more than the "
-        f"margin ({margin_text(row['margin'])}) apart, so rare long times matter here"
+        f"Stalls count here: they change the ratio by {signed(row['stalls_ci_low'], row['stalls_ci_high'])}; all "
+        f"time, stalls included, is {signed(row['total_ci_low'], row['total_ci_high'])}"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tare.model.campaigns import Plan
 from tare.model.registry import BASELINE
-from tare.model.units import compared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
@@ -24,10 +23,14 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "each environment's ratio to the mean of the two hosts. The control is the second host's ratio to the "
         "first: what the instrument sees where nothing is.",
         _sampling([*rounds[:1], *turns[:1]]),
-        f"Intervals hold together, at {100 * plan.sampling.confidence:g}%, for all {max(len(compared(plan)), 1)} "
-        "environments of one workload and metric (Bonferroni): Student's where the study or a budget set the "
-        "number of units; where the pilot's spread chose it, the wider of Stein's and Student's. The interval that "
-        "is printed is the one that decides; a bootstrap stands beside it as a check and decides nothing.",
+        _families(plan.sampling.confidence),
+        "Intervals: trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower "
+        "than the other comparisons' spreads let one expect; where the pilot's spread chose the number of units, "
+        "the wider of that and Stein's. The interval that is printed is the one that decides; a bootstrap stands "
+        "beside it as a check and decides nothing. With fewer than "
+        f"{plan.sampling.verdict_units} units there is no verdict.",
+        "Beside the typical time stands all time, stalls included. “Equivalent” without more words: both lie "
+        "inside the margin and stalls add nothing that is sure; else it is said to hold but for stalls.",
         f"Margins, declared before the data: {margin_text(plan.margins['run'])} for whole runs and their parts, "
         f"{margin_text(plan.margins['step'])} for training steps. Inside and across zero: equivalent. Inside, "
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "
@@ -39,6 +42,15 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
+
+
+def _families(confidence: float) -> str:
+    """Which comparisons are read together, and how sure they are."""
+    return (
+        f"Whole runs and steps of every environment are the primary comparisons: with {100 * confidence:g}% none "
+        "that is told apart is told so falsely (Holm). Parts of runs, arms and causes explore: of the differences "
+        f"that they show {100 * (1 - confidence):.3g}% at most are expected to be false (Benjamini and Hochberg)."
+    )
 
 
 def _rounds(campaign: Campaign) -> str:

@@ -21,9 +21,9 @@ from tare.report.labels import (
 from tare.report.layout import Cell, Table
 from tare.report.references import Reference
 from tare.report.wording import margin_text, missing
-from tare.stats.intervals import Interval, judge
+from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
 
-DESIGNS = {"stein": "Stein", "fixed": "Student"}
+DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
 
 
 def times_table(evidence: Evidence | Reference, workload: str) -> Table:
@@ -117,11 +117,12 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
             "metric": lambda row: metric_title(row["metric"]),
             "environment": lambda row: env_title(row["env"]),
             **compared("n", "ratio", "interval"),
-            "ratio of totals": lambda row: Cell(
-                text=ratio_text(row["total_ratio"]) or "–", below="stalls: beyond the margin" if apart(row) else ""
+            "all time": lambda row: Cell(
+                text=interval_text(row["total_ci_low"], row["total_ci_high"]),
+                below="stalls count" if stalled(row) else "",
             ),
             **compared("control", "margin"),
-            "interval by": lambda row: DESIGNS[row["design"]],
+            "units by": lambda row: DESIGNS[row["design"]],
             **compared("verdict"),
         },
         caption=f"{workload_title(workload)}: every comparison with the host",
@@ -136,10 +137,10 @@ def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[s
     return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
 
 
-def apart(row: Mapping[str, Any]) -> bool:
-    """Whether the ratio of summed times and the robust one lie further apart than the margin."""
-    ratio, total = row["ratio"], row["total_ratio"]
-    return not (missing(ratio) or missing(total)) and abs(math.log(total / ratio)) > math.log1p(row["margin"])
+def stalled(row: Mapping[str, Any]) -> bool:
+    """Whether the interval of what stalls add to the ratio excludes nothing added."""
+    low, high = row["stalls_ci_low"], row["stalls_ci_high"]
+    return not (missing(low) or missing(high)) and not low <= 1 <= high
 
 
 def _names(rows: list[dict[str, Any]]) -> str:
@@ -147,20 +148,22 @@ def _names(rows: list[dict[str, Any]]) -> str:
 
 
 def stalls_sentence(evidence: Evidence | Reference, workload: str) -> str:
-    """Where the ratio of totals and the one that decides disagree by more than the margin."""
-    found = [row for row in _headline_rows(evidence, workload) if apart(row)]
-    if not found:
-        return (
-            "The ratio of summed times, stalls in full, is nowhere further from the deciding one than the margin."
-        )
-    where = _names(found)
-    return f"The ratio of summed times, stalls in full, is further from the deciding one than the margin: {where}."
+    """Where stalls change a ratio for sure, and where a verdict holds but for them."""
+    rows = _headline_rows(evidence, workload)
+    found = [row for row in rows if stalled(row)]
+    qualified = [row for row in rows if row["verdict"].endswith("stalls")]
+    text = (
+        f"Stalls change the ratio: {_names(found)}." if found else "Nowhere is it sure that stalls change a ratio."
+    )
+    return f"{text} Equivalent or within the margin but for stalls: {_names(qualified)}." if qualified else text
 
 
 def bootstrap_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """A sensitivity check: the comparisons on which a percentile bootstrap would have decided otherwise."""
     rows = [row for row in _headline_rows(evidence, workload) if not missing(row["ci_low"])]
-    other = [row for row in rows if bootstrap_verdict(row) not in (None, row["verdict"])]
+    other = [
+        row for row in rows if bootstrap_verdict(row) not in (None, row["verdict"].removesuffix(BUT_FOR_STALLS))
+    ]
     if not other:
         return "A bootstrap would have decided the same everywhere."
     told = "; ".join(

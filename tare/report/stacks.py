@@ -12,14 +12,13 @@ from typing import Any
 
 from tare.analysis.choice import is_level
 from tare.model.stacks import load_stack
+from tare.model.tables import DIFFERENT
 from tare.report.evidence import Campaign, Evidence
 from tare.report.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.layout import Row, Table
 from tare.report.number_tables import compared
 from tare.report.settings import ArmAnswer, arm_answer
 from tare.report.wording import between, listed
-
-DECIDED = ("different", "different within margin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +79,7 @@ def _levels(evidence: Evidence, campaign: Campaign) -> list[Mapping[str, Any]]:
 def _phases(evidence: Evidence, campaign: Campaign) -> list[str]:
     """Which parts of a whole run differ for sure, and how many can't be told."""
     rows = [row for row in _levels(evidence, campaign) if row["metric"] != "real_s"]
-    decided = [row for row in rows if row["verdict"] in DECIDED]
+    decided = [row for row in rows if row["verdict"] in DIFFERENT]
     said = [
         f"{metric_title(row['metric']).lower()} {between(row['metric'], row['ci_low'], row['ci_high'])}"
         for row in decided

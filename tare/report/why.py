@@ -12,14 +12,13 @@ from tare.analysis import causes, suspects
 from tare.analysis.choice import arm_verdicts, is_level, of_causes, of_rounds
 from tare.analysis.verdicts import CAUSE_METRICS
 from tare.model.study import HOST
+from tare.model.tables import DIFFERENT
 from tare.report import why_tables, why_words
 from tare.report.conditions import first_facts
 from tare.report.evidence import Evidence
 from tare.report.labels import arm_title, env_title, sentence_case, workload_title
 from tare.report.layout import Argument, Step
 from tare.report.wording import verdict_sentence
-
-DECIDED = ("different", "different within margin")
 
 
 def has_causes(evidence: Evidence) -> bool:
@@ -143,7 +142,7 @@ class _Case:
         rows = rows[rows["metric"].isin(CAUSE_METRICS)].to_dict("records")
         decided: dict[str, list] = {}
         for row in rows:
-            if row["verdict"] in DECIDED:
+            if row["verdict"] in DIFFERENT:
                 decided.setdefault(row["env"], []).append(row)
         lines = why_words.grouped({env: why_words.verdicts_body(own) for env, own in decided.items()})
         unsure = sum(row["verdict"] == "inconclusive" for row in rows)
@@ -166,7 +165,7 @@ class _Case:
     def unexplained(self) -> list[str]:
         """Differences with and without a suspect among the files; then what is open."""
         files = of_causes(self.evidence.verdicts, self.workload)
-        longer = (files["metric"] == "files_first_s") & files["verdict"].isin(DECIDED) & (files["ratio"] > 1)
+        longer = (files["metric"] == "files_first_s") & files["verdict"].isin(DIFFERENT) & (files["ratio"] > 1)
         slow = set(files.loc[longer, "env"])
         bodies = {}
         for env in self.environments:

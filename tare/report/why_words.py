@@ -129,7 +129,11 @@ def operator_sentences(times: Sequence[OperatorTime]) -> list[str]:
 def _operators_body(times: Sequence[OperatorTime], env: str) -> str:
     together = next((time for time in times if time.env == env and time.operator == ALL_OPERATORS), None)
     different = differing_operators(times, env)
-    all_of_them = f"all together {between(OWN_TIME, together.low, together.high)}" if together else ""
+    all_of_them = ""
+    if together and together.low is not None and together.high is not None:
+        all_of_them = f"all together {between(OWN_TIME, together.low, together.high)}"
+    elif together:
+        all_of_them = "an interval needs two units"
     if not different:
         return f"no operator is told apart from the host's; {all_of_them}"
     parts = [f"{time.operator} {between(OWN_TIME, time.low, time.high)}" for time in different[:NAMED]]

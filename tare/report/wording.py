@@ -108,24 +108,55 @@ def verdict_sentence(row: Mapping[str, Any], *, other: str = "on the host", whos
     metric, margin = row["metric"], margin_text(row["margin"])
     what = metric_title(metric).lower()
     low, high = row["ci_low"], row["ci_high"]
+    if missing(high) and not missing(low) and low > 1:
+        return f"{what} {at_least(metric, low)} than {other} (different: {row['reason']}){_control(row)}"
     if missing(low) or missing(high):
         why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete units"
         return f"{what}: we can't tell yet: {why}"
-    if row["verdict"] == "equivalent":
+    if row["verdict"].startswith("equivalent"):
         widest = max(high - 1, 1 - low)
         return (
             f"{what} differs from {whose} by no more than {percent(widest, up=True)} either way "
-            f"(equivalent within the {margin} margin)"
+            f"(equivalent within the {margin} margin{_stalls(row)}){_control(row)}"
         )
-    if row["verdict"] == "different within margin":
-        return f"{what} {_joined(metric, low, high, other)} (different within the {margin} margin)"
+    if row["verdict"].startswith("different within margin"):
+        said = _joined(metric, low, high, other)
+        return f"{what} {said} (different within the {margin} margin{_stalls(row)}){_control(row)}"
     if row["verdict"] == "different":
         inside = 1 / (1 + row["margin"]) <= low <= 1 + row["margin"] or 1 / (1 + row["margin"]) <= high <= (
             1 + row["margin"]
         )
         note = f"perhaps beyond the {margin} margin" if inside else f"beyond the {margin} margin"
-        return f"{what} {_joined(metric, low, high, other)} (different, {note})"
-    return f"{what}: we can't tell yet: {_joined(metric, low, high, other)} (margin {margin}){_more(row)}"
+        return f"{what} {_joined(metric, low, high, other)} (different, {note}){_control(row)}"
+    few = f"; {row['reason']}" if not missing(row.get("reason")) else ""
+    return f"{what}: we can't tell yet: {_joined(metric, low, high, other)} (margin {margin}{few}){_more(row)}"
+
+
+def at_least(metric: str, low: float) -> str:
+    """A bound from below: "at least 12% longer", "at least 3 times as long"."""
+    _, more, as_much = words(metric)
+    return f"at least {_times(low)} times {as_much}" if low >= TIMES_FROM else f"at least {percent(low - 1)} {more}"
+
+
+def _stalls(row: Mapping[str, Any]) -> str:
+    """What all time says, stalls included, where a verdict on the typical time needs that word."""
+    if not row["verdict"].endswith("stalls"):
+        return ""
+    low, high = row["total_ci_low"], row["total_ci_high"]
+    if missing(low) or missing(high):
+        return " but for stalls: of all time there is no interval"
+    told = {"equivalent": "equivalent", "inconclusive": "can't be told yet"}
+    verdict = told.get(row["total_verdict"], row["total_verdict"])
+    return f" but for stalls: all time, stalls included, {between(row['metric'], low, high)}: {verdict}"
+
+
+def _control(row: Mapping[str, Any]) -> str:
+    """A warning where host against host reaches as far as what a verdict claims."""
+    reaches = row.get("control_reaches")
+    if missing(reaches) or not reaches:
+        return ""
+    low, high = row["control_ci_low"], row["control_ci_high"]
+    return f"; but the host against itself reaches as far ({signed(low, high)})"
 
 
 def _more(row: Mapping[str, Any]) -> str:

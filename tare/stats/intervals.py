@@ -1,17 +1,18 @@
 """Intervals and verdicts of log-ratios: numbers in, numbers out; no tables, no files.
 
 Sources: Stein 1945 (two-stage sample size), Schuirmann 1987 (interval inclusion for equivalence), Kalibera and
-Jones 2013 (the unit of repetition), Huber 1964 (the robust fit).
+Jones 2013 (the unit of repetition), Huber 1964 (the robust fit), Yuen 1974 (trimmed means), Smyth 2004 (moderated
+variances), Berger 1982 (intersection-union), Clopper and Pearson 1934 (shares).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, special, stats
 
 from tare.model.registry import CONTROL, HOST
 
@@ -20,6 +21,11 @@ HUBER = 1.345  # 95% as efficient as the mean where data are normal
 MAD_TO_SD = 1.4826
 BOOTSTRAP_DRAWS = 2000
 MOST_UNITS = 100_000
+TRIM = 0.2  # of the units, at either end
+TRIM_FROM = 8  # units: with fewer, trimming costs more degrees of freedom than it saves in spread
+TRIM_WIDER = 1.05  # normal units with six kept miss 1.2 times as often as Yuen's t says (docs/proof.md)
+MOST_PRIOR = 4.0  # degrees of freedom that other comparisons' spreads may lend to one
+BUT_FOR_STALLS = " but for stalls"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +50,148 @@ class Interval:
         return 0.0 if self.low is None or self.high is None else self.high - self.low
 
 
-def t_quantile(alpha: float, degrees: int) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Standard deviation of one unit's log-ratio, and the degrees of freedom with which it is known."""
+
+    unit: float
+    degrees: float
+
+    def scaled(self, factor: float) -> Spread:
+        """The same of a contrast whose standard deviation is `factor` times this one's."""
+        return Spread(unit=factor * self.unit, degrees=self.degrees)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean of n log-ratios with the spreads that its intervals may rest on; the widest interval decides.
+
+    Attributes:
+        n: units.
+        mean: of the log-ratios, trimmed or not; None without units.
+        spreads: the first is the comparison's own; none where there are too few units.
+    """
+
+    n: int
+    mean: float | None
+    spreads: tuple[Spread, ...] = ()
+
+    def half_width(self, alpha: float) -> float | None:
+        """Of the two-sided interval at level 1 - alpha; None where there are too few units."""
+        halves = [t_quantile(alpha, s.degrees) * s.unit / math.sqrt(self.n) for s in self.spreads]
+        return max(halves, default=None)
+
+    def interval(self, alpha: float) -> Interval:
+        """The two-sided interval at level 1 - alpha."""
+        half = self.half_width(alpha)
+        if half is None or self.mean is None:
+            return Interval(n=self.n, mean=self.mean, low=None, high=None)
+        return Interval(n=self.n, mean=self.mean, low=self.mean - half, high=self.mean + half)
+
+    @property
+    def p_value(self) -> float:
+        """The level from which on the interval excludes zero; 1 where there is none."""
+        if self.mean is None or not self.spreads:
+            return 1.0
+        return max(_p_value(self.mean, s, self.n) for s in self.spreads)
+
+    def guarded(self, others: Sequence[Spread]) -> Estimate:
+        """With the moderated spread beside the own: values that happen to be close give no narrow interval.
+
+        The own stays, since a comparison that varies more than the others would be covered too rarely by the
+        moderated spread alone (docs/proof.md).
+        """
+        return replace(self, spreads=(*self.spreads, *(moderated(own, others) for own in self.spreads[:1])))
+
+
+def _p_value(mean: float, spread: Spread, n: int) -> float:
+    if spread.unit == 0:
+        return 1.0 if mean == 0 else 0.0
+    return 2 * float(special.stdtr(spread.degrees, -abs(mean) * math.sqrt(n) / spread.unit))
+
+
+def t_quantile(alpha: float, degrees: float) -> float:
     """Two-sided quantile of Student's t at level 1 - alpha."""
-    return float(stats.t.ppf(1 - alpha / 2, degrees))
+    return -float(special.stdtrit(degrees, alpha / 2))
+
+
+def student(values: Sequence[float]) -> Estimate:
+    """Mean and spread of independent values: what Student's t interval rests on."""
+    sample = np.asarray(values, dtype=float)
+    if len(sample) < FEWEST_UNITS:
+        return Estimate(n=len(sample), mean=float(sample.mean()) if len(sample) else None)
+    spread = Spread(unit=float(sample.std(ddof=1)), degrees=len(sample) - 1)
+    return Estimate(n=len(sample), mean=float(sample.mean()), spreads=(spread,))
+
+
+def trimmed(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """Trimmed mean of two contrasts of the same units, trimmed apart and averaged, with Yuen's spread.
+
+    Storms make times longer, never shorter. A contrast with one host is symmetric all the same, where both sides
+    are hit alike; the contrast with the mean of two hosts is not, and trimming it is biased. With fewer units than
+    TRIM_FROM nothing is trimmed.
+
+    Args:
+        first, second: log-ratios by unit, to the one host and to the other; twice the same where there is one
+            reference.
+    """
+    both = np.asarray([first, second], dtype=float)
+    n = both.shape[1]
+    if n < TRIM_FROM:
+        return student(both.mean(axis=0))
+    cut = int(TRIM * n)
+    ordered = np.sort(both, axis=1)
+    kept = n - 2 * cut
+    mean = float(ordered[:, cut : n - cut].mean())
+    winsorized = np.clip(both, ordered[:, [cut]], ordered[:, [n - 1 - cut]]).mean(axis=0)
+    error = TRIM_WIDER * math.sqrt(winsorized.var(ddof=1) * (n - 1) / (kept * (kept - 1)))
+    return Estimate(n=n, mean=mean, spreads=(Spread(unit=error * math.sqrt(n), degrees=kept - 1),))
+
+
+def two_stage(estimate: Estimate, pilot: Sequence[float]) -> Estimate:
+    """An estimate whose number of units was chosen from a pilot's spread: Stein's spread beside its own."""
+    of_pilot = student(pilot).spreads
+    return replace(estimate, spreads=(*estimate.spreads, *of_pilot)) if estimate.spreads else estimate
+
+
+def moderated(own: Spread, others: Sequence[Spread]) -> Spread:
+    """A spread drawn towards those of comparable contrasts (Smyth 2004: empirical Bayes, moments of log variances).
+
+    The prior's degrees of freedom follow from how much the others' variances scatter beyond what their own degrees
+    explain, MOST_PRIOR at most; with one other nobody can tell, and MOST_PRIOR it is.
+
+    Args:
+        own: of one comparison.
+        others: of contrasts that would have its standard deviation if all launches varied alike.
+    """
+    told = [other for other in others if other.unit > 0]
+    if not told:
+        return own
+    half = np.array([other.degrees for other in told]) / 2
+    logs = np.log([other.unit**2 for other in told]) - special.digamma(half) + np.log(half)
+    prior = MOST_PRIOR
+    if len(told) > 1:
+        prior = _degrees_of(float(logs.var(ddof=1) - special.polygamma(1, half).mean()))
+    variance = math.exp(float(logs.mean()) + float(special.digamma(prior / 2)) - math.log(prior / 2))
+    degrees = prior + own.degrees
+    return Spread(unit=math.sqrt((prior * variance + own.degrees * own.unit**2) / degrees), degrees=degrees)
+
+
+def _degrees_of(scatter: float) -> float:
+    """Degrees of freedom whose half has this trigamma, MOST_PRIOR at most and a tenth at least."""
+    least = 0.1
+    if scatter <= special.polygamma(1, MOST_PRIOR / 2):
+        return MOST_PRIOR
+    if scatter >= special.polygamma(1, least / 2):
+        return least
+    return 2 * float(
+        optimize.brentq(lambda half: float(special.polygamma(1, half)) - scatter, least / 2, MOST_PRIOR / 2)
+    )
 
 
 def t_interval(values: Sequence[float], alpha: float) -> Interval:
     """Student's t interval of the mean at level 1 - alpha, from independent values."""
-    sample = np.asarray(values, dtype=float)
-    if len(sample) < FEWEST_UNITS:
-        return Interval(n=len(sample), mean=float(sample.mean()) if len(sample) else None, low=None, high=None)
-    half = t_quantile(alpha, len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))
-    mean = float(sample.mean())
-    return Interval(n=len(sample), mean=mean, low=mean - half, high=mean + half)
+    return student(values).interval(alpha)
 
 
 def stein_interval(values: Sequence[float], pilot: int, alpha: float) -> Interval:
@@ -64,13 +199,8 @@ def stein_interval(values: Sequence[float], pilot: int, alpha: float) -> Interva
 
     It covers as often as it says although the number of values was chosen from the pilot's spread.
     """
-    sample = np.asarray(values, dtype=float)
-    first = sample[:pilot]
-    if len(first) < FEWEST_UNITS:
-        return t_interval(values, alpha)
-    half = t_quantile(alpha, len(first) - 1) * first.std(ddof=1) / math.sqrt(len(sample))
-    mean = float(sample.mean())
-    return Interval(n=len(sample), mean=mean, low=mean - half, high=mean + half)
+    of_pilot = student(values[:pilot]).spreads
+    return replace(student(values), spreads=of_pilot).interval(alpha) if of_pilot else t_interval(values, alpha)
 
 
 def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> int:
@@ -96,6 +226,43 @@ def judge(interval: Interval, margin: float) -> str:
     if inside:
         return "equivalent" if holds_zero else "different within margin"
     return "inconclusive" if holds_zero else "different"
+
+
+def qualified(typical: str, total: str, stalls: Interval | None) -> str:
+    """A verdict on the typical time, with more words where all time, stalls included, does not say the same.
+
+    Args:
+        typical, total: what `judge` says of either.
+        stalls: of the log-ratio of all time less that of the typical time; None where the two are one.
+    """
+    told = stalls.told if stalls else None
+    if typical == "equivalent":
+        alike = total == typical and (told is None or told[1] <= 0 <= told[2])
+    else:
+        alike = typical != "different within margin" or total in ("equivalent", typical)
+    return typical if alike else typical + BUT_FOR_STALLS
+
+
+def all_within(estimates: Sequence[Estimate], alpha: float) -> float | None:
+    """The smallest margin, relative, that holds all of them at level 1 - alpha; None where one has no interval.
+
+    An intersection-union test (Berger 1982): each is held to two one-sided tests at alpha, without a correction for
+    their number, since the statement is false as soon as one of them lies outside.
+    """
+    halves = [estimate.half_width(2 * alpha) for estimate in estimates]
+    ends = [
+        abs(estimate.mean) + half
+        for estimate, half in zip(estimates, halves, strict=True)
+        if half is not None and estimate.mean is not None
+    ]
+    return math.expm1(max(ends)) if ends and len(ends) == len(estimates) else None
+
+
+def share_interval(count: int, trials: int, alpha: float) -> tuple[float, float]:
+    """Exact interval of a share, at level 1 - alpha or more (Clopper and Pearson 1934); 0 to 1 without trials."""
+    low = float(stats.beta.ppf(alpha / 2, count, trials - count + 1)) if count else 0.0
+    high = float(stats.beta.isf(alpha / 2, count + 1, trials - count)) if count < trials else 1.0
+    return low, high
 
 
 def more_units(values: Sequence[float], alpha: float, margin: float) -> int | None:

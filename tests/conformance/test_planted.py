@@ -55,8 +55,8 @@ def test_known_effects_are_found_in_full(planted_turns):
         assert found.loc[name, "n_units"] >= TURNS["pilot"]
         assert found.loc[name, "ci_low"] <= truth <= found.loc[name, "ci_high"], name
     assert found.loc["two", "ci_low"] > 1, "2% can't be told from zero"
-    assert found.loc["two", "verdict"] in ("different", "different within margin")
-    assert found.loc["zero", "verdict"] in ("equivalent", "inconclusive")
+    assert found.loc["two", "verdict"].startswith("different")
+    assert not found.loc["zero", "verdict"].startswith("different")
 
 
 def test_what_only_wastes_time_computes_the_same(planted_turns):

@@ -334,7 +334,8 @@ def test_a_machine_that_changes_ends_the_campaign_with_its_reason(tmp_path, movi
     assert verdicts.design_of(replace(found, sealed=found.sealed.replace(reason=None))) == "stein"
     numbers = [unit.unit for unit in found.counted]
     ratios = pd.Series({number: math.log(1 + number / 100) for number in numbers})
-    interval = verdicts.interval_of(ratios, "fixed", numbers[:4], 0.05)
+    pairs = pd.concat([ratios, ratios], axis=1)
+    interval = verdicts.estimate_of(pairs, "fixed", numbers[:4]).interval(0.05)
     assert interval.high - interval.mean == pytest.approx(t_quantile(0.05, 6) * ratios.std(ddof=1) / math.sqrt(7))
 
 

@@ -25,7 +25,7 @@ def study(page_cache="warm", units=2):
         "margins": MARGINS,
         "conditions": {**CONDITIONS, "page_cache": page_cache},
         "rounds": {"allocator": "default"},
-        "causes": {"units": units, "steps": 4, "warmup_steps": 2},
+        "causes": {"units": units, "verdict_units": 3, "steps": 4, "warmup_steps": 2},
         "workloads": {"mnist_cnn": {"batch": 64}},
     }
 

@@ -1,7 +1,9 @@
 """Why environments differ: kernels compared, operators told apart, extra time split, files accounted for."""
 
+import math
 import random
 
+import numpy as np
 import pandas as pd
 import pytest
 from campaign_builders import rounds_campaign, sealed_campaign
@@ -201,6 +203,23 @@ def test_an_environment_that_failed_once_takes_no_unit_from_the_others():
         {"host": [1.0, 1.1, 0.9], "host.control": [1.0, 1.1, 0.9], "docker": [1.0, 1.1, 0.9],
          "apptainer": [2.0, None, 2.0]}
     )  # fmt: skip
-    (row,) = causes._fit("aten::mm", values, 0.5, 0.05)
-    assert row.env == "docker" and row.ratio == pytest.approx(1)
-    assert causes._fit("aten::mm", values[["docker", "apptainer"]], 0.5, 0.05) == []
+    (found,) = causes._ratios("aten::mm", values, 0.5)
+    assert found.env == "docker" and found.estimate.mean == pytest.approx(0, abs=1e-12)
+    assert causes._ratios("aten::mm", values[["docker", "apptainer"]], 0.5) == []
+
+
+def test_an_environment_that_only_varies_more_is_no_difference():
+    """A pooled spread called three times the spread a difference in a third of campaigns."""
+    generator = np.random.default_rng(3)
+    false = 0
+    for _ in range(60):
+        spread = {"host": 0.01, "host.control": 0.01, "docker": 0.03, "apptainer": 0.01}
+        kernels = pd.DataFrame(
+            {"library": "operator", "kernel": kernel, "kind": "measured", "env": env, "rep": unit,
+             "s_per_step": math.exp(generator.normal(0, spread[env]))}
+            for kernel in "abcdef" for env in spread for unit in range(4)
+        )  # fmt: skip
+        times = causes.operator_times(kernels, 0.05)
+        assert len(times) == 14
+        false += any(time.low > 1 or time.high < 1 for time in times)
+    assert false / 60 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)

@@ -6,17 +6,28 @@ import numpy as np
 import pytest
 
 from tare.model.study import CONTROL, HOST
+from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
+    MOST_PRIOR,
+    TRIM_WIDER,
     Interval,
+    Spread,
+    all_within,
     bootstrap_interval,
     judge,
     log_ratios_of,
+    moderated,
     more_units,
     outliers,
+    qualified,
+    share_interval,
     stein_interval,
     stein_units,
+    student,
     t_interval,
     t_quantile,
+    trimmed,
+    two_stage,
     two_way,
 )
 
@@ -276,3 +287,98 @@ def test_two_launches_alone_are_fitted_too():
     found, residuals = two_way(noise)
     assert found[1] - found[0] == pytest.approx(0.05, abs=0.02)
     assert residuals[:, 0] == pytest.approx(-residuals[:, 1], abs=1e-9)
+
+
+def test_the_trimmed_mean_and_its_spread_by_hand():
+    """Ten values, two cut at either end: mean of 3 to 8; winsorized 3 3 3 4 5 6 7 8 8 8: variance 42.5 / 9."""
+    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 90.0, 100.0]
+    found = trimmed(values, values)
+    assert (found.n, found.mean) == (10, 5.5)
+    # Yuen: error^2 = 42.5 / (6 * 5) = 1.416667
+    assert found.spreads[0].degrees == 5
+    assert found.spreads[0].unit == pytest.approx(TRIM_WIDER * math.sqrt(10 * 42.5 / 30))
+    # Each contrast is trimmed by itself, then both are averaged.
+    assert trimmed(values, [value + 2 for value in values]).mean == pytest.approx(6.5)
+    assert trimmed(values[:7], values[:7]) == student(values[:7])  # too few to trim
+
+
+def test_the_p_value_is_the_level_at_which_the_interval_meets_zero():
+    found = two_stage(trimmed(values := np.arange(-2.0, 10.0), values), [0.0, 3.0, 9.0])
+    assert found.interval(found.p_value * 0.999).low < 0 < found.interval(found.p_value * 1.001).low
+
+
+def test_a_moderated_spread_lies_between_its_own_and_the_others():
+    others = [Spread(unit=2.0, degrees=5)] * 3
+    # Variances that do not scatter: the prior is theirs, with all the degrees that it may lend.
+    found = moderated(Spread(unit=1.0, degrees=5), others)
+    assert found.degrees == 5 + MOST_PRIOR
+    assert 1.0 < found.unit < 2.2
+    wild = moderated(Spread(unit=1.0, degrees=5), [Spread(unit=unit, degrees=5) for unit in (0.01, 1.0, 100.0)])
+    assert wild.degrees < 5 + MOST_PRIOR / 4  # they agree on nothing, and lend little
+    assert moderated(Spread(unit=1.0, degrees=5), []) == Spread(unit=1.0, degrees=5)
+
+
+def test_the_moderated_variance_is_smyths():
+    """One other: log variance corrected by its own degrees of freedom, then by the prior's."""
+    found = moderated(Spread(unit=1.0, degrees=6), [Spread(unit=1.0, degrees=6)])
+    # digamma(3) = 0.922784, log 3 = 1.098612; digamma(2) = 0.422784, log 2 = 0.693147
+    prior = math.exp(-0.922784 + 1.098612 + 0.422784 - 0.693147)
+    assert found.unit**2 == pytest.approx((4 * prior + 6) / 10, rel=1e-5)
+
+
+def test_values_that_happen_to_be_close_give_no_narrow_interval():
+    close = student([0.050, 0.0501])
+    guarded = close.guarded([Spread(unit=0.2, degrees=1), Spread(unit=0.3, degrees=1)])
+    assert close.interval(0.05).width < 0.01 < 0.5 < guarded.interval(0.05).width
+    assert guarded.interval(0.05).low < 0 < close.interval(0.05).low
+    # A comparison that varies more than the others keeps its own spread.
+    wide = student([0.3, -0.2, 0.1, -0.4, 0.2, 0.0])
+    assert wide.guarded([Spread(unit=0.01, degrees=5)] * 3).interval(0.05) == wide.interval(0.05)
+
+
+@pytest.mark.parametrize(
+    ("typical", "total", "stalls", "verdict"),
+    [
+        ("equivalent", "equivalent", (-0.001, 0.001), "equivalent"),
+        ("equivalent", "equivalent", None, "equivalent"),
+        ("equivalent", "equivalent", (0.001, 0.003), "equivalent but for stalls"),
+        ("equivalent", "inconclusive", (-0.001, 0.001), "equivalent but for stalls"),
+        ("equivalent", "different within margin", (-0.001, 0.001), "equivalent but for stalls"),
+        ("different within margin", "equivalent", None, "different within margin"),
+        ("different within margin", "different", (0.1, 0.2), "different within margin but for stalls"),
+        ("different", "equivalent", (0.1, 0.2), "different"),
+        ("inconclusive", "different", (0.1, 0.2), "inconclusive"),
+    ],
+)
+def test_a_verdict_needs_more_words_where_all_time_says_something_else(typical, total, stalls, verdict):
+    assert qualified(typical, total, interval(*stalls) if stalls else None) == verdict
+
+
+def test_holms_ladder_by_hand():
+    # 0.004 <= 0.05/4; 0.013 <= 0.05/3, though not 0.05/4; 0.03 > 0.05/2 ends it.
+    assert holm_levels([0.03, 0.004, 0.9, 0.013], 0.05) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+    assert holm_levels([0.2, 0.3], 0.05) == pytest.approx([0.025, 0.025])
+    assert holm_levels([1e-9, 1e-9], 0.05) == pytest.approx([0.025, 0.025])
+    assert holm_levels([], 0.05) == []
+
+
+def test_the_selected_level_by_hand():
+    # Sorted 0.001, 0.02, 0.035, 0.5 against 0.0125, 0.025, 0.0375, 0.05: three are selected.
+    assert selected_level([0.5, 0.001, 0.035, 0.02], 0.05) == pytest.approx(0.05 * 3 / 4)
+    assert selected_level([0.5, 0.9], 0.05) == pytest.approx(0.025)
+    assert selected_level([], 0.05) == pytest.approx(0.05)
+
+
+def test_all_within_is_the_worst_of_one_sided_bounds_without_a_correction():
+    first, second = student([0.0, 0.01, 0.02, 0.01, 0.0, 0.02]), student([-0.01, 0.0, 0.01] * 2)
+    # mean 0.01, s = sqrt(0.0004 / 5) = 0.0089443, t(0.95, 5) = 2.015048: 0.01 + 2.015048 * 0.0089443 / sqrt(6)
+    assert all_within([first, second], 0.05) == pytest.approx(math.expm1(0.0173579), rel=1e-4)
+    assert all_within([first, student([0.1])], 0.05) is None
+    assert all_within([], 0.05) is None
+
+
+def test_the_interval_of_a_share_is_the_tables():
+    # Clopper and Pearson, 95%: 1 of 10 is 0.0025 to 0.4450; 0 of 10 ends at 1 - 0.025^(1/10)
+    assert share_interval(1, 10, 0.05) == pytest.approx((0.002529, 0.445016), abs=1e-5)
+    assert share_interval(0, 10, 0.05) == pytest.approx((0.0, 1 - 0.025**0.1))
+    assert share_interval(0, 0, 0.05) == (0.0, 1.0)

@@ -11,6 +11,7 @@ import pytest
 from lean import unit_of_rows
 from proving import (
     RECORDED,
+    UNIT_WORLDS,
     Design,
     Machine,
     World,
@@ -19,22 +20,25 @@ from proving import (
     campaign,
     consecutive,
     control_logs,
+    cover,
     covers,
     decided_size,
+    ladder,
     normal_campaigns,
     read_recorded,
     resample,
     share,
+    simulate,
     summary,
 )
 
 from tare.model.study import CONTROL
 from tare.stats.fits import turn_values
-from tare.stats.intervals import log_ratios_of
+from tare.stats.intervals import log_ratios_of, moderated, student
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}
-WORLD = World(effects=EFFECTS)
-CAMPAIGNS = 300
+WORLD = World(effects=EFFECTS, draws=3, cycles=5)
+CAMPAIGNS = 100
 CONFIDENCE = 0.85  # of three together, so that each interval says 95%
 STEIN = Design(half_width=0.01, confidence=CONFIDENCE)
 CAPPED = Design(half_width=0.0005, confidence=CONFIDENCE, cap=8)  # nothing ever reaches this half-width
@@ -71,16 +75,16 @@ def capped(streams):
     return streams(CAPPED)
 
 
-LOW, HIGH = 0.95 - 3 * binomial_error(0.95, CAMPAIGNS), 0.95 + 3 * binomial_error(0.95, CAMPAIGNS)
+LOW = 0.95 - 3 * binomial_error(0.95, CAMPAIGNS)
 
 
 @pytest.mark.parametrize("design", ["stein", "capped"])
 def test_intervals_cover_known_effects_as_often_as_they_say(design, request):
-    """Drift, jumps, stalls, launch and draw effects: 95% of the intervals hold the truth, each for itself."""
+    """Drift, jumps, stalls, launch and draw effects: 95% of intervals or more hold the truth, each for itself."""
     outcomes = request.getfixturevalue(design)
     for name, effect in {**EFFECTS, CONTROL: 0.0}.items():
         found = summary(outcomes, name, effect)
-        assert LOW <= found["coverage"] <= HIGH, (name, found)
+        assert found["coverage"] >= LOW, (name, found)
 
 
 @pytest.mark.parametrize("design", ["stein", "capped"])
@@ -111,8 +115,8 @@ def test_power(stein, capped):
 def test_steins_design_reaches_the_half_width_that_it_was_asked_for(stein, capped):
     widths = [i.high - i.low for outcome in stein for i in outcome.intervals.values()]
     assert {outcome.design for outcome in stein} == {"stein"}
-    # Not always: where later units are wilder than the pilot was, Student's interval is the wider, and decides.
-    assert np.median(widths) <= 2 * math.log1p(STEIN.half_width) + 1e-12
+    # Not always: where later units are wilder than the pilot was, the interval of all units is the wider.
+    assert np.median(widths) <= 2.2 * math.log1p(STEIN.half_width)
     assert len({outcome.units for outcome in stein}) > 5  # the pilot decides
     assert {(outcome.design, outcome.units) for outcome in capped} == {("fixed", CAPPED.cap)}
 
@@ -136,10 +140,59 @@ def test_effects_come_back_in_full(stein):
     ],
 )
 def test_coverage_of_the_designs_on_normal_units(half_width, cap, least):
-    campaigns = 3000
+    campaigns = 600
     design = Design(half_width=half_width, confidence=0.95, cap=cap)
     found = summary(normal_campaigns(design, campaigns), "none", 0.0)
     assert found["coverage"] >= least - 3 * binomial_error(least, campaigns), found
+
+
+@pytest.mark.parametrize("world", UNIT_WORLDS)
+def test_worlds_that_are_neither_normal_nor_alike_are_covered(world):
+    """Heavy tails, unequal spreads, one-sided storms, recorded hosts, at a third of alpha, as they are deployed."""
+    campaigns, alpha = 250, 0.05 / 3
+    found = cover(world, 9, campaigns, alpha)
+    assert min(found.covered.values()) >= 1 - alpha - 3 * binomial_error(alpha, campaigns), found
+
+
+def test_trimming_narrows_where_there_are_storms_and_costs_little_where_there_are_none():
+    assert cover("one-sided storms", 12, 100, 0.05 / 3).width < 0.75
+    assert cover("normal", 12, 100, 0.05 / 3).width < 1.3
+
+
+def test_a_moderated_spread_alone_would_cover_too_little():
+    """Why the own spread stays beside it: one environment that varies three times as much as the others."""
+    generator = np.random.default_rng(4)
+    missed = []
+    for values in generator.normal(0, 1, (400, 4, 6)) * np.array([3, 1, 1, 1])[:, None]:
+        wild, *others = (student(row) for row in values)
+        alone = moderated(wild.spreads[0], [one.spreads[0] for one in others])
+        guarded = wild.guarded([one.spreads[0] for one in others]).interval(0.05 / 3)
+        missed.append((abs(wild.mean) > 3.53 * alone.unit / math.sqrt(6), not guarded.low <= 0 <= guarded.high))
+    alone, guarded = (share(flags) for flags in zip(*missed, strict=True))
+    assert alone >= 0.03 > guarded
+
+
+def test_stalls_that_a_robust_centre_hides_never_pass_for_equivalence():
+    """+50% in 3% of steps of one environment, three draws, nine blocks; the one without any is found equivalent."""
+    world = World(
+        effects={"none": 0.0, "stalls": 0.0}, draws=3, cycles=5, steps=4, step_spread=0.01, turn_spread=0.01,
+        drift=0.003, jump_share=0.0, stall_share=0.0, launch_spread=0.002, stalled={"stalls": (0.03, 0.5)},
+    )  # fmt: skip
+    generator, design = np.random.default_rng(6), Design(half_width=None, confidence=0.95, cap=9)
+    found = [simulate(world, generator, design) for _ in range(30)]
+    words = {name: [outcome.verdicts[name] for outcome in found] for name in world.effects}
+    assert words["stalls"].count("equivalent") <= 0.05 * 30 + 3 * math.sqrt(30 * 0.05 * 0.95)
+    assert words["stalls"].count("equivalent but for stalls") >= 20
+    assert words["none"].count("equivalent") >= 20  # what is asked for can be had
+    assert abs(np.mean([outcome.totals["stalls"].mean for outcome in found]) - math.log(1.015)) < 0.003
+
+
+@pytest.mark.parametrize("effects", [[0.0] * 12, [0.0, 0.03] * 6, [0.02] * 12])
+def test_a_study_holds_false_claims_of_the_primary_family_down(effects):
+    studies = 60
+    limit = 0.05 + 3 * binomial_error(0.05, studies)
+    false, inside = ladder(effects, studies)
+    assert false <= limit and inside <= limit
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +213,7 @@ def test_recorded_hosts_do_not_differ(recorded):
     assert abs(recorded.mean()) <= 2.6 * error
 
 
-PSEUDO = 600
+PSEUDO = 200
 
 
 @pytest.mark.parametrize("kind", ["stein", "pilot", "decided"])

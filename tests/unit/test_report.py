@@ -191,7 +191,9 @@ def test_method_comes_from_the_plan(evidence):
     assert "in each block 5 launches were alive together" in text
     assert "a pilot of 6 rounds, then as many as ±3% needs and a pilot of 6 blocks, then as many as ±0.5%" in text
     assert (
-        "at 95%, for all 3 environments" in text and "5% for whole runs" in text and "2% for training steps" in text
+        "with 95% none that is told apart is told so falsely (Holm)" in text
+        and "5% for whole runs" in text
+        and "2% for training steps" in text
     )
     assert "allocator default in whole runs and steady in turns" in text
     assert "Arms vary one factor" in text and "beside them a launch as in the headline" in text

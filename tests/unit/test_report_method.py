@@ -156,7 +156,7 @@ def test_a_setting_matters_more_where_its_least_is_more_than_any_environments_mo
     text = settings.weighing([level(1.101, 1.2)], others, "default allocator")
     assert text == (
         "Here the setting matters more than the environment: default allocator moves the training step by at least "
-        "10%, no environment by more than 3.0% (Apptainer) (all these intervals together: at least 90%)"
+        "10%, no environment by more than 3.0% (Apptainer) (each interval 95%; exploratory)"
     )
 
 
@@ -196,24 +196,28 @@ def test_a_study_without_arms_has_no_such_section(tmp_path):
 # Totals, bootstrap, the instrument.
 
 
-def test_stalls_are_named_where_totals_disagree_by_more_than_the_margin():
-    assert answer.stall_note(row(ratio=1.01, total_ratio=1.05)) is None
-    note = answer.stall_note(row(ratio=1.01, total_ratio=1.08))
-    assert note.startswith(
-        "With every stall in full the ratio is 1.080, not 1.010: more than the margin (5%) apart"
+def test_stalls_are_named_where_they_change_the_ratio_for_sure():
+    assert answer.stall_note(row(stalls_ci_low=0.99, stalls_ci_high=1.02)) is None
+    note = answer.stall_note(row(stalls_ci_low=1.01, stalls_ci_high=1.03, total_ci_low=1.02, total_ci_high=1.07))
+    assert note == (
+        "Stalls count here: they change the ratio by +1.0% to +3.0%; all time, stalls included, is +2.0% to +7.0%"
     )
-    assert answer.stall_note(row(ratio=1.01, total_ratio=float("nan"))) is None
+    assert answer.stall_note(row(stalls_ci_low=float("nan"), stalls_ci_high=None)) is None
 
 
 def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
-    changed = evidence.verdicts.copy()
+    changed = evidence.verdicts.assign(verdict="equivalent")
     one = (changed["metric"] == "turn_step_s") & (changed["env"] == "docker") & (changed["reference"] == "host")
-    changed.loc[one, "total_ratio"] = changed.loc[one, "ratio"] * 1.03
+    changed.loc[one, ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.05)
+    changed.loc[one, "verdict"] = "equivalent but for stalls"
     table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     found = next(r for r in table.rows if r[0] == "Training step" and r[1] == "Docker")
-    assert found[5].below == "stalls: beyond the margin"
-    assert "further from the deciding one than the margin: training step in Docker." in table.note
-    assert "nowhere further" in number_tables.stalls_sentence(evidence, "mnist_cnn")
+    assert found[5].below == "stalls count"
+    assert "Stalls change the ratio: training step in Docker." in table.note
+    assert "but for stalls: training step in Docker." in table.note
+    changed.loc[:, ["stalls_ci_low", "stalls_ci_high"]] = (0.99, 1.01)
+    calm = replace(evidence, verdicts=changed.assign(verdict="equivalent"))
+    assert number_tables.stalls_sentence(calm, "mnist_cnn") == "Nowhere is it sure that stalls change a ratio."
 
 
 def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):

@@ -9,7 +9,7 @@ from campaign_builders import sealed_campaign
 
 from tare.analysis import verdicts
 from tare.model.study import CONTROL, HOST
-from tare.stats.intervals import judge, stein_interval, t_interval
+from tare.stats.intervals import judge, share_interval, stein_interval, student, t_interval, trimmed
 
 IDENTITY = {"study": "s", "campaign": "c", "scenario": "single", "workload": "w", "stack": "t", "batch": 64}
 NAMES = [HOST, CONTROL, "docker", "apptainer", "podman"]
@@ -43,8 +43,10 @@ def rows_of(metric, values, first_rep=1, arms=None):
     ]
 
 
-def table_of(plan, rows, **seal):
-    return pd.DataFrame(verdicts.verdict_rows(sealed_campaign(plan, **seal), pd.DataFrame(rows)))
+def table_of(plan, rows, units=(), share=1.0, **seal):
+    """Of a headline, unless the campaign has another name."""
+    seal = {"name": f"{plan['kind']}.docker+host", **seal}
+    return pd.DataFrame(verdicts.verdict_rows(sealed_campaign(plan, units, **seal), pd.DataFrame(rows), share))
 
 
 def noisy(generator, effect=0.0, units=6, noise=0.001):
@@ -84,15 +86,17 @@ def test_the_total_ratio_of_a_level_has_the_baseline_below():
     assert verdicts.total_ratio(values, "d", "d.headline") == pytest.approx(1.5)
 
 
-def test_bonferroni_keeps_the_family_together():
+def test_the_primary_comparisons_are_one_family_by_holm():
     generator = np.random.default_rng(1)
     values = {HOST: noisy(generator), CONTROL: noisy(generator), "docker": noisy(generator, 0.5)}
     values["apptainer"] = noisy(generator)
     found = table_of(plan_of(), rows_of("real_s", values))
     real = found[found["metric"] == "real_s"].set_index("env")
     assert list(real.index) == ["docker", "apptainer", "podman"]
-    assert set(real["family_size"]) == {3}
-    assert real["alpha"].tolist() == pytest.approx([0.05 / 3] * 3)
+    assert set(real["family_size"]) == {3} and set(real["role"]) == {"primary"}
+    # docker differs at a third of alpha; of the two that are left, neither does at a half
+    assert real["alpha"].tolist() == pytest.approx([0.05 / 3, 0.05 / 2, 0.05 / 2])
+    assert set(found.loc[found["metric"] != "real_s", "role"]) == {"exploratory"}
     assert real.loc["docker", "verdict"] == "different"
     assert real.loc["docker", "ratio"] == pytest.approx(1.5, rel=0.01)
     assert real.loc["apptainer", "verdict"] in ("equivalent", "different within margin")
@@ -142,7 +146,9 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     ratios = logs["docker"] - (logs[HOST] + logs[CONTROL]) / 2
     wanted = stein_interval(ratios, 6, 0.05)
     assert row["design"] == "stein" and row["n_units"] == 12
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((math.exp(wanted.low), math.exp(wanted.high)))
+    middle = trimmed(logs["docker"] - logs[HOST], logs["docker"] - logs[CONTROL]).mean  # of all units
+    assert row["ratio"] == pytest.approx(math.exp(middle))
+    assert math.log(row["ci_high"] / row["ci_low"]) == pytest.approx(wanted.high - wanted.low)
     # A pilot in which one unit lacks docker: five degrees of freedom become four.
     values["docker"][2] = None
     row = table_of(plan, rows_of("turn_step_s", values) + rows_of("turn_step_mean_s", values), design="stein").iloc[
@@ -150,7 +156,7 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     ]
     wanted = stein_interval(np.delete(ratios, 2), 5, 0.05)
     assert row["n_units"] == 11
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((math.exp(wanted.low), math.exp(wanted.high)))
+    assert math.log(row["ci_high"] / row["ci_low"]) == pytest.approx(wanted.high - wanted.low)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +202,11 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     arms = {f"{HOST}.headline": "headline"}
     plan = plan_of("turns", names)
     rows = rows_of("turn_step_s", values, arms=arms) + rows_of("turn_step_mean_s", values, arms=arms)
-    found = table_of(plan, rows).set_index(["env", "reference"])
+    found = table_of(plan, rows, name="turns.docker+host.x").set_index(["env", "reference"])
     assert list(found.index) == [("docker", HOST), ("apptainer", HOST), (HOST, f"{HOST}.headline")]
-    assert found["family_size"].tolist() == [2, 2, 1]  # environments are one family, levels another
+    assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
+    # One of three is selected: every interval at a third of alpha.
+    assert found["alpha"].tolist() == pytest.approx([0.05 / 3] * 3)
     assert set(found["arm"]) == {"arm"}
     assert found.loc[(HOST, f"{HOST}.headline"), "ratio"] == pytest.approx(1.2, rel=0.005)
     assert found.loc[(HOST, f"{HOST}.headline"), "verdict"] == "different"
@@ -238,3 +246,112 @@ def test_false_positives_and_power_of_rounds():
     found = sum(verdict(0.2) == "different" for _ in range(200))
     assert false / 400 <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 400)
     assert found / 200 >= 0.95
+
+
+def steps(typical, totals, **plan):
+    rows = rows_of("turn_step_s", typical) + rows_of("turn_step_mean_s", totals)
+    return table_of(plan_of("turns", list(typical), **plan), rows).set_index("env")
+
+
+def test_stalls_qualify_an_equivalence():
+    """docker's typical step is the host's; its stalls add 1.5%. Charliecloud has none."""
+    generator = np.random.default_rng(12)
+    typical = {name: noisy(generator, units=10) for name in (HOST, CONTROL, "docker", "charliecloud")}
+    totals = {name: [value * 1.001 for value in values] for name, values in typical.items()}
+    totals["docker"] = [value * math.exp(generator.normal(0.015, 0.003)) for value in typical["docker"]]
+    found = steps(typical, totals)
+    docker, other = found.loc["docker"], found.loc["charliecloud"]
+    assert docker["verdict"] == "equivalent but for stalls" and docker["total_verdict"] == "different within margin"
+    assert docker["stalls_ci_low"] > 1.01 and docker["total_ci_low"] > 1.01
+    assert other["verdict"] == "equivalent" and other["stalls_ci_low"] <= 1 <= other["stalls_ci_high"]
+    beyond = steps(typical, {**totals, "docker": [value * 1.2 for value in totals["docker"]]}).loc["docker"]
+    assert beyond["verdict"] == "equivalent but for stalls" and beyond["total_verdict"] == "different"
+
+
+def test_all_time_has_an_interval_of_all_units_untrimmed():
+    generator = np.random.default_rng(13)
+    typical = {name: noisy(generator, units=10, noise=0.01) for name in NAMES[:3]}
+    typical["docker"][4] *= 2
+    row = steps(typical, typical).loc["docker"]
+    logs = {name: np.log(values) for name, values in typical.items()}
+    whole = student(logs["docker"] - (logs[HOST] + logs[CONTROL]) / 2).interval(row["alpha"])
+    assert (row["total_ci_low"], row["total_ci_high"]) == pytest.approx((math.exp(whole.low), math.exp(whole.high)))
+    assert row["ci_high"] < 1.05 < row["total_ci_high"]
+
+
+def test_few_units_have_an_interval_and_no_verdict():
+    """Two values that happen to be close: the others' spreads widen the interval, and nothing is concluded."""
+    generator = np.random.default_rng(14)
+    values = {name: noisy(generator, units=2, noise=0.2) for name in NAMES}
+    middle = np.sqrt(np.array(values[HOST]) * values[CONTROL])
+    values["docker"] = (middle * [0.95, 0.9500001]).tolist()
+    found = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    row = found.loc["real_s", "docker"]
+    assert row["verdict"] == row["total_verdict"] == "inconclusive"
+    assert row["reason"] == "2 complete units; the study asks for 6 before a verdict"
+    assert row["ci_low"] < 0.9 and row["ci_high"] > 1.0
+    asked = plan_of(sampling={"units": 4, "confidence": 0.95, "verdict_units": 4})
+    calm = {name: noisy(generator, effect, 4) for name, effect in zip(NAMES, (0, 0, 0.5, 0, 0), strict=True)}
+    found = table_of(asked, rows_of("real_s", calm)).set_index(["metric", "env"])
+    assert found.loc[("real_s", "docker"), "verdict"] == "different"
+
+
+def test_a_control_that_reaches_as_far_as_a_claim_is_told():
+    generator = np.random.default_rng(15)
+    values = {name: noisy(generator, units=6, noise=0.001) for name in NAMES}
+    values["docker"] = [value * 1.1 for value in values[HOST]]
+    calm = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    assert calm.loc[("real_s", "docker"), "verdict"] == "different"
+    assert not calm.loc[("real_s", "docker"), "control_reaches"]
+    values[HOST] = [value * factor for value, factor in zip(values[HOST], (1.3, 0.8) * 3, strict=True)]
+    wild = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    assert wild.loc[("real_s", "docker"), "control_reaches"]
+
+
+def test_a_later_try_has_its_share_of_alpha():
+    generator = np.random.default_rng(16)
+    rows = rows_of("real_s", {name: noisy(generator) for name in NAMES[:3]})
+    first, second = (table_of(plan_of(environments=NAMES[:3]), rows, share=share).iloc[0] for share in (1.0, 0.25))
+    assert (first["alpha"], second["alpha"]) == pytest.approx((0.05, 0.0125))
+    assert second["ci_high"] - second["ci_low"] > first["ci_high"] - first["ci_low"]
+
+
+def test_a_study_holds_all_primary_comparisons_to_one_ladder():
+    generator = np.random.default_rng(17)
+    parts = []
+    for kind, metric in (("rounds", "real_s"), ("turns", "turn_step_s")):
+        rows = rows_of(metric, {name: noisy(generator) for name in NAMES[:4]})
+        rows += rows_of("turn_step_mean_s", {name: noisy(generator) for name in NAMES[:4]})
+        campaign = sealed_campaign(plan_of(kind, NAMES[:4]), name=f"{kind}.apptainer+docker+host")
+        parts.append(verdicts.Measured(campaign=campaign, metrics=pd.DataFrame(rows)))
+    found = pd.DataFrame(verdicts.study_rows(parts))
+    primary = found[found["role"] == "primary"]
+    assert len(primary) == 4 and set(primary["family_size"]) == {4}
+    assert primary["alpha"].min() >= 0.05 / 4 - 1e-12
+    assert primary["all_within"].notna().all() and (primary["all_within"] < 0.02).all()
+    assert set(found["family_alpha"].round(12)) == {0.05}
+
+
+def test_a_launch_that_was_stopped_is_a_bound_and_failures_are_a_share():
+    generator = np.random.default_rng(18)
+    values = {name: noisy(generator, units=6) for name in NAMES[:3]}
+    values["docker"] = [value * 3 for value in values["docker"]]
+    values["docker"][0] = None  # stopped at ten times what the host takes
+    statuses = ["timeout", *["ok"] * 5]
+    units = [
+        {
+            **{"unit": 1 + number, "discarded": False, "voided": None},
+            "launches": {
+                name: {"status": status if name == "docker" else "ok", "reason": None} for name in NAMES[:3]
+            },
+        }
+        for number, status in enumerate(statuses)
+    ]
+    plan = plan_of(environments=NAMES[:3], conditions={"launch_timeout_s": 10.0})
+    row = table_of(plan, rows_of("real_s", values), units).set_index("metric").loc["real_s"]
+    assert row["n_units"] == 6 and row["verdict"] == "different"
+    assert row["ratio"] == pytest.approx(3 * (10 / 3) ** (1 / 6), rel=0.01)
+    assert row["ci_low"] > 1 and pd.isna(row["ci_high"]) and pd.isna(row["total_ci_high"])
+    assert row["reason"].startswith("1 of 6 launches were stopped at the time limit of 10 s")
+    assert (row["launches"], row["failures"], row["timeouts"]) == (6, 1, 1)
+    assert (row["failure_share_low"], row["failure_share_high"]) == share_interval(1, 6, 0.05)

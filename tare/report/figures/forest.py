@@ -46,14 +46,14 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
         style.footnote(
             figure,
             f"n = {counts(rows)}. Bars: the {confidence(rows.iloc[0]):.0f}% intervals that decide, "
-            f"all environments of a metric together (Bonferroni). Shaded: the margin.{scale}",
+            f"all primary comparisons together (Holm). Shaded: the margin.{scale}",
         )
     return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))
 
 
 def confidence(row: pd.Series) -> float:
     """Confidence of the whole family, per cent."""
-    return 100 * (1 - row["alpha"] * row["family_size"])
+    return 100 * (1 - row["family_alpha"])
 
 
 def counts(rows: pd.DataFrame) -> str:

@@ -60,7 +60,7 @@ def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, 
         style.footnote(
             figure,
             f"n = {counts(every)}. Thick: {thick}; thin: the same environment {thin}. "
-            f"Bars: {confidence(every.iloc[0]):.0f}% intervals, of levels and of environments each together. "
+            f"Bars: {confidence(every.iloc[0]):.0f}% intervals by selection (exploratory). "
             "Shaded: the margin.",
         )
     return style.Drawing(figure=figure, title=title, alt=_alt(title, panels))

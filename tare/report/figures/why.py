@@ -51,7 +51,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
 def _alpha(verdicts: pd.DataFrame) -> float:
     """Of all environments together."""
     first = verdicts.iloc[0]
-    return float(first["alpha"] * first["family_size"])
+    return float(first["family_alpha"])
 
 
 def _files(causes: pd.DataFrame, alpha: float) -> dict[str, Interval]:
