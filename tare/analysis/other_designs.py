@@ -22,7 +22,7 @@ from tare.analysis.verdicts import contrasts, design_of, estimate_of
 from tare.model.launches import LaunchRecord
 from tare.model.registry import CONTROL, HOST
 from tare.model.sealed import SealedCampaign
-from tare.model.units import both_hosts, family_alpha, real_s, share_of
+from tare.model.units import both_hosts, planned_alpha, real_s
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import Interval, t_quantile
 
@@ -169,5 +169,4 @@ def paired(campaign: SealedCampaign) -> Interval:
     values = pd.DataFrame({unit.unit: VALUES_OF[campaign.kind](unit) for unit in campaign.counted}).T
     pairs = contrasts(values.reindex(columns=[HOST, CONTROL]), CONTROL, HOST)
     pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
-    alpha = family_alpha(campaign.plan) * share_of(campaign.plan.attempt or 1)
-    return estimate_of(pairs, design_of(campaign), pilot).interval(alpha)
+    return estimate_of(pairs, design_of(campaign), pilot).interval(planned_alpha(campaign.plan))

@@ -138,3 +138,42 @@ def test_tally_counts_each_verdict():
     assert tally(rows, "Whole runs") == (
         "Whole runs: of 4 comparisons with the host, 1 equivalent, 2 different and 1 can't be told yet."
     )
+
+
+def test_what_holds_but_for_stalls_says_what_all_time_is():
+    text = verdict_sentence(
+        row(
+            **{"metric": "turn_step_s", "margin": 0.02, "verdict": "equivalent but for stalls"},
+            **{"ci_low": 0.9951, "ci_high": 1.004, "total_ci_low": 1.01, "total_ci_high": 1.03},
+            total_verdict="different",
+        )
+    )
+    assert text == (
+        "training step differs from the host's by no more than 0.49% either way (equivalent within the 2% margin "
+        "but for stalls: all time, stalls included, between 1.0% and 3.0% longer: different)"
+    )
+    open_one = row(verdict="different within margin but for stalls", total_ci_low=0.9, total_verdict="inconclusive")
+    assert "but for stalls: all time, stalls included, between 10% shorter and 4.1% longer: can't be told yet" in (
+        verdict_sentence(open_one)
+    )
+
+
+def test_a_verdict_says_where_the_host_against_itself_reaches_as_far():
+    text = verdict_sentence(row(control_ci_low=0.9, control_ci_high=1.08, control_reaches=True))
+    assert text.endswith("; but the host against itself reaches as far (−10% to +8.0%)")
+    assert "itself" not in verdict_sentence(row(control_reaches=False))
+
+
+def test_a_bound_from_below_is_told_as_one():
+    text = verdict_sentence(
+        row(ci_low=1.12, ci_high=None, verdict="different", reason="1 of 6 launches were stopped at the time limit")
+    )
+    assert text.startswith(
+        "whole run at least 12% longer than on the host (different: 1 of 6 launches were stopped"
+    )
+
+
+def test_few_units_are_named_where_there_is_no_verdict():
+    reason = "2 complete units; the study asks for 6 before a verdict"
+    text = verdict_sentence(row(verdict="inconclusive", reason=reason, more_units=4))
+    assert "we can't tell yet" in text and reason in text
