@@ -12,6 +12,7 @@ from pages import row
 from tare.model import tables
 from tare.report import choices, figures, settings
 from tare.report.figures.choices import ENVIRONMENT, SETTING, STACK
+from tare.report.figures.forest import confidence
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_the_figure_has_a_bar_and_a_control_for_every_row(verdicts, tmp_path):
     text = (tmp_path / "choices.svg").read_text()
     for name in rows["title"]:
         assert name in text
-    assert "host against host" in text and "95% intervals" in text
+    assert "host against host" in text and f"{confidence(rows.iloc[0]):.0f}% intervals" in text
 
 
 def test_a_setting_matters_more_where_its_least_is_more_than_any_environments_most():
