@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help report smoke test setup setup-test doctor lock reference reference-input clean clean-cache
+.PHONY: study-file help report smoke test setup setup-test doctor lock reference reference-input clean clean-cache
 
 CONFIG ?= config/config.yaml
 CORES ?= all
@@ -22,9 +22,12 @@ REPORT_PATH = import pathlib, sys; from tare.model import study; \
 help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-report: setup ## environment, runtimes, data, images, runs, report
+report: study-file setup ## environment, runtimes, data, images, runs, report
 	@.venv/bin/snakemake --cores $(CORES) --configfile $(CONFIG) -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' $(CONFIG))"
+
+study-file: # Snakemake would answer with a traceback
+	@test -f "$(CONFIG)" || { echo "tare: there is no study file $(CONFIG): CONFIG is one of $$(echo config/*.yaml | tr ' ' ',')" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report CONFIG=config/smoke.yaml

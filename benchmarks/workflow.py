@@ -32,7 +32,8 @@ def steps(cold):
     smoke = ["--configfile", "config/smoke.yaml"]
     yield "the default study from nothing" if cold else "the default study, caches warm", ["make", "report"]
     yield "again, finished", ["make", "report"]
-    yield "dry run, finished", [snakemake, "-n", "all"]
+    yield "dry run, finished", [snakemake, "-n", "-q", "all"]
+    yield "dry run of one rule", [snakemake, "-n", "-q", "--snakefile", "one.smk"]
     yield "smoke preset, images there", [snakemake, "all", *smoke]
     yield "doctor", [".venv/bin/python", "-m", "tare", "doctor"]
     yield "command line's start", [".venv/bin/python", "-m", "tare", "--help"]
@@ -50,6 +51,7 @@ def main():
         environment = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
         if arguments.cold:
             environment["TARE_CACHE"] = str(Path(temporary) / "cache")
+        (clone / "one.smk").write_text('rule one:\n    output: "one"\n    shell: "touch one"\n')
         rows = [timed(name, argv, clone, environment) for name, argv in steps(arguments.cold)]
     cpu = next(
         (

@@ -32,6 +32,10 @@ try:
         study_module.load(path)  # Snakemake would take the last of two equal keys
     STUDIED = study_module.check(config)
     config = STUDIED.to_json()
+    catalog.refuse_unknown(
+        {name: describe_workload(name)["dataset"] for name in STUDIED.workloads},
+        config["data"],
+    )
 except TareError as error:
     raise WorkflowError(str(error))
 

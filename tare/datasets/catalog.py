@@ -85,6 +85,24 @@ def load_registry(path: Path | None = None) -> Registry:
     return Registry(datasets=found.datasets, groups=found.groups)
 
 
+def refuse_unknown(datasets: Mapping[str, str], chosen: Mapping[str, str]) -> None:
+    """See that there are the data sets that workloads name.
+
+    Args:
+        datasets: by workload, as its description says.
+        chosen: which member of a group; `auto` where nothing is said.
+
+    Raises:
+        UserError: there is none of that name; the message has the nearest, and where it stands.
+    """
+    registry = load_registry()
+    for workload, name in datasets.items():
+        try:
+            registry.choices(name, chosen.get(name, AUTO))
+        except UserError as error:
+            raise UserError(f"workloads/{workload}.py: dataset: {error}") from None
+
+
 def prepare(name: str, choice: str = AUTO, registry: Registry | None = None) -> DataRecord:
     """Fetch and prepare the data that the study calls `name` (`mnist`, `sentiment`); returns its record.
 

@@ -41,9 +41,25 @@ class Marks:
         return at_ns
 
 
+def peak_rss_bytes() -> int:
+    """Largest resident set of this program so far; a fork's begins with what it shares with its parent.
+
+    getrusage's starts with that of the process that became this program, such as a large launcher: the kernel's
+    high-water mark does not.
+    """
+    try:
+        with open("/proc/self/status") as handle:
+            for line in handle:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except (IOError, OSError):
+        pass  # a runtime that shows no /proc
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def peak_memory() -> Dict[str, int]:
     """Largest resident set of this process and of its largest reaped child, in bytes (Linux counts KiB)."""
     return {
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_rss_bytes": peak_rss_bytes(),
         "children_peak_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
     }

@@ -45,8 +45,16 @@ def import_first(names: Sequence[str]) -> Any:
 
 
 def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
-    """The workload's samples."""
-    return frameworks.training_class(workload, framework.name).load(spec["data"])
+    """The workload's samples.
+
+    Raises:
+        ValueError: there are others than its description says: batches and rates would be of another job.
+    """
+    dataset = frameworks.training_class(workload, framework.name).load(spec["data"])
+    expected = workload.DESCRIPTION["samples"]
+    if len(dataset) != expected:
+        raise ValueError("the data has {} samples, the description says {}".format(len(dataset), expected))
+    return dataset
 
 
 def build(framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks) -> Tuple[Any, Any]:

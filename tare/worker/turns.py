@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optio
 from tare.worker import allocator, frameworks, memory, settings
 from tare.worker.frameworks import Framework
 from tare.worker.line import Line
-from tare.worker.marks import Marks, now_ns
+from tare.worker.marks import Marks, now_ns, peak_rss_bytes
 from tare.worker.train import build_model, import_workload, load_batches
 
 PROTOCOL = "tare-turns/1"
@@ -98,11 +98,6 @@ def serve_draw(
         position += order["discard"] + order["steps"]
         line.say("turned", id=order["id"], **turn)
     line.say("dropped", steps=position, peak_rss_bytes=peak_rss_bytes(), device_memory=framework.device_memory())
-
-
-def peak_rss_bytes() -> int:
-    """Largest resident set of this process so far; a forked draw's begins with what it shares with its launch."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def say_failed(line: Line, error: BaseException, spec: Mapping[str, Any]) -> None:

@@ -48,6 +48,18 @@ FRAMEWORKS = {{"numpy": NumpyTraining}}
 '''
 
 
+def test_a_description_with_another_number_of_samples_is_refused(tmp_path):
+    text = WORKLOAD.replace(f'"samples": {DATA_BYTES >> 16}', '"samples": 512')
+    code = inside_code.code_folder(tmp_path / "code", {"workloads/big_data.py": text})
+    with (tmp_path / "rows").open("wb") as handle:
+        handle.truncate(1 << 20)
+    python, variables = inside_code.without_torch(tmp_path / "packages")
+    launches = inside_code.Inside(code, tmp_path / "launches", python, variables)
+    record = launches.run(mode="train", workload="big_data", framework="numpy", batch=16, data=str(tmp_path))
+    assert record["status"] == "failed"
+    assert record["reason"] == "ValueError: the data has 16 samples, the description says 512"
+
+
 def test_a_big_data_set_does_not_make_a_launch_that_takes_turns_bigger(tmp_path):
     code = inside_code.code_folder(tmp_path / "code", {"workloads/big_data.py": WORKLOAD})
     with (tmp_path / "rows").open("wb") as handle:

@@ -21,6 +21,15 @@ from tare.model.data_sets import NpmSource, PipSource, Sample
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 
+# --- what workloads name
+
+
+def test_a_mistyped_data_set_is_named_with_its_workload_and_the_nearest():
+    catalog.refuse_unknown({"mnist_cnn": "mnist", "sentiment_rnn": "sentiment"}, {"sentiment": "imdb"})
+    with pytest.raises(UserError, match=r"workloads/mine.py: dataset: no data set 'minst' .* did you mean 'mnist'"):
+        catalog.refuse_unknown({"mine": "minst"}, {})
+
+
 # --- reviews
 
 
