@@ -45,6 +45,7 @@ STUDY = json.dumps(
         "study": "nyu2022",
         "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
+        "turns": {"also": []},
         "arms": {"workloads": ["mnist_cnn"], **ARMS},
     }
 )

@@ -10,6 +10,7 @@ from tare.model.study import is_headline
 
 KINDS = ("rounds", "turns")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
+PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
 METRIC_OF = {"rounds": "real_s", "turns": "turn_step_s"}  # what a kind of campaign answers
 
 
@@ -28,6 +29,21 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
     chosen = {key: part.idxmax()[2] for key, part in sizes.groupby(level=["workload", "kind"])}
     wanted = [chosen[key] for key in zip(rows["workload"], kinds, strict=True)]
     return rows[rows["campaign"] == wanted]
+
+
+def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
+
+    Returns:
+        The rows, with `asked`: the metric, and behind an @ the other level: `turn_step_s@allocator=default`.
+    """
+    rows = joint(verdicts)
+    found = [rows.assign(asked=rows["metric"])]
+    for (workload, campaign), own in verdicts[verdicts["role"] == PRIMARY].groupby(["workload", "campaign"]):
+        arm, main = arms.of_campaign(campaign), ".".join(campaign.split(".")[:2])
+        if arm is not None and ((rows["workload"] == workload) & (rows["campaign"] == main)).any():
+            found.append(own.assign(asked=own["metric"] + f"@{arm.name}"))
+    return pd.concat(found)
 
 
 def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:

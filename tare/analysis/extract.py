@@ -50,7 +50,8 @@ def build(
         if campaign.kind in verdicts.METRICS_OF and found:
             attempt = studies.attempt(campaign)
             attempts[campaign.workload, campaign.name] = attempt
-            judged.append(verdicts.Measured(campaign=campaign, metrics=pd.DataFrame(found), share=attempt.share))
+            table = pd.DataFrame([*found, *metrics.headline_beside(campaign, read)])
+            judged.append(verdicts.Measured(campaign=campaign, metrics=table, share=attempt.share))
     for row in verdicts.study_rows(judged):
         attempt = attempts[row["workload"], row["campaign"]]
         rows["verdicts"].append({**row, "reason": attempt.beside(row["reason"])})

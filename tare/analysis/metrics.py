@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
 from tare.analysis.launch_rows import Row, absent, cause_rows, failure, kernel_rows, turn_rows, whole_run_rows
 from tare.model.arms import stack_of
 from tare.model.campaigns import Plan, Unit
-from tare.model.registry import BASELINE, HOST
+from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.sealed import SealedCampaign
+from tare.model.units import both_hosts
 from tare.stats.fits import turn_values
+
+LEVELS = ("turn_step_s", "turn_step_mean_s")  # that levels of an arm are compared by
 
 
 def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
@@ -27,6 +31,46 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
         identity = identify(plan, campaign.name, env, plan.spec["batch"])
         rows.append({**identity, "rep": None, **absent(plan.kind, reason)})
     return rows
+
+
+def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
+    """Rows of the host at the headline's level, from the blocks that a campaign shared with the headline's own.
+
+    The mean (of logs) of its two hosts, under the numbers of this campaign's units, as `host.headline`. None where
+    the campaign has such launches itself, or shares none.
+    """
+    plan = campaign.plan
+    if (
+        plan.kind != "turns"
+        or plan.arm == plan.headline_arm
+        or any(n.endswith(BASELINE) for n in plan.environments)
+    ):
+        return []
+    numbers = {unit.block: unit.unit for unit in campaign.counted if unit.block}
+    return [
+        {
+            **identify(plan, campaign.name, f"{HOST}{BASELINE}", plan.spec["batch"]),
+            "rep": numbers[unit.block],
+            **row,
+        }
+        for other in others
+        if (other.kind, other.workload, other.plan.arm) == (plan.kind, plan.workload, plan.headline_arm)
+        for unit in other.counted
+        if unit.block in numbers
+        for row in _of_both_hosts(unit)
+    ]
+
+
+def _of_both_hosts(unit: Unit) -> list[Row]:
+    hosts, steps = both_hosts(unit), turn_values(unit)
+    if hosts is None or not {HOST, CONTROL} <= set(steps):
+        return []
+    first, second = (turn_rows(launch, steps[name]) for launch, name in zip(hosts, (HOST, CONTROL), strict=True))
+    return [
+        {**one, "value": math.sqrt(one["value"] * other["value"])}
+        for one, other in zip(first, second, strict=True)
+        if one["metric"] in LEVELS and one["value"] and other["value"]
+    ]
 
 
 def campaign_kernels(campaign: SealedCampaign) -> list[Row]:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.sealed import SealedCampaign
-from tare.model.study import is_headline
 from tare.model.units import compared, family_alpha
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
@@ -50,7 +50,6 @@ RATES = ("samples_per_s",)  # the sum of rates is no total
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
 TOTAL_OF = {"turn_step_s": "turn_step_mean_s"}
 PRIMARY_METRICS = ("real_s", "turn_step_s")
-PRIMARY, EXPLORATORY = "primary", "exploratory"
 BOUNDED = "real_s"  # the metric that a launch which was stopped at its time limit bounds from below
 TO_ONE_HOST = math.sqrt(
     4 / 3
@@ -142,6 +141,12 @@ class Measured:
     metrics: pd.DataFrame
     share: float = 1.0
 
+    @property
+    def names(self) -> list[str]:
+        """Launches of a unit, with the headline's where its rows come from another campaign of the same blocks."""
+        own = list(self.campaign.plan.environments)
+        return own + [name for name in self.metrics["env"].unique() if name.endswith(BASELINE) and name not in own]
+
 
 def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
     """Rows of the verdict table for one campaign of rounds, turns or causes, as if it were the whole study.
@@ -175,7 +180,7 @@ def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
 def _comparisons(found: Measured) -> list[_Comparison]:
     plan = found.campaign.plan
     environments = compared(plan)
-    judged = [name.removesuffix(BASELINE) for name in plan.environments if name.endswith(BASELINE)]
+    judged = [name.removesuffix(BASELINE) for name in found.names if name.endswith(BASELINE)]
     pairs = [(env, HOST) for env in environments] + [(env, f"{env}{BASELINE}") for env in judged]
     found_all: list[_Comparison] = []
     for metric in METRICS_OF[found.campaign.kind] if pairs else ():
@@ -192,13 +197,11 @@ class _Table:
         plan, metrics = found.campaign.plan, found.metrics
         own = metrics[metrics["arm"] == plan.arm]
         self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
-        self.values = pivot(metrics, metric).reindex(columns=list(plan.environments))
+        self.values = pivot(metrics, metric).reindex(columns=found.names)
         self.bounded = self._bound() if metric == BOUNDED else {}
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
-        self.totals = (
-            self.values if self.is_total else pivot(metrics, total).reindex(columns=list(plan.environments))
-        )
+        self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
         self.units = sorted(metrics["rep"].dropna().unique())
@@ -267,11 +270,7 @@ class _Comparison:
         self.table, self.env, self.reference = table, env, reference
         self.typical = table.typical[env, reference]
         self.share, self.family_alpha = table.share, table.family_alpha
-        primary = (
-            reference == HOST
-            and table.metric in PRIMARY_METRICS
-            and is_headline(table.campaign.name, table.campaign.kind)
-        )
+        primary = reference == HOST and table.metric in PRIMARY_METRICS and table.campaign.is_headline
         self.role = PRIMARY if primary else EXPLORATORY
 
     @property

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import random
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -190,7 +191,7 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
     names = [name for name in plan.environments if name in wanted]
     order, pads = unit_order(plan, first.due.done, names, len(groups))
     generator = random.Random(f"{seed_of(plan)}/{number}/turns")
-    free_bytes = available_memory_bytes()
+    free_bytes, block_name = available_memory_bytes(), uuid.uuid4().hex
     with live_block(
         sites,
         spec_of([job.due.plan for job in jobs.values()]),
@@ -214,7 +215,7 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
                     job.calibration = calibrate(block, job.due.plan, shares) | {"group": most}
                 else:
                     block.run(stretch_of(job.settled))
-    return {key: _row(job) for key, job in jobs.items()}
+    return {key: {**_row(job), "block": block_name} for key, job in jobs.items()}
 
 
 def fitting_together(jobs: Mapping[Any, _Job], most: int | None) -> dict[Any, _Job]:

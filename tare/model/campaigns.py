@@ -159,6 +159,7 @@ class Unit(Record):
         launches: by name of the launch.
         cost_s: machine time that it took.
         scenario: what ran besides, as it was seen to start and to end.
+        block: which start of launches it comes from, where campaigns share them.
     """
 
     unit: int
@@ -174,6 +175,7 @@ class Unit(Record):
     draw_s: tuple[float, ...] | None = None
     cycle_s: tuple[float, ...] | None = None
     end_s: float | None = None
+    block: str | None = None
     scenario: Mapping[str, Any] | None = None
 
     @property

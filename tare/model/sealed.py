@@ -20,7 +20,9 @@ from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.model import arms
 from tare.model.campaigns import Decision, Plan, Sealed, Unit
+from tare.model.registry import BASELINE
 from tare.model.schema import parse, read
+from tare.model.study import is_headline
 from tare.model.units import counted
 
 PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
@@ -76,6 +78,15 @@ class SealedCampaign:
     def arm(self) -> arms.Arm | None:
         """What differs from the headline; None for the headline and for kinds without arms."""
         return arms.of_campaign(self.name)
+
+    @property
+    def is_headline(self) -> bool:
+        """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
+        arm = self.arm
+        beside = arm is not None and arm.factor == "allocator" and self.kind == "turns"
+        return is_headline(self.name, self.kind) or (
+            beside and not any(name.endswith(BASELINE) for name in self.plan.environments)
+        )
 
     @property
     def decision(self) -> Decision | None:

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from tare.analysis.choice import headlines
 from tare.model.study import CONTROL, HOST
 from tare.report.designs import designs
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
-from tare.report.labels import env_order, env_title, metric_title, seconds, sentence_case, workload_title
+from tare.report.labels import arm_title, env_order, env_title, metric_title, seconds, sentence_case, workload_title
 from tare.report.layout import Comparison
 from tare.report.number_tables import stalled
 from tare.report.references import Reference
@@ -90,24 +91,37 @@ def _together(rows: pd.DataFrame) -> list[str]:
 
 def glances(evidence: Evidence | Reference) -> list[Glance]:
     """Every interval that answers the question, by workload, in a table for the first screen."""
-    verdicts = joint(evidence.verdicts)
+    verdicts = headlines(evidence.verdicts)
     found = []
     for workload in evidence.workloads:
         rows = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(HEADLINES)]
-        shown = [metric for metric in HEADLINES if (rows["metric"] == metric).any()]
+        shown = _asked(rows)
         if not shown:
             continue
-        by_place = {(row["env"], row["metric"]): row for row in rows.to_dict("records")}
+        by_place = {(row["env"], row["asked"]): row for row in rows.to_dict("records")}
         lines = [
-            (env, env_title(env, short=True), [_glance(by_place.get((env, metric))) for metric in shown])
+            (env, env_title(env, short=True), [_glance(by_place.get((env, asked))) for asked in shown])
             for env in sorted(rows["env"].unique(), key=env_order)
         ]
-        firsts = [rows[rows["metric"] == metric].iloc[0] for metric in shown]
+        firsts = [rows[rows["asked"] == asked].iloc[0] for asked in shown]
         control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts]
         lines.append((CONTROL, env_title(CONTROL, short=True), control))
-        columns = [metric_title(metric) for metric in shown]
+        columns = [asked_title(asked) for asked in shown]
         found.append(Glance(title=workload_title(workload), columns=columns, rows=lines))
     return found
+
+
+def _asked(rows: pd.DataFrame) -> list[str]:
+    """What rows of the headlines answer, in the order in which it is shown."""
+    return sorted(
+        rows["asked"].unique(), key=lambda asked: (HEADLINES.index(asked.partition("@")[0]), "@" in asked, asked)
+    )
+
+
+def asked_title(asked: str) -> str:
+    """Title of what a row of `headlines` answers."""
+    metric, _, arm = asked.partition("@")
+    return metric_title(metric) + (f", {arm_title(arm)}" if arm else "")
 
 
 def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
@@ -116,7 +130,7 @@ def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
 
 def answers(evidence: Evidence) -> list[WorkloadAnswer]:
     """One answer per workload of the study."""
-    verdicts, metrics = joint(evidence.verdicts), joint(evidence.metrics)
+    verdicts, metrics = headlines(evidence.verdicts), joint(evidence.metrics)
     return [
         _workload(
             name,
@@ -134,14 +148,12 @@ def _workload(
     rows = verdicts[verdicts["metric"].isin(HEADLINES)]
     environments = []
     for env in sorted(rows["env"].unique(), key=env_order):
-        own = {row["metric"]: row for row in rows[rows["env"] == env].to_dict("records")}
-        findings = [_finding(own[metric], _reach(rows, metric)) for metric in HEADLINES if metric in own]
+        own = {row["asked"]: row for row in rows[rows["env"] == env].to_dict("records")}
+        findings = [_finding(own[asked], _reach(rows, asked)) for asked in _asked(rows) if asked in own]
         environments.append(
             EnvironmentAnswer(env=env, title=env_title(env), findings=findings, start=_start(metrics, env))
         )
-    firsts = [
-        rows[rows["metric"] == metric].iloc[0].to_dict() for metric in HEADLINES if (rows["metric"] == metric).any()
-    ]
+    firsts = [rows[rows["asked"] == asked].iloc[0].to_dict() for asked in _asked(rows)]
     return WorkloadAnswer(
         workload=workload,
         title=workload_title(workload),
@@ -153,7 +165,7 @@ def _workload(
 
 def _finding(row: Mapping[str, Any], reach: float) -> Comparison:
     return Comparison(
-        title=metric_title(row["metric"]),
+        title=asked_title(row["asked"]),
         verdict=row["verdict"],
         sentence=sentence_case(verdict_sentence(row)),
         strip=Markup(strip(row, reach)),
@@ -171,9 +183,9 @@ def stall_note(row: Mapping[str, Any]) -> str | None:
     )
 
 
-def _reach(rows: pd.DataFrame, metric: str) -> float:
-    """Half-width of the strips of one metric, as a log-ratio's exponent base: the farthest end that any row has."""
-    own = rows[rows["metric"] == metric]
+def _reach(rows: pd.DataFrame, asked: str) -> float:
+    """Half-width of the strips of one question, as an exponent's base: the farthest end that any row has."""
+    own = rows[rows["asked"] == asked]
     ends = [1 + own["margin"].max()]
     for column in ("ci_low", "ci_high", "control_ci_low", "control_ci_high"):
         ends += [max(value, 1 / value) for value in own[column].dropna() if value > 0]

@@ -25,7 +25,8 @@ def values(monkeypatch):
 
 
 STUDY = {
-    "study": "s", "workloads": {"sentiment_rnn": None}, "arms": {"rounds": [], "turns": ["allocator=default"]},
+    "study": "s", "workloads": {"sentiment_rnn": None}, "turns": {"also": []},
+    "arms": {"rounds": [], "turns": ["allocator=default"]},
     "stacks": [], "environments": ["host", "docker"],
 }  # fmt: skip
 

@@ -202,7 +202,7 @@ def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
     """What it does not depend on must not come back from the default study, and not fit."""
     base = study.load_checked(json.dumps({"stack": "paper-2022", "stacks": ["torch-2.13"]}))
     turned = study.load_checked(
-        json.dumps({"turns": {"allocator": "default"}, "arms": {"turns": ["allocator=steady"]}})
+        json.dumps({"turns": {"allocator": "default", "also": []}, "arms": {"turns": ["allocator=steady"]}})
     )
     for whole in (base, turned):
         for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):

@@ -151,7 +151,7 @@ def test_a_study_names_its_lanes_once():
     ("change", "says"),
     [
         ({"turns": {"also": ["steady"]}}, "turns: also: steady is what turns already run at"),
-        ({"turns": {"also": ["default"]}}, "allocator=default is what turns already run at"),
+        ({"arms": {"turns": ["allocator=default"]}}, "allocator=default is what turns already run at"),
         ({"turns": {"also": ["jemalloc"]}}, "also"),
     ],
 )
