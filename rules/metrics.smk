@@ -16,6 +16,7 @@ rule extract_tables:
         metrics="<results>/tables/metrics.parquet",
         metrics_csv="<results>/tables/metrics.csv",
         verdicts="<results>/tables/verdicts.csv",
+        job_length="<results>/tables/job_length.csv",
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",
         samples="<results>/tables/samples.csv",

@@ -57,6 +57,15 @@ def figures(name, category, title, workloads, caption=None):
 
 # By notebook: title, what it draws, the tables and other files that it reads, its figures.
 NOTEBOOKS = {
+    "job_length": (
+        "job length",
+        "what a job costs, by its length",
+        ["job_length"],
+        [],
+        figures(
+            "job_length", "Environments", "what a job costs, by its length", WORKLOADS
+        ),
+    ),
     "batch_size": (
         "batch size",
         "real time by batch size",

@@ -28,7 +28,17 @@ def row(**fields):
 def draw(results):
     """Small stand-ins for the figures, which have tests of their own."""
     for workload in builders.WORKLOADS:
-        for name in ("batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"):
+        for name in (
+            "batch_size",
+            "split",
+            "intervals",
+            "units",
+            "utilisation",
+            "operators",
+            "why",
+            "roofline",
+            "job_length",
+        ):
             drawing = figures.style.empty(name, "a stand-in")
             figures.write(drawing, results / f"figures/{name}_{workload}.svg")
         for name in ("stacks", "choices"):
@@ -46,6 +56,7 @@ def draw_all(results, *, device="cpu"):
     folder = results / "tables"
     metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
     samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
+    jobs = tables.read("job_length", folder / "job_length.csv")
     own, headline = figures.joint(metrics), figures.joint(verdicts)
     families, ceilings = tables.read("families", folder / "families.csv"), read_ceilings(results / "ceilings.json")
     drawings = {"roofline": figures.roofline(metrics, ceilings)}
@@ -62,6 +73,7 @@ def draw_all(results, *, device="cpu"):
             f"utilisation_{workload}": figures.utilisation(samples, workload),
             f"operators_{workload}": figures.operator_times(operators, workload),
             f"roofline_{workload}": figures.families_roofline(families, metrics, ceilings, workload),
+            f"job_length_{workload}": figures.job_length(jobs, workload),
             f"why_{workload}": figures.why(metrics, verdicts, workload),
             f"stacks_{workload}": figures.stacks(verdicts, workload),
         }

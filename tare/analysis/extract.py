@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import metrics, verdicts
+from tare.analysis import job_length, metrics, verdicts
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
@@ -55,6 +55,7 @@ def build(
     for row in verdicts.study_rows(judged):
         attempt = attempts[row["workload"], row["campaign"]]
         rows["verdicts"].append({**row, "reason": attempt.beside(row["reason"])})
+    rows["job_length"] = job_length.cost_rows(judged)
     rows["ledger"] = studies.rows()
     for path, record in records:
         profile = ProfileRows(record, path.parent)

@@ -179,6 +179,23 @@ IMAGE_COSTS = _strict(
     checks=pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason"),
 )
 
+JOB_LENGTH = _strict(
+    {
+        "item": pa.Column(str, pa.Check.isin(("host_fixed_s", "fixed_s", "step_share", "cost", "length_below"))),
+        "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of steps, on the host
+        "value": pa.Column(float, nullable=True),  # of length_below infinite where no length is
+        "low": pa.Column(float, nullable=True),
+        "high": pa.Column(float, nullable=True),
+        "unit": pa.Column(str),
+        "n_units": pa.Column(int, pa.Check.ge(0)),
+        "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
+        "kind": pa.Column(str, pa.Check.isin(KINDS)),
+        "source": pa.Column(str),
+        "reason": pa.Column(str, nullable=True),
+    },
+    checks=pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason"),
+)
+
 STATES = ("opened", "sealed", "superseded", "found", "gone")
 
 LEDGER = pa.DataFrameSchema(
@@ -210,6 +227,7 @@ SCHEMAS = {
     "ledger": LEDGER,
     "metrics": METRICS,
     "verdicts": VERDICT_TABLE,
+    "job_length": JOB_LENGTH,
     "operators": OPERATORS,
     "families": FAMILIES,
     "samples": SAMPLES,

@@ -25,6 +25,7 @@ from tare.report.sections import present
 FOLDER = "tare/report/templates"
 NOTEBOOKS = {
     "nyu2022": "The paper's figures",
+    "job_length": "What a job costs, by its length",
     "environments": "Environments",
     "why": "Why",
     "image_costs": "What an image costs",

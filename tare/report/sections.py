@@ -18,6 +18,7 @@ from tare.report import (
     gpus,
     image_costs,
     instrument,
+    job_length,
     losses,
     material,
     method,
@@ -62,6 +63,11 @@ def _answer(evidence: Evidence) -> Context:
         "unavailable": designs.unavailable(evidence),
         "troubles": designs.troubles(evidence),
     }
+
+
+def _job(evidence: Evidence) -> Context | None:
+    found = job_length.sections(evidence)
+    return {"jobs": found} if found else None
 
 
 def _paper(evidence: Evidence) -> Context:
@@ -176,6 +182,7 @@ def _stacks(evidence: Evidence) -> Context | None:
 
 
 SECTIONS = (
+    Section("job", "By job length", _job),
     Section("answer", "Answer", _answer),
     Section("paper", "The paper", _paper),
     Section("choices", "Environment or settings?", _choices),

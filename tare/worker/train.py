@@ -151,7 +151,10 @@ def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], co
 
 
 def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """The timed run, alone or as one of a group; returns what the record holds."""
+    """The timed run, alone or as one of a group; returns what the record holds.
+
+    One epoch, or as many as the spec's `epochs` says: a job of more steps.
+    """
     framework, workload = import_workload(spec, marks, spec["threads"])
     grouped = spec.get("world_size", 1) > 1
     if grouped:
@@ -159,6 +162,9 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
         marks.add("joined")
     dataset, training = build(framework, workload, spec, marks)
     ends, losses, samples = run_epoch(framework, training, framework.loader(dataset, spec), marks)
+    for _ in range(1, spec.get("epochs", 1)):
+        later = run_epoch(framework, training, framework.loader(dataset, spec))
+        ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]
     marks.add("epoch_end")
     results = {"samples": samples, "steps": len(ends), "step_ends_ns": ends, "losses": losses}
     if grouped:

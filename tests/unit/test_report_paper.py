@@ -44,7 +44,7 @@ def section(page):
 
 
 def test_it_comes_right_after_the_answer():
-    assert [one.name for one in SECTIONS][:3] == ["answer", "paper", "choices"]
+    assert [one.name for one in SECTIONS][:4] == ["job", "answer", "paper", "choices"]
 
 
 def test_the_summary_counts_the_tables(evidence):

@@ -11,6 +11,7 @@ from tare.report.figures.choices import choice_rows, choice_workloads, choices
 from tare.report.figures.device import device_samples, device_time, device_time_table
 from tare.report.figures.forest import intervals
 from tare.report.figures.image_costs import image_costs, image_costs_table
+from tare.report.figures.job_length import cost_environments, job_length, job_rows
 from tare.report.figures.levels import arms, stacks
 from tare.report.figures.paper import paper_figure
 from tare.report.figures.paper_roofline import paper_roofline
@@ -30,6 +31,7 @@ __all__ = [
     "choice_rows",
     "choice_workloads",
     "choices",
+    "cost_environments",
     "device_samples",
     "device_time",
     "device_time_table",
@@ -41,6 +43,8 @@ __all__ = [
     "image_costs_table",
     "inline",
     "intervals",
+    "job_length",
+    "job_rows",
     "joint",
     "operator_times",
     "paper_figure",

@@ -1,0 +1,218 @@
+"""What an environment costs a job by its length: from a headline of whole runs and one of training steps.
+
+The seconds that happen once come from the rounds, the share of a step from the turns; what follows for a job of a
+length is modelled (tare.stats.job_length). The loader's worker, which starts again with every epoch, is in neither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tare.analysis.launch_rows import PHASES
+from tare.analysis.metrics import identify, pivot
+from tare.analysis.verdicts import Measured, contrasts, design_of, estimate_of, guarded
+from tare.core.errors import UserError
+from tare.model.registry import CONTROL, HOST
+from tare.model.study import is_headline
+from tare.model.units import compared, family_alpha
+from tare.stats.intervals import Interval
+from tare.stats.job_length import Cost, CostBox
+
+ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
+STEP = "turn_step_s"
+LIMIT = 0.01
+TEN_SECONDS, HOUR, DAY = 10.0, 3600.0, 86400.0
+NAMED = (TEN_SECONDS, HOUR, DAY)
+# Seconds of steps, for the curve: eight a decade from a second to eleven days, and those that have a name.
+LENGTHS = tuple(sorted({*(round(10 ** (n / 8), 6) for n in range(49)), *NAMED}))
+PARTS = 2  # that share alpha
+MODEL = "fixed_s, step_share, host_fixed_s"
+
+
+def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Rows of the table `job_length`, of every headline of whole runs.
+
+    Args:
+        found: the campaigns of a study; a headline of rounds goes with that of turns of the same workload and
+            environments.
+    """
+    steps = {_question(one): one for one in found if is_headline(one.campaign.name, "turns")}
+    return [
+        row
+        for one in found
+        if is_headline(one.campaign.name, "rounds")
+        for row in _Pair(one, steps.get(_question(one))).rows()
+    ]
+
+
+def _question(one: Measured) -> tuple[str, str]:
+    """Workload and environments, which headlines of rounds and of turns share."""
+    return one.campaign.workload, one.campaign.name.split(".")[1]
+
+
+def once(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Seconds that happen once in a whole run, by unit and environment: all phases but the rest of the epoch."""
+    parts = [pivot(metrics, name) for name in ONCE]
+    return sum(parts[1:], start=parts[0])
+
+
+def cost_of(host_s: float, fixed_s: Sequence[float], step: Sequence[float]) -> tuple[Cost, CostBox]:
+    """A cost and the box around it.
+
+    Args:
+        host_s: what the host takes once, in seconds.
+        fixed_s: seconds more that happen once: value, lower and upper end.
+        step: share of a step more: value, lower and upper end.
+    """
+    middle, low, high = (
+        Cost(host_s=host_s, fixed_s=seconds, step=share) for seconds, share in zip(fixed_s, step, strict=True)
+    )
+    return middle, CostBox(low=low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """What a row says: a value with its ends, the units behind it, the level of its interval."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int
+    alpha: float | None = None
+
+
+def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
+    """The cost of an environment from its rows of the table `job_length`.
+
+    Args:
+        table: rows of one workload.
+        env: of which something is said: none of its rows is unavailable.
+
+    Raises:
+        UserError: nothing is said of its jobs; with the reason.
+    """
+    rows = table[table["env"].isin((HOST, env))].set_index("item")
+    if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:
+        raise UserError(f"no cost of jobs in {env}: {missing.iloc[0] if missing.size else 'it has no rows'}")
+    fixed_s, step = (rows.loc[item, ["value", "low", "high"]].astype(float) for item in ("fixed_s", "step_share"))
+    return cost_of(float(rows.at["host_fixed_s", "value"]), fixed_s.tolist(), step.tolist())
+
+
+class _Pair:
+    """A headline of whole runs, with that of training steps where there is one."""
+
+    def __init__(self, runs: Measured, steps: Measured | None) -> None:
+        self.runs, self.steps = runs, steps
+        self.environments = compared(runs.campaign.plan)
+        seconds = once(runs.metrics).reindex(columns=list(runs.campaign.plan.environments))
+        hosts = seconds[[HOST, CONTROL]].dropna().mean(axis=1)
+        self.host = _Told(value=float(hosts.mean()) if len(hosts) else None, n=len(hosts))
+        self.fixed = self._intervals(
+            runs, {env: _differences(seconds, env) for env in (CONTROL, *self.environments)}
+        )
+        self.step = {env: Interval(n=0, mean=None, low=None, high=None) for env in self.environments}
+        if steps is not None:
+            values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.environments))
+            pairs = {env: contrasts(values, env, HOST) for env in (CONTROL, *self.environments)}
+            self.step = self._intervals(steps, pairs)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Of the host what happens once; of each environment both parts, then what follows from them."""
+        yield self._row(self.runs, HOST, "host_fixed_s", self.host, unit="s", reason="no round with both hosts")
+        for env in self.environments:
+            fixed, step = self.fixed[env], self.step[env]
+            told = _Told(value=fixed.mean, low=fixed.low, high=fixed.high, n=fixed.n, alpha=_alpha(self.runs))
+            few = "no round with it and both hosts"
+            yield self._row(self.runs, env, "fixed_s", told, unit="s", reason=few)
+            if self.steps is not None:
+                value, low, high = (_share(end) for end in (step.mean, step.low, step.high))
+                told = _Told(value=value, low=low, high=high, n=step.n, alpha=_alpha(self.steps))
+                few = "no block with it and both hosts"
+                yield self._row(self.steps, env, "step_share", told, reason=few)
+            yield from self._modelled(env, fixed, step)
+
+    def _modelled(self, env: str, fixed: Interval, step: Interval) -> Iterator[dict[str, Any]]:
+        n, reason = min(fixed.n, step.n), self._open(fixed, step)
+        host_s, fixed_s, logs = self.host.value, fixed.told, step.told
+        if reason is not None or self.steps is None or host_s is None or fixed_s is None or logs is None:
+            nothing = _Told(value=None, n=n)
+            for length_s in NAMED:
+                yield self._row(self.runs, env, "cost", nothing, length_s=length_s, source=MODEL, reason=reason)
+            yield self._row(self.runs, env, "length_below", nothing, unit="s", source=MODEL, reason=reason)
+            return
+        middle, box = cost_of(host_s, fixed_s, [math.expm1(log) for log in logs])
+        alpha = _alpha(self.runs) + _alpha(self.steps)
+        for length_s in LENGTHS:
+            low, high = box.at(length_s)
+            told = _Told(value=middle.at(length_s), low=low, high=high, n=n, alpha=alpha)
+            yield self._row(self.runs, env, "cost", told, length_s=length_s, source=MODEL)
+        low, high = box.below(LIMIT)
+        told = _Told(value=middle.below(LIMIT), low=low, high=high, n=n, alpha=alpha)
+        yield self._row(self.runs, env, "length_below", told, unit="s", source=MODEL)
+
+    def _open(self, fixed: Interval, step: Interval) -> str | None:
+        """Why nothing is said of jobs, or None: the units that a verdict of either campaign needs."""
+        if self.steps is None:
+            return "no campaign of training steps beside the whole runs"
+        few = [
+            f"{part.n} complete {what} of {fewest}"
+            for part, what, one in ((fixed, "rounds", self.runs), (step, "blocks", self.steps))
+            if part.n < (fewest := one.campaign.plan.sampling.verdict_units)
+        ]
+        return f"{', '.join(few)} that the study asks for before a verdict" if few else None
+
+    def _intervals(self, one: Measured, pairs: Mapping[str, pd.DataFrame]) -> dict[str, Interval]:
+        """By environment, each spread beside those of the others and of the control, as verdicts have it."""
+        design = design_of(one.campaign)
+        pilot = sorted(one.metrics["rep"].dropna().unique())[: one.campaign.pilot]
+        found = guarded({(env, HOST): estimate_of(pair, design, pilot) for env, pair in pairs.items()})
+        return {env: estimate.interval(_alpha(one)) for (env, _), estimate in found.items()}
+
+    def _row(
+        self,
+        one: Measured,
+        env: str,
+        item: str,
+        told: _Told,
+        *,
+        unit: str = "1",
+        length_s: float | None = None,
+        source: str | None = None,
+        reason: str | None = None,
+    ) -> dict[str, Any]:
+        """A row of the table; what has no source is measured by its own campaign."""
+        plan, there = one.campaign.plan, told.value is not None
+        return {
+            **identify(plan, one.campaign.name, env, plan.spec["batch"]),
+            "item": item,
+            "length_s": length_s,
+            "value": told.value,
+            "low": told.low,
+            "high": told.high,
+            "unit": unit,
+            "n_units": told.n,
+            "alpha": told.alpha,
+            "kind": "unavailable" if not there else "modelled" if source else "measured",
+            "source": source or one.campaign.kind,
+            "reason": None if there else reason,
+        }
+
+
+def _alpha(one: Measured) -> float:
+    """Of one part's interval: half of what its environments' intervals have together, divided among them."""
+    return one.share * family_alpha(one.campaign.plan) / PARTS
+
+
+def _differences(seconds: pd.DataFrame, env: str) -> pd.DataFrame:
+    """Per unit, seconds of `env` less those of either host; of the control less those of the host, twice."""
+    pairs = [seconds[env] - seconds[name] for name in ((HOST, HOST) if env == CONTROL else (HOST, CONTROL))]
+    return pd.concat(pairs, axis=1, keys=[0, 1]).dropna()
+
+
+def _share(log: float | None) -> float | None:
+    return None if log is None else math.expm1(log)
