@@ -100,6 +100,15 @@ def test_a_whole_run(launches):
     assert names == ["entry", "imports", "data", "model", "first_step", "epoch_end", "last"]
 
 
+def test_a_whole_run_of_several_epochs_differs_in_its_steps_alone(launches):
+    one, record = launches.run(mode="train")["results"], launches.run(mode="train", epochs=3)
+    results = record["results"]
+    assert (results["samples"], results["steps"], len(results["step_ends_ns"])) == (1536, 24, 24)
+    assert results["losses"][:8] == one["losses"] and results["losses"][-1] < one["losses"][-1]
+    names = [mark["name"] for mark in record["marks"]]
+    assert names == ["entry", "imports", "data", "model", "first_step", "epoch_end", "last"]
+
+
 def test_its_facts_are_read_and_written_back_under_their_own_key(launches):
     record = launches.run(mode="start")
     facts = record["facts"]
