@@ -29,6 +29,8 @@ settings = json.loads(sys.argv[2])
 spec = json.load(open(sys.argv[1]))
 open(os.path.join(settings["pids"], str(os.getpid())), "w").close()
 PROTOCOL = "tare-turns/1"
+os.dup2(os.open(os.path.join(spec["fifos"], "orders"), os.O_RDONLY), 0)
+os.dup2(os.open(os.path.join(spec["fifos"], "answers"), os.O_WRONLY), 1)
 noise = random.Random(settings["seed"])
 seen, clock_ns = {}, 0
 

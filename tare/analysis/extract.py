@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import job_length, metrics, verdicts
+from tare.analysis import job_length, metrics, step_counts, verdicts
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
@@ -52,6 +52,7 @@ def build(
             attempts[campaign.workload, campaign.name] = attempt
             table = pd.DataFrame([*found, *metrics.headline_beside(campaign, read)])
             judged.append(verdicts.Measured(campaign=campaign, metrics=table, share=attempt.share))
+            rows["counts"] += step_counts.count_rows(campaign, pd.DataFrame(found), attempt.share)
     for row in verdicts.study_rows(judged):
         attempt = attempts[row["workload"], row["campaign"]]
         rows["verdicts"].append({**row, "reason": attempt.beside(row["reason"])})

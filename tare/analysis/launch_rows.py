@@ -117,6 +117,7 @@ def turn_rows(launch: LaunchRecord, step_s: float) -> list[Row]:
         measured("step_cpu_s", sum(sum(turn.cpu_s) for turn in turned) / made, "s", "getrusage"),
         measured("step_system_s", sum(sum(turn.system_s) for turn in turned) / made, "s", "getrusage"),
         measured("step_page_faults", sum(sum(turn.faults) for turn in turned) / made, "1", "getrusage"),
+        measured("step_preemptions", sum(sum(turn.preemptions) for turn in turned) / made, "1", "getrusage"),
         measured("turn_loss_last", turned[-1].loss_last[-1], "1", "workload"),
         measured("turn_peak_rss_bytes", max(peaks), "B", "getrusage")
         if peaks

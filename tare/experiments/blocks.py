@@ -1,10 +1,11 @@
 """One block: a live launch of every environment and a second host, of which only one works at a time.
 
-The token passes over standard input and output. A turn is one burst of steps, timed by the launch itself; every
-cycle gives each launch one turn, in balanced order. A launch that dies, hangs or talks nonsense ends the block:
-what the others measured in it does not count either. A launch may serve several jobs (`Lane`), one draw at a time,
-so that one start pays for all of them. How long an answer may take follows from the step's time: a launch is never
-ended for being slow, only for being ten times as slow as it has shown to be.
+The token passes over FIFOs in each launch's folder, which no runtime forwards, or over its channel. A turn is one
+burst of steps, timed by the launch itself; every cycle gives each launch one turn, in balanced order. A launch that
+dies, hangs or talks nonsense ends the block: what the others measured in it does not count either. A launch may
+serve several jobs (`Lane`), one draw at a time, so that one start pays for all of them. How long an answer may take
+follows from the step's time: a launch is never ended for being slow, only for being ten times as slow as it has
+shown to be.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that is talked to line by line over standard input and output, in lockstep, never without a deadline.
+"""A program that is talked to line by line, in lockstep, never without a deadline: over its streams, or two FIFOs.
 
 A line is `<protocol> <word> <JSON object>`. The program may die, hang or talk nonsense at any time: each is a
 ConversationError with its reason; the conversation is over then, and the program's whole group has been killed.
@@ -16,12 +16,13 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tare.core.process import Finished, ended, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 1 << 16
+ORDERS, ANSWERS = "orders", "answers"  # as in tare/worker/line.py
 LISTEN_S = 60.0  # for a program to take a line
 FAILED = "failed"  # the word with which the program itself says that it can't go on
 
@@ -38,25 +39,34 @@ class ConversationError(Exception):
 class Conversation:
     """One started program.
 
+    `fifos` is a folder that the program sees too: lines pass over two FIFOs in it (ORDERS, ANSWERS), and whatever
+    forwards the program's standard streams has nothing to do. Without, they pass over those streams.
+
     Attributes:
         started_ns: CLOCK_MONOTONIC just before its start.
     """
 
     def __init__(
-        self, argv: Sequence[str], *, protocol: str, env: Mapping[str, str], cwd: Path, errors_path: Path
+        self,
+        argv: Sequence[str],
+        *,
+        protocol: str,
+        env: Mapping[str, str],
+        cwd: Path,
+        errors_path: Path,
+        fifos: Path | None = None,
     ) -> None:
         self.argv = tuple(argv)
         self.protocol = protocol
         self._errors_path = errors_path
         self._rest = bytearray()
         self._finished: Finished | None = None
+        ours = None if fifos is None else (_fifo(fifos / ORDERS), _fifo(fifos / ANSWERS))
         with errors_path.open("wb") as errors:
+            stdin, stdout = (subprocess.DEVNULL, errors) if ours else (subprocess.PIPE, subprocess.PIPE)
             self.started_ns = time.monotonic_ns()
-            self._process = start(
-                argv, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-            )
-        assert self._process.stdin and self._process.stdout
-        self._input, self._output = self._process.stdin, self._process.stdout
+            self._process = start(argv, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=errors)
+        self._input, self._output = ours or _streams(self._process)
         os.set_blocking(self._input.fileno(), False)
         os.set_blocking(self._output.fileno(), False)
         self._selector = selectors.DefaultSelector()
@@ -238,6 +248,17 @@ class Conversation:
             system_s=usage.ru_stime,
             timed_out=timed_out,
         )
+
+
+def _streams(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    assert process.stdin and process.stdout
+    return process.stdin, process.stdout
+
+
+def _fifo(path: Path) -> IO[bytes]:
+    """A FIFO, open for both directions: it stays one whoever else comes and goes, and ends with us."""
+    os.mkfifo(path, 0o600)
+    return path.open("r+b", buffering=0)
 
 
 def _exited(pid: int, deadline: float) -> bool:

@@ -100,6 +100,9 @@ def ready(
         inner = {"threads": conditions["threads"], "settings": conditions.get("settings", {}), **spec}
         inner["record"] = str(inside / RECORD)
         inner |= {key: str(inside / path.name) for key, path in (keep or {}).items()}
+        fifos = folder if transport.shares_files and spec["mode"] == "turns" else None
+        if fifos is not None:
+            inner["fifos"] = str(inside)
         if site.data is not None:
             inner["data"] = str(data[site.data])
         if "lanes" in spec:
@@ -143,6 +146,7 @@ def ready(
                 code_sha256=code_sha256,
                 pad_bytes=pad_bytes,
                 client={**launcher_environment(adapter), "TARE_LAUNCH": name},
+                fifos=fifos,
             )
 
 

@@ -98,6 +98,7 @@ class Ready:
         code_sha256: of what runs inside.
         pad_bytes: length of the padding variable.
         client: environment of the runtime's client.
+        fifos: folder of the FIFOs that it is talked to over; None for its standard streams.
     """
 
     environment: Environment
@@ -110,6 +111,7 @@ class Ready:
     code_sha256: str
     pad_bytes: int
     client: Mapping[str, str]
+    fifos: Path | None = None
     carried: Carried = field(default_factory=Carried)
 
     @property
@@ -139,6 +141,7 @@ class Binds:
     """Bind mounts and standard streams: nothing is carried, and the clock is the kernel's own."""
 
     name: ClassVar[str] = "binds"
+    shares_files: ClassVar[bool] = True  # of one kernel, FIFOs included
 
     def inside(self, folder: Path) -> Path:
         """The launch's own folder as it sees it."""
@@ -189,6 +192,7 @@ class Binds:
             env=ready.client,
             cwd=ready.planned.workdir,
             errors_path=ready.folder / "stderr",
+            fifos=ready.fifos,
         )
 
 
@@ -196,6 +200,7 @@ class Channel:
     """Standard input and output, and nothing else; its verbs are those of `Binds`."""
 
     name: ClassVar[str] = "channel"
+    shares_files: ClassVar[bool] = False
 
     def inside(self, folder: Path) -> Path:
         """A folder that the first program makes."""

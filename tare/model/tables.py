@@ -98,6 +98,24 @@ VERDICT_TABLE = _strict(
     },
 )
 
+COUNTS = _strict(
+    {
+        "metric": pa.Column(str),
+        "n_units": pa.Column(int, pa.Check.ge(0)),
+        "host": pa.Column(float, nullable=True),
+        "value": pa.Column(float, nullable=True),
+        "difference": pa.Column(float, nullable=True),
+        "ci_low": pa.Column(float, nullable=True),
+        "ci_high": pa.Column(float, nullable=True),
+        "control_difference": pa.Column(float, nullable=True),
+        "control_ci_low": pa.Column(float, nullable=True),
+        "control_ci_high": pa.Column(float, nullable=True),
+        "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
+        "family_size": pa.Column(int, pa.Check.ge(1)),
+        "reason": pa.Column(str, nullable=True),
+    },
+)
+
 OPERATORS = _strict(
     {
         "operator": pa.Column(str),
@@ -228,6 +246,7 @@ SCHEMAS = {
     "metrics": METRICS,
     "verdicts": VERDICT_TABLE,
     "job_length": JOB_LENGTH,
+    "counts": COUNTS,
     "operators": OPERATORS,
     "families": FAMILIES,
     "samples": SAMPLES,

@@ -35,7 +35,7 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, job_length, fingerprints, families, kernels, image_costs, ledger: its tables.
+        metrics, verdicts, counts, job_length, fingerprints, families, kernels, image_costs, ledger: its tables.
         published, claims: what another study published, judged by its own data and by this machine.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
@@ -50,6 +50,7 @@ class Evidence:
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
     job_length: pd.DataFrame
+    counts: pd.DataFrame
     fingerprints: pd.DataFrame
     families: pd.DataFrame
     kernels: pd.DataFrame
@@ -124,6 +125,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         metrics=tables.read("metrics", folder / "metrics.parquet"),
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         job_length=tables.read("job_length", folder / "job_length.csv"),
+        counts=tables.read("counts", folder / "counts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         families=tables.read("families", folder / "families.csv"),
         kernels=tables.read("kernels", folder / "kernels.csv"),

@@ -27,6 +27,7 @@ METRICS = {
     "step_cpu_s": ("CPU time of a step", "user and system, of launches that take turns"),
     "step_system_s": ("System time of a step", "CPU time in the kernel, of launches that take turns"),
     "step_page_faults": ("Page faults of a step", "minor ones, of launches that take turns"),
+    "step_preemptions": ("Preemptions of a step", "involuntary switches, of launches that take turns"),
     "turn_loss_last": ("Last loss of a block", "after equal steps from equal seeds"),
     "turn_peak_rss_bytes": ("Peak memory in turns", "largest resident set of a process that takes turns"),
     "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),

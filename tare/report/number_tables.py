@@ -49,6 +49,7 @@ STEP_COLUMNS = {
     "step_cpu_s": "CPU time",
     "step_system_s": "in the kernel",
     "step_page_faults": "page faults",
+    "step_preemptions": "preemptions",
     "turn_peak_rss_bytes": "peak memory",
 }
 

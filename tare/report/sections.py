@@ -13,6 +13,7 @@ from tare.report import (
     audit_tables,
     choices,
     conditions,
+    count_tables,
     designs,
     facts,
     gpus,
@@ -87,6 +88,7 @@ def _time(evidence: Evidence) -> Context:
     return {
         "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
         "steps": {name: number_tables.steps_table(evidence, name) for name in evidence.workloads},
+        "counts": {name: count_tables.counts_table(evidence, name) for name in evidence.workloads},
         "verdicts": {name: number_tables.verdicts_table(evidence, name) for name in evidence.workloads},
     }
 

@@ -1,13 +1,18 @@
-"""Lines between a launch and whoever started it: `<protocol> <word> <JSON object>`, in lockstep, on two streams."""
+"""Lines between a launch and whoever started it: `<protocol> <word> <JSON object>`, in lockstep.
+
+They pass over standard input and output, or over two FIFOs where both see one folder: runtimes forward streams
+through processes of their own, which take a core just when the first step begins.
+"""
 
 import json
 import os
 
 TYPE_CHECKING = False  # `typing` takes milliseconds to import, and a launch waits for this module
 if TYPE_CHECKING:
-    from typing import Any, Dict, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
 READ_BYTES = 1 << 16
+ORDERS, ANSWERS = "orders", "answers"  # as in tare/launch/channel.py
 
 
 class Line:
@@ -16,10 +21,10 @@ class Line:
     What else is printed goes to standard error, and nobody else reads our input.
     """
 
-    def __init__(self, protocol: str) -> None:
+    def __init__(self, protocol: str, fifos: "Optional[str]" = None) -> None:
         self.protocol = protocol
-        self.input = os.dup(0)
-        self.output = os.dup(1)
+        self.input = os.dup(0) if fifos is None else os.open(os.path.join(fifos, ORDERS), os.O_RDONLY)
+        self.output = os.dup(1) if fifos is None else os.open(os.path.join(fifos, ANSWERS), os.O_WRONLY)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)

@@ -1,11 +1,11 @@
-"""A launch that takes turns: it waits on standard input, trains a burst of steps when told to, and times itself.
+"""A launch that takes turns: it waits for orders, trains a burst of steps when told to, and times itself.
 
 The launch imports the framework and loads its batches once, of every job in `lanes`: a workload at a level of the
 allocator, of which a draw makes one. Each *draw* is a process forked from it that builds its
 own model and optimizer, so that one launch samples several memory layouts; only a draw ever trains. Where a
 framework's children can't follow, a draw is a fresh process that imports for itself, and speaks for the launch.
 
-The line protocol is in `PROTOCOL` and docs/method.md: one line each way, in lockstep, on standard input and output.
+The line protocol is in `PROTOCOL` and docs/method.md: one line each way, in lockstep, over FIFOs or streams.
 Whatever else the framework prints goes to standard error. `draw` builds the model and makes the job's first steps,
 at whatever pace; `turn` makes steps that are timed, in the one launch that was asked, while the others wait.
 """
@@ -256,7 +256,7 @@ def orders(line: Line) -> Iterator[Dict[str, Any]]:
 
 def serve(spec: Mapping[str, Any], marks: Marks) -> Tuple[Any, Dict[str, Any]]:
     """Run a draw whenever told to; returns what the record holds."""
-    line = Line(PROTOCOL)
+    line = Line(PROTOCOL, spec.get("fifos"))
     if frameworks.of(spec).can_fork:
         return serve_by_fork(line, spec, marks)
     return serve_apart(line, spec, marks)

@@ -144,6 +144,49 @@ def test_a_long_line_that_ends_is_heard_whole(talk):
     assert len(one.hear("answer", timeout_s=20)["text"]) == 3_000_000
 
 
+OVER_FIFOS = PRELUDE.replace(
+    "child =",
+    "import os; os.dup2(os.open('orders', os.O_RDONLY), 0); os.dup2(os.open('answers', os.O_WRONLY), 1)\nchild =",
+)
+
+
+def test_over_fifos_the_programs_own_streams_carry_nothing(tmp_path):
+    one = Conversation(
+        [sys.executable, "-c", "print('said on standard output', flush=True)\n" + OVER_FIFOS + ANSWERS],
+        protocol=PROTOCOL,
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        errors_path=tmp_path / "stderr",
+        fifos=tmp_path,
+    )
+    assert one.ask("go", "answer", timeout_s=20) == {"value": 1}
+    assert Path(f"/proc/{one.pid}/fd/0").readlink() == tmp_path / "orders"
+    finished = one.end(timeout_s=10)  # its end of the FIFO closes with ours
+    assert finished.ok and finished.stderr == "said on standard output\n"
+
+
+@pytest.mark.parametrize(
+    "what", ["exits", "killed by a signal", "hangs", "prints nonsense", "closes its output and lives on"]
+)
+def test_over_fifos_too_there_is_a_reason_in_time(what, tmp_path):
+    script, reason, timed_out = MISBEHAVIOURS[what]
+    if what == "closes its output and lives on":  # nothing tells of that but the deadline
+        reason, timed_out = r"no 'answer' within 1 s", True
+    one = Conversation(
+        [sys.executable, "-c", OVER_FIFOS + ANSWERS + script],
+        protocol=PROTOCOL,
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        errors_path=tmp_path / "stderr",
+        fifos=tmp_path,
+    )
+    assert one.ask("go", "answer", timeout_s=20) == {"value": 1}
+    with pytest.raises(ConversationError, match=reason) as caught:
+        one.ask("go", "answer", timeout_s=1)
+    assert caught.value.timed_out == timed_out
+    assert nobody_is_left(tmp_path)
+
+
 def test_a_program_that_is_not_there_says_so(tmp_path):
     with pytest.raises(UnavailableError, match="no-such-program is not installed"):
         Conversation(["no-such-program"], protocol=PROTOCOL, env={}, cwd=tmp_path, errors_path=tmp_path / "e")

@@ -176,7 +176,7 @@ def turns_launch(step_s):
         "place": [0, 0],
         "started_ns": [0, 1],
         "ended_ns": [1, 2],
-        "preemptions": [0, 0],
+        "preemptions": [0, 3],
         "discarded_s": [[9.0], [9.0]],
         "step_s": [[step_s, step_s], [step_s, 3 * step_s]],
         "cpu_s": [0.6, 0.6],
@@ -202,6 +202,7 @@ def test_a_block_gives_steps_with_moods_taken_out_beside_their_mean():
     # of all six steps, the discarded among them
     assert found["host", "step_cpu_s"] == pytest.approx(1.2 / 6)
     assert found["host", "step_page_faults"] == 2
+    assert found["host", "step_preemptions"] == 0.5
     assert found["host", "turn_loss_last"] == 0.25
     skipped = next(row for row in rows if row["env"] == "docker")
     assert (skipped["kind"], skipped["reason"]) == ("unavailable", "skipped: given up")

@@ -1,0 +1,80 @@
+"""What a step counts beside its time: page faults and involuntary switches, as differences to the host.
+
+Per block, the environment's number per step less the mean of the two hosts'; the control is the second host's less
+the first's. Counts can be zero and come in storms: differences instead of ratios, an interval from signed ranks,
+at a Bonferroni level over environments and counts of the campaign. They explore: there is no margin and no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from tare.analysis.metrics import pivot
+from tare.model.registry import CONTROL, HOST
+from tare.model.sealed import SealedCampaign
+from tare.model.units import compared
+from tare.stats.intervals import Interval
+from tare.stats.ranks import signed_rank_interval
+
+COUNTS = ("step_page_faults", "step_preemptions")
+IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
+
+
+def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
+    """Rows of the table `counts` for a campaign of turns; none of any other.
+
+    Args:
+        campaign: its environments and confidence.
+        metrics: metric rows of this campaign alone.
+        share: of alpha that it may spend.
+    """
+    environments = compared(campaign.plan)
+    if campaign.kind != "turns" or not environments:
+        return []
+    family = len(environments) * len(COUNTS)
+    alpha = share * (1 - campaign.plan.sampling.confidence) / family
+    own = metrics[metrics["arm"] == campaign.plan.arm]
+    identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
+    rows = []
+    for metric in COUNTS:
+        values = pivot(metrics, metric).reindex(columns=list(campaign.plan.environments))
+        control = signed_rank_interval(differences(values, CONTROL, [HOST]), alpha)
+        for env in environments:
+            found = signed_rank_interval(differences(values, env, [HOST, CONTROL]), alpha)
+            rows.append(
+                {
+                    **identity,
+                    "env": env,
+                    "metric": metric,
+                    "n_units": found.n,
+                    "host": _mean(values[[HOST, CONTROL]].mean(axis=1)),
+                    "value": _mean(values[env]),
+                    "difference": found.mean,
+                    "ci_low": found.low,
+                    "ci_high": found.high,
+                    "control_difference": control.mean,
+                    "control_ci_low": control.low,
+                    "control_ci_high": control.high,
+                    "alpha": alpha,
+                    "family_size": family,
+                    "reason": _reason(found),
+                }
+            )
+    return rows
+
+
+def differences(values: pd.DataFrame, env: str, hosts: Sequence[str]) -> list[float]:
+    """Per unit that has them all: `env` less the mean of `hosts`."""
+    complete = values[[env, *hosts]].dropna()
+    return [float(value) for value in complete[env] - complete[list(hosts)].mean(axis=1)]
+
+
+def _mean(values: pd.Series) -> float | None:
+    return None if values.dropna().empty else float(values.mean())
+
+
+def _reason(found: Interval) -> str | None:
+    return None if found.low is not None else f"{found.n} complete units: too few for an interval from ranks"
