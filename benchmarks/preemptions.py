@@ -1,6 +1,6 @@
 """Do preemptions of a turn come from the harness's own streams, and what removes them?
 
-    .venv/bin/python benchmarks/preemptions.py --minutes 5
+    .venv/bin/python benchmarks/preemptions.py --minutes 5 --environments docker
 
 Blocks as in a campaign, with two launches of every environment: one is talked to over two FIFOs in its folder, as
 campaigns do it, the other (`.streams`) over standard input and output, which the runtime forwards. Every other
