@@ -8,10 +8,11 @@ match; its kernels with non-temporal stores (`_mem_`) save the read of a written
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from tare.worker import ceilings
 
 PROGRAM = "likwid-bench"
 BENCH_S = 60.0
+ENOUGH = 2  # repetitions, where they agree
 ABOUT_S = 0.05  # of one timed run of likwid-bench, which takes a second to start
 MATCH = {"copy": "copy_avx", "triad": "stream_sp_avx_fma"}
 STREAMING = {"copy": "copy_mem_avx", "triad": "stream_sp_mem_avx_fma"}
@@ -80,8 +82,15 @@ def parse(output: str, trouble: str) -> tuple[float, float]:
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call in a process of its own, pinned to one core: one that ran on several cores before is not."""
+    with own_process() as call:
+        return call(function, *arguments)
+
+
+@contextlib.contextmanager
+def own_process() -> Iterator[Callable[..., Any]]:
+    """Calls functions in one process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
+        yield lambda function, *arguments: pool.apply(function, arguments)
 
 
 def one_core():
@@ -94,15 +103,27 @@ def one_core():
     return torch
 
 
-def compare_bandwidth(kernel: str, size_bytes: int, repetitions: int, likwid_kernel: str) -> Comparison:
-    """Our ceiling of a kernel and working set beside likwid's, best of interleaved repetitions."""
+def compare_bandwidth(
+    kernel: str, size_bytes: int, repetitions: int, likwid_kernel: str, agree: float | None = None
+) -> Comparison:
+    """Our ceiling of a kernel and working set beside likwid's, best of interleaved repetitions.
+
+    Args:
+        kernel: copy or triad.
+        size_bytes: of the working set.
+        repetitions: of both.
+        likwid_kernel: its counterpart.
+        agree: relative difference within which two repetitions and more are enough; None: all are made.
+    """
     torch = one_core()
     case = ceilings.bandwidth_case(torch, "cpu", 1, kernel, size_bytes)
-    theirs = []
+    theirs: list[float] = []
     for _ in range(repetitions):
         ceilings.repeat_interleaved(torch, "cpu", [case], 1)
         loops = int(case.rates[-1] * ABOUT_S / case.row["working_set_bytes"])
         theirs.append(bench(likwid_kernel, case.row["working_set_bytes"], loops)[0])
+        if agree is not None and len(theirs) >= ENOUGH and abs(max(case.rates) / max(theirs) - 1) <= agree:
+            break
     return Comparison(
         kernel=kernel,
         size=case.row["working_set_bytes"],

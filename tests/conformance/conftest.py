@@ -1,9 +1,12 @@
 """What every environment is tested on: images, data, and launches that are really run, once each."""
 
+import contextlib
 import functools
 
 import pytest
+from matrix import REQUIRED, envs_in_turn, workloads_of
 
+from tare.core.errors import UnavailableError
 from tare.datasets import catalog
 from tare.experiments import rounds
 from tare.images import build
@@ -15,8 +18,15 @@ from tare.model.registry import describe_workload, environment, module_names
 from tare.model.study import load_checked
 
 STACK = "torch-2.13"
-# What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
-REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_daemon():
+    """The private daemon, where there is one, lives as long as the tests."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(UnavailableError):
+            stack.enter_context(environment("docker").session())
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -76,9 +86,22 @@ def launches(study, forms, folders, tmp_path_factory):
     return run
 
 
+@pytest.fixture
+def own_workload(env_name):
+    """A workload that is launched in this environment anyway."""
+    return workloads_of(env_name)[0]
+
+
 def pytest_generate_tests(metafunc):
-    """Every environment and every workload that there is: a new file is tested without another line."""
-    if "env_name" in metafunc.fixturenames:
-        metafunc.parametrize("env_name", module_names("envs"))
+    """Every environment that there is, a new file without another line; with workloads, those of the environment.
+
+    `env_in_turn`: of those that a test machine has, the host and one in turn; and every other that there is.
+    """
+    names = module_names("envs")
+    if "env_in_turn" in metafunc.fixturenames:
+        metafunc.parametrize("env_in_turn", envs_in_turn(metafunc.module.__file__.rpartition("/")[2]))
     if "workload_name" in metafunc.fixturenames:
-        metafunc.parametrize("workload_name", module_names("workloads"))
+        cells = [(name, workload) for name in names for workload in workloads_of(name)]
+        metafunc.parametrize(("env_name", "workload_name"), cells)
+    elif "env_name" in metafunc.fixturenames:
+        metafunc.parametrize("env_name", names)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from matrix import in_turn
 
 from tare.core.process import run
 from tare.experiments import rounds
@@ -146,7 +147,7 @@ def test_sif_is_mounted_as_asked(level, say, arm_forms):
     assert Path(arm_forms("apptainer", arm).reference).is_dir() == (level == "unpacked")
 
 
-@pytest.mark.parametrize("arm", ["stack=native", "sif=unpacked"])
+@pytest.mark.parametrize("arm", in_turn(0, ["stack=native", "sif=unpacked"]))
 def test_lost_form_comes_back_before_a_launch(arm, arm_forms):
     record = arm_forms("apptainer", arm)
     path = Path(record.reference)

@@ -63,8 +63,8 @@ def bound_launches(study, bound_forms, folders, tmp_path_factory):
     return execute
 
 
-def test_it_trains_what_the_host_trains(env_name, bound_launches):
-    ours, hosts = bound_launches(env_name), bound_launches("host")
+def test_it_trains_what_the_host_trains(env_in_turn, bound_launches):
+    ours, hosts = bound_launches(env_in_turn), bound_launches("host")
     assert ours["status"] == "ok", ours["reason"]
     assert ours["deviations"] == []
     assert ours["inside"]["facts"]["executable"] == sys.executable

@@ -60,12 +60,12 @@ def test_two_hosts_run_the_same_kernels(searches):
     assert len(weights) == 2  # one for each of the two convolutions
 
 
-def test_the_same_stack_runs_the_same_kernels_in_every_environment(env_name, searches):
-    assert calls(searches(env_name)) == calls(searches("host"))
+def test_the_same_stack_runs_the_same_kernels_in_every_environment(env_in_turn, searches):
+    assert calls(searches(env_in_turn)) == calls(searches("host"))
 
 
-def test_every_environment_says_what_its_files_cost(env_name, searches):
-    record = searches(env_name)
+def test_every_environment_says_what_its_files_cost(env_in_turn, searches):
+    record = searches(env_in_turn)
     assert record["deviations"] == []
     found = {row["metric"]: row for row in cause_rows(typed(record))}
     hosts = {row["metric"]: row for row in cause_rows(typed(searches("host")))}

@@ -15,6 +15,7 @@ from pathlib import Path
 import contract
 import inside_code
 import pytest
+from matrix import envs_in_turn
 from project import copy_checkout
 
 from tare.core.files import cache_dir, project_root
@@ -27,7 +28,7 @@ from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model import arms
 from tare.model.launches import LaunchRecord
-from tare.model.registry import describe_workload, environment, module_names
+from tare.model.registry import describe_workload, environment
 from tare.model.schema import parse
 
 pytestmark = pytest.mark.runtime
@@ -107,7 +108,7 @@ def test_it_takes_turns_with_the_host_over_its_streams(cell, study, forms, data)
     assert record["launches"]["cell"]["clock"]["shared"] is False
 
 
-@pytest.mark.parametrize("env", [*module_names("envs"), "cell"])
+@pytest.mark.parametrize("env", [*envs_in_turn("test_contract.py"), "cell"])
 def test_two_that_train_together_end_with_equal_weights(env, forms, data, cell, spec, conditions):
     site = cell if env == "cell" else site_of(env, environment(env), forms(env), data)
     with site.environment.session():

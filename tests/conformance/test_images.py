@@ -10,6 +10,7 @@ import pytest
 
 from tare.core.files import project_root
 from tare.core.process import run
+from tare.experiments.alone import alone_on_this_machine
 from tare.images import build
 from tare.images.oci import blob_path
 from tare.launch.conditions import launcher_environment
@@ -106,7 +107,7 @@ def test_archive_holds_what_its_record_names(image):
 def test_daemon_that_lost_the_image_gets_it_back(forms):
     record = forms("docker")
     adapter = environment("docker")
-    with adapter.session():
+    with alone_on_this_machine(), adapter.session():  # nobody who measures may need it
         variables = launcher_environment(adapter)
         run(["docker", "rmi", "--force", record.reference], timeout_s=60, env=variables, check=True)
         again = build.ensure(record)

@@ -1,158 +1,21 @@
-"""Jobs of other sizes than the studies' own, in real campaigns: steps of two seconds, launches that fill a limit.
-
-Workloads of NumPy, launched on the host from a copy of the checkout by an interpreter that has nothing else.
-Further environments are further sites of the host: how many launches live together is what counts.
-"""
+"""Jobs of other sizes than the studies' own, in real campaigns (tests/job_sizes.py)."""
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import inside_code
+import job_sizes
 import pytest
-from project import copy_checkout
+from job_sizes import BALLAST_MIB, LIMIT_MIB, MIB, STEP_S
 
 from tare.model.sealed import read_sealed
 from tare.model.study import CONTROL, HOST
 
-STEP_S = 2.0
-MIB = 1 << 20
-BALLAST_MIB = 260  # that a launch takes, beside its interpreter
-LIMIT_MIB = 1024  # three such launches and the harness fit, four don't
-# The planner's least: what is tried here follows from one step, and each takes two seconds.
-PROGRAM = """
-import json, sys
-from pathlib import Path
-from envs.host import Host
-from tare.experiments import blocks, turns
-from tare.experiments.campaign import run_campaign
-from tare.experiments.designs import Setup
-from tare.launch.place import Site
-from tare.stats import planning
-wanted = json.loads(sys.argv[1])
-planning.DRAWS, planning.CYCLES, blocks.ANSWER_S = (1,), (1,), 5.0
-site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path("/"), isolates_network=False,
-            variables=wanted["variables"], framework="numpy")
-sites = dict.fromkeys(wanted["names"], site)
-setup = Setup(study=wanted["study"], workload=wanted["workload"], sites=sites)
-run_campaign(Path(wanted["out"]), turns.turns(setup))
-"""
-BUSY = f'''"""A job that multiplies matrices for {STEP_S} s in each step, however much of a core it is given."""
 
-import time
-
-DESCRIPTION = {{
-    "title": "Busy", "dataset": "mnist", "parameters": 4096, "samples": 8, "batch": 4,
-    "optimizer": "none", "loss": "none", "seed": 1, "imports": (),
-}}
-
-
-class NumpyTraining:
-    """A matrix that is turned."""
-
-    def __init__(self, numpy, device):
-        self.weights = [numpy.linalg.qr(numpy.random.RandomState(1).standard_normal((64, 64)))[0]]
-
-    @staticmethod
-    def load(folder):
-        """Samples of one number."""
-        import numpy
-
-        return [(numpy.ones(1),) for _ in range(DESCRIPTION["samples"])]
-
-    def step(self, batch):
-        """Products until the time is over; returns a loss."""
-        ends, turned = time.monotonic() + {STEP_S}, self.weights[0]
-        while time.monotonic() < ends:
-            turned = turned @ self.weights[0]
-        return float(abs(turned).mean())
-
-    def end_epoch(self):
-        """Nothing happens between epochs."""
-
-
-FRAMEWORKS = {{"numpy": NumpyTraining}}
-'''
-BALLAST = f'''"""A job that takes {BALLAST_MIB} MiB of memory: one array, of which each step changes every page."""
-
-DESCRIPTION = {{
-    "title": "Ballast", "dataset": "mnist", "parameters": {BALLAST_MIB * MIB // 8}, "samples": 8, "batch": 4,
-    "optimizer": "none", "loss": "none", "seed": 1, "imports": (),
-}}
-
-
-class NumpyTraining:
-    """One array of numbers."""
-
-    def __init__(self, numpy, device):
-        self.weights = [numpy.ones(DESCRIPTION["parameters"])]
-
-    @staticmethod
-    def load(folder):
-        """Samples of one number."""
-        import numpy
-
-        return [(numpy.ones(1),) for _ in range(DESCRIPTION["samples"])]
-
-    def step(self, batch):
-        """A number in every page; returns a loss."""
-        self.weights[0][:: 4096 // 8] += 1
-        return 1 / self.weights[0][0]
-
-    def end_epoch(self):
-        """Nothing happens between epochs."""
-
-
-FRAMEWORKS = {{"numpy": NumpyTraining}}
-'''
-STUDY = {
-    "study": "sizes",
-    "seed": 1,
-    "stack": "none",
-    "device": "cpu",
-    "confidence": 0.95,
-    "margins": {"run": 0.05, "step": 0.02},
-    "conditions": {"threads": 1, "cpus": 1, "open_files": 1024, "page_cache": "as_found", "launch_timeout_s": 60.0},
-    "turns": {
-        **{"allocator": "steady", "prior": {"block": 0.001, "draw": 0.001}, "units": 2, "pilot": 6},
-        **{"half_width": 0.01, "budget_s": 5.0, "arm_budget_s": 5.0},
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def campaign_of(tmp_path_factory):
-    """Runs a campaign of a workload; returns it as it was sealed."""
-    root = tmp_path_factory.mktemp("sizes")
-    checkout = copy_checkout(root / "checkout")
-    (checkout / "workloads/busy.py").write_text(BUSY)
-    (checkout / "workloads/ballast.py").write_text(BALLAST)
-    python, variables = inside_code.without_torch(root / "packages")
-
-    def run(workload, names, before=()):
-        own = {"PYTHONPATH": variables["PYTHONPATH"]}
-        wanted = {"python": python, "variables": own, "names": names, "workload": workload}
-        wanted |= {"study": {**STUDY, "workloads": {workload: {"batch": 4}}}, "out": str(root / workload)}
-        done = subprocess.run(
-            [*before, sys.executable, "-c", PROGRAM, json.dumps(wanted)],
-            cwd=checkout,
-            env={**os.environ, "PYTHONPATH": str(checkout)},
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return read_sealed(root / workload / "sealed.json")
-
-    return run
-
-
-def test_steps_of_two_seconds_are_measured_in_proportion(campaign_of):
-    found = campaign_of("busy", [HOST, CONTROL])
+def test_steps_of_two_seconds_are_measured_in_proportion(slow_steps):
+    """Most of such a campaign is sleep: it runs beside other tests."""
+    found = read_sealed(slow_steps / "../out/sealed.json")
     first, *counted = found.units
     assert [unit.voided for unit in found.units] == [None] * 3 and found.sealed.status == "sealed"
     assert all(launch.ok for unit in found.units for launch in unit.launches.values())
@@ -202,12 +65,13 @@ def killed_for_memory(folder):
     return int(dict(line.split() for line in events.read_text().splitlines())["oom_kill"])
 
 
-def test_launches_that_fill_a_limit_of_memory_are_split_before_one_dies(campaign_of):
+def test_launches_that_fill_a_limit_of_memory_are_split_before_one_dies(tmp_path):
     names = [HOST, CONTROL, "one", "two"]
     with memory_group(LIMIT_MIB * MIB) as folder:
         inside = ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(folder)]
-        found = campaign_of("ballast", names, before=inside)
+        job_sizes.campaign(tmp_path, "ballast", names, before=inside)
         assert killed_for_memory(folder) == 0
+    found = read_sealed(tmp_path / "out/sealed.json")
     assert found.units[0].calibration.group < len(names) and found.sealed.status == "sealed"
     assert [unit.voided for unit in found.units] == [None] * 5
     ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in found.counted]

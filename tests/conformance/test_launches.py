@@ -66,13 +66,15 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
 
-def test_the_environment_block_is_equal_to_the_byte(env_name, launches):
-    names = launches("host", "mnist_cnn", "train")["inside"]["facts"]["environment_names"]
-    assert launches(env_name, "mnist_cnn", "train")["inside"]["facts"]["environment_names"] == names
+def test_the_environment_block_is_equal_to_the_byte(env_name, own_workload, launches):
+    names = launches("host", own_workload, "train")["inside"]["facts"]["environment_names"]
+    assert launches(env_name, own_workload, "train")["inside"]["facts"]["environment_names"] == names
     assert "PATH" in names and "TARE_PAD" in names and "OMP_NUM_THREADS" in names
 
 
-def test_the_same_tree_is_mapped_byte_for_byte(env_name, launches):
+def test_the_same_tree_is_mapped_byte_for_byte(env_in_turn, launches):
+    """In one of the others: the smoke study's test compares all of them."""
+
     def of_tree(record):
         root = record["inside"]["facts"]["executable"].removesuffix("/bin/python3")
         root = root.removesuffix("/bin/python3.11")
@@ -82,7 +84,7 @@ def test_the_same_tree_is_mapped_byte_for_byte(env_name, launches):
             if row["path"].startswith(root)
         }
 
-    ours = launches(env_name, "mnist_cnn", "profile")
+    ours = launches(env_in_turn, "mnist_cnn", "profile")
     assert ours["status"] == "ok", ours["reason"]
     host = of_tree(launches("host", "mnist_cnn", "profile"))
     assert of_tree(ours) == host
@@ -90,9 +92,9 @@ def test_the_same_tree_is_mapped_byte_for_byte(env_name, launches):
     assert any("libtorch_cpu.so" in path for path in host)
 
 
-def test_contained_launches_see_another_root_than_the_host(env_name, launches):
+def test_contained_launches_see_another_root_than_the_host(env_name, own_workload, launches):
     adapter = environment(env_name)
-    facts = launches(env_name, "mnist_cnn", "train")["inside"]["facts"]
+    facts = launches(env_name, own_workload, "train")["inside"]["facts"]
     inside_image = facts["executable"].startswith("/opt/tare/")
     assert inside_image == adapter.contained
     if adapter.contained:
@@ -108,7 +110,7 @@ def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, form
 
     monkeypatch.setattr(Binds, "words", lambda self, python, program: ("/bin/sh", "-c", f"sleep {marker}"))
     with adapter.session():
-        conditions = {**study["conditions"], "allocator": "default", "launch_timeout_s": 6.0}
+        conditions = {**study["conditions"], "allocator": "default", "launch_timeout_s": 4.0}
         assert launch(site, {"mode": "train"}, conditions).status == "timeout"
         assert processes_with(marker) == []
 

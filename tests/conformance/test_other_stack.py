@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from matrix import in_turn
 
 from tare.cli.main import main
 from tare.core.errors import UnavailableError
@@ -23,6 +24,7 @@ from tare.model.stacks import load_stack
 
 pytestmark = pytest.mark.runtime
 OTHER = "paper-2022"
+WORKLOADS = ["mnist_cnn", "sentiment_rnn"]
 VERSIONS = """
 import json, sys, torch, torchvision, torchtext
 modules = (torch, torchvision, torchtext)
@@ -128,8 +130,10 @@ def other_launches(study, other_forms, folders):
     return run
 
 
-@pytest.mark.parametrize("workload", ["mnist_cnn", "sentiment_rnn"])
-@pytest.mark.parametrize("env", [HOST, "docker"])
+@pytest.mark.parametrize(
+    ("env", "workload"),
+    [*((HOST, workload) for workload in WORKLOADS), *(("docker", workload) for workload in in_turn(0, WORKLOADS))],
+)
 def test_it_trains_with_torch_1_11_and_computes_what_its_host_computes(env, workload, other_launches, other_forms):
     record = other_launches(env, workload)
     assert record["status"] == "ok", record["reason"]
@@ -144,7 +148,7 @@ def test_it_trains_with_torch_1_11_and_computes_what_its_host_computes(env, work
     )
 
 
-@pytest.mark.parametrize("workload", ["mnist_cnn", "sentiment_rnn"])
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_its_first_loss_is_that_of_the_current_stack(workload, other, image, folders):
     """Equal seeds, data and models: the first batch, before any update, has the same loss in both."""
     data = folders(describe_workload(workload)["dataset"])

@@ -37,14 +37,9 @@ def wait_until(condition, what, deadline_s=DEADLINE_S):
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="module")
-def probes():
-    return {name: environment(name).probe() for name in environments()}
-
-
 @pytest.mark.parametrize("name", REQUIRED)
 def test_it_is_available_under_equal_conditions(probes, name):
-    probe = probes[name]
+    probe = probes(name)
     assert probe.available, f"{name}: {probe.reason} (mend it: {probe.remedy})"
     assert probe.version
     assert probe.details["isolates_network"]
@@ -52,14 +47,14 @@ def test_it_is_available_under_equal_conditions(probes, name):
 
 @pytest.mark.parametrize("name", sorted(environments()))
 def test_it_works_or_says_why_not(probes, name):
-    probe = probes[name]
+    probe = probes(name)
     assert probe.available != bool(probe.reason)
     if not probe.available:
         assert "\n" not in probe.reason
 
 
 def test_the_sif_is_mounted_and_not_unpacked_at_each_launch(probes):
-    assert probes["apptainer"].details["mount_mode"] in MOUNT_MODES
+    assert probes("apptainer").details["mount_mode"] in MOUNT_MODES
 
 
 def processes_with(marker):
@@ -81,9 +76,9 @@ def command_of(pid):
 
 @pytest.mark.parametrize("name", sorted(environments()))
 def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
-    if not probes[name].available:
-        assert name not in REQUIRED, f"{name} must work on a test machine: {probes[name].reason}"
-        pytest.skip(f"{name}: {probes[name].reason}")
+    if not probes(name).available:
+        assert name not in REQUIRED, f"{name} must work on a test machine: {probes(name).reason}"
+        pytest.skip(f"{name}: {probes(name).reason}")
     adapter = environment(name)
     marker = f"tare-stop-{uuid.uuid4().hex}"
     folder = cache_dir("trial", "prepared", name)

@@ -31,16 +31,16 @@ def pairs(study, forms):
     return pair
 
 
-def test_a_cold_start_reads_from_the_disk_and_a_warm_one_does_not(env_name, pairs):
+def test_a_cold_start_reads_from_the_disk_and_a_warm_one_does_not(env_in_turn, pairs):
     if obstacle := starts.cold_obstacle():
         pytest.fail(f"a test machine must be able to empty its page cache: {obstacle}")
-    cold, warm = pairs(env_name)["cold"], pairs(env_name)["warm"]
+    cold, warm = pairs(env_in_turn)["cold"], pairs(env_in_turn)["warm"]
     assert cold.ok and warm.ok, (cold.reason, warm.reason)
     assert cold.machine_read_bytes > LEAST_COLD_BYTES
     assert warm.machine_read_bytes < cold.machine_read_bytes / 2
     inside = [launch.seen_inside().results for launch in (cold, warm)]
     assert all(results["major_faults"] > 0 for results in inside[:1])
-    if environment(env_name).contained and inside[0]["read_bytes"] < LEAST_COLD_BYTES:
+    if environment(env_in_turn).contained and inside[0]["read_bytes"] < LEAST_COLD_BYTES:
         # Only where a server in user space reads the image for the process: then its pages are faults all the same.
         assert inside[0]["major_faults"] > 100
         return
@@ -48,8 +48,8 @@ def test_a_cold_start_reads_from_the_disk_and_a_warm_one_does_not(env_name, pair
     assert inside[1]["major_faults"] < inside[0]["major_faults"]
 
 
-def test_a_start_ends_when_the_framework_is_imported(env_name, pairs):
-    warm = pairs(env_name)["warm"]
+def test_a_start_ends_when_the_framework_is_imported(env_in_turn, pairs):
+    warm = pairs(env_in_turn)["warm"]
     rows = {row["item"]: row["value"] for row in image_costs.start_rows("warm", warm)}
     parts = rows["warm_runtime_start_s"] + rows["warm_imports_s"]
     assert rows["warm_start_s"] == pytest.approx(parts, rel=1e-9)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
-from project import ROOT, code_blocks, copy_checkout, snakemake, tare
-from tiny_study import BROKEN, TINY
+from beside import POOR
+from project import ROOT, copy_checkout, snakemake, tare
 
 from tare.model.sealed import read_sealed
 
@@ -29,44 +28,12 @@ ACCEPTED_LINTS = {
 
 # As the messages of the rules say it.
 ROUNDS, TURNS, PROFILE = "whole runs in random order", "training steps, taking turns", "profiled launch"
-MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
-# A machine on which neither Docker's daemon nor ch-run is to be had.
-POOR = {"masked": MASKED, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
     """A copy of the project in a path with a space."""
     return copy_checkout(tmp_path_factory.mktemp("with space") / "tare")
-
-
-@pytest.fixture(scope="session")
-def extended(tmp_path_factory):
-    """A copy with the documentation's environment, workload and scenario, run to its report on a poor machine.
-
-    One environment is broken on purpose, and neither Docker's daemon nor ch-run is to be had.
-    """
-    folder = copy_checkout(tmp_path_factory.mktemp("extended") / "tare")
-    (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
-    (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
-    (folder / "tare/launch/scenarios/busy_core.py").write_text(code_blocks("add-a-scenario.md", "python")[0])
-    (folder / "envs/broken.py").write_text(BROKEN)
-    study = yaml.safe_load((folder / "config/config.yaml").read_text())
-    study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
-    study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
-    study |= yaml.safe_load(code_blocks("add-a-scenario.md", "yaml")[0])
-    (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    snakemake(folder, "--cores", "1", "all", **POOR)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory):
-    """A copy in which the smoke preset ran to its report, on the real runtimes."""
-    folder = copy_checkout(tmp_path_factory.mktemp("smoke") / "tare")
-    done = snakemake(folder, "all", "--configfile", "config/smoke.yaml")
-    (folder / "progress.txt").write_text(done.stdout + done.stderr)
-    return folder
 
 
 def test_snakefiles_are_formatted():

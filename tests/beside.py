@@ -1,0 +1,140 @@
+"""Studies that tests look at, run beside the tests before those: `python tests/beside.py FOLDER NAME...`.
+
+One after the other, in a process of its own, each in a copy of the checkout, FOLDER/<name>/tare; FOLDER/<name>.json
+says how it ended. All of it ends when standard input closes, which is when whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import job_sizes
+import yaml
+from project import ROOT, code_blocks, copy_checkout, snakemake
+from tiny_study import BROKEN, TINY
+
+from tare.model.study import CONTROL, HOST
+
+END_S = 20.0
+MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
+# A machine on which neither Docker's daemon nor ch-run is to be had.
+POOR = {"masked": MASKED, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
+SMOKE = ("all", "--configfile", "config/smoke.yaml")
+
+
+def extended(folder: Path) -> None:
+    """The documentation's environment, workload and scenario, run to the report on a poor machine.
+
+    One environment is broken on purpose, and neither Docker's daemon nor ch-run is to be had.
+    """
+    (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
+    (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
+    (folder / "tare/launch/scenarios/busy_core.py").write_text(code_blocks("add-a-scenario.md", "python")[0])
+    (folder / "envs/broken.py").write_text(BROKEN)
+    study = yaml.safe_load((folder / "config/config.yaml").read_text())
+    study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
+    study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
+    for settings in study["workloads"].values():
+        settings["sweep_batches"] = settings["sweep_batches"][:2]
+    study |= yaml.safe_load(code_blocks("add-a-scenario.md", "yaml")[0])
+    (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
+    snakemake(folder, "--cores", "2", "all", **POOR)
+
+
+def smoke(folder: Path) -> None:
+    """The smoke preset, run to its report on the real runtimes; what it printed is in progress.txt."""
+    done = snakemake(folder, *SMOKE)
+    (folder / "progress.txt").write_text(done.stdout + done.stderr)
+
+
+def slow_steps(folder: Path) -> None:
+    """A campaign of steps of two seconds, sealed in FOLDER/../out."""
+    job_sizes.campaign(folder.parent, "slow", [HOST, CONTROL])
+
+
+STUDIES = {"extended": extended, "smoke": smoke, "slow_steps": slow_steps}
+# Each line is a process; what stands in one line is run one after the other.
+LINES = (("extended", "smoke"), ("slow_steps",))
+
+
+class Beside:
+    """The processes that run some studies.
+
+    Args:
+        folder: for their copies of the checkout.
+        wanted: which of STUDIES; other names do not matter.
+    """
+
+    def __init__(self, folder: Path, wanted: Collection[str]) -> None:
+        self.folder = folder
+        self.processes = {}
+        for line in LINES:
+            names = [name for name in line if name in wanted]
+            if names:
+                self.processes |= dict.fromkeys(names, self._start(names))
+
+    def _start(self, names: Sequence[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{names[0]}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, __file__, str(self.folder), *names],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait(self, name: str) -> Path:
+        """The copy of the checkout in which a study has been run; fails with what it printed if it failed."""
+        ended = self.folder / f"{name}.json"
+        while not ended.exists():
+            gone = self.processes[name].poll() is not None and not ended.exists()
+            assert not gone, f"what runs {name} has ended: see {self.folder}/*.log"
+            time.sleep(0.2)
+        error = json.loads(ended.read_text())["error"]
+        assert error is None, error
+        return self.folder / name / "tare"
+
+    def end(self) -> None:
+        """End what still runs."""
+        for process in set(self.processes.values()):
+            process.stdin.close()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGTERM)
+
+
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Run studies; one that fails stops no other."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    for name in names:
+        error = None
+        try:
+            STUDIES[name](copy_checkout(folder / name / "tare"))
+        except Exception as problem:
+            error = f"{problem}\n{traceback.format_exc()[-2000:]}"
+        partly = folder / f"{name}.json.part"
+        partly.write_text(json.dumps({"error": error}))
+        partly.rename(folder / f"{name}.json")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

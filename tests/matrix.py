@@ -1,0 +1,46 @@
+"""Which cells of a matrix of tests a run takes: one of each row, in turn by a seed.
+
+The seed is the day, so that days that follow each other try all of them. TARE_TEST_SEED sets it, to repeat a run;
+`all` takes every cell.
+"""
+
+import datetime
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tare.model.registry import HOST, module_names
+
+Cell = TypeVar("Cell")
+VARIABLE = "TARE_TEST_SEED"
+ALL = "all"
+SEED = os.environ.get(VARIABLE) or str(datetime.date.today().toordinal())
+
+
+# What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
+REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
+
+
+def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
+    """The cell of a row whose turn it is; neighbouring rows have neighbouring cells.
+
+    Raises:
+        ValueError: the seed is neither a number nor `all`.
+    """
+    if seed == ALL:
+        return list(cells)
+    if not seed.isdecimal():
+        raise ValueError(f"{VARIABLE}={seed}: give a number, or {ALL} for the whole matrix")
+    return [cells[(int(seed) + row) % len(cells)]]
+
+
+def envs_in_turn(file):
+    """The host, by test file one in turn of what every test machine has, and every environment beside those."""
+    names, row = module_names("envs"), sum(file.encode())
+    return [HOST, *in_turn(row, sorted(REQUIRED - {HOST})), *(name for name in names if name not in REQUIRED)]
+
+
+def workloads_of(name):
+    """Workloads that a run of the tests launches in an environment: all on the host, elsewhere one in turn."""
+    workloads = module_names("workloads")
+    return workloads if name == HOST else in_turn(module_names("envs").index(name), workloads)
