@@ -1,5 +1,7 @@
 """For all tests: their order, the seed that chooses among them, and the studies that run beside them."""
 
+import os
+
 import beside
 import matrix
 import pytest
@@ -28,8 +30,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(config, items):
-    tests = config.rootpath / "tests"
-    items.sort(key=lambda item: place(item.path.relative_to(tests).as_posix()))
+    items.sort(key=lambda item: place(os.path.relpath(item.path, config.rootpath / "tests")))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -31,7 +31,10 @@ TINY = {
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
-    "turns": {"also": [], "units": 2, "stack_units": 2, "setting_units": 2, "budget_s": 10.0, "arm_budget_s": 10.0},
+    "turns": {
+        **{"also": [], "units": 2, "stack_units": 2, "setting_units": 2},
+        **{"budget_s": 10.0, "arm_budget_s": 10.0, "setting_budget_s": 5.0},
+    },
     "causes": {"units": 2, "steps": 1},
     "arms": {
         "workloads": ["softmax_mnist"],
