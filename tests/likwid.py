@@ -94,9 +94,14 @@ def own_process() -> Iterator[Callable[..., Any]]:
 
 
 def one_core():
-    """torch with one thread on the first core that we may use; what is started from here stays on it."""
+    """torch with one thread on the first core that we may use; what is started from here stays on it.
+
+    Before all that is not in a hurry, where we may: each rate is of some milliseconds that nothing else interrupts.
+    """
     core = min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     import torch
 
     torch.set_num_threads(1)
