@@ -64,7 +64,7 @@ from tare.experiments.blocks import Burst, Worker, live_block
 from tare.experiments.designs import Setup
 from tare.launch.place import Site
 from tare.launch.run import launch
-from tare.launch.sites import sites
+from tare.launch.sites import control_site, sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
 from tare.model.sealed import SEALED, SealedCampaign, read_sealed
@@ -215,7 +215,7 @@ class Bench:
             setup = Setup(
                 study={**self.study, "turns": settings},
                 workload=self.workload,
-                sites={HOST: self.site, CONTROL: self.site},
+                sites={HOST: self.site, CONTROL: control_site(self.site)[0]},
             )
             campaign.run_campaign(Path(folder), turns.turns(setup))
             return conclude(read_sealed(Path(folder) / SEALED))

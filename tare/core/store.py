@@ -10,6 +10,9 @@ so that what was cut short is not there. The lock of an entry dies with its hold
 
 from __future__ import annotations
 
+import hashlib
+import mmap
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -20,7 +23,11 @@ from typing import Any
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import canonical_json, locked, read_json, sha256_text, sync_directory, write_json, write_text
 from tare.core.manifest import first_difference, manifest_digest, read_manifest, stat_digest
+from tare.core.process import run
 from tare.core.progress import say, step
+
+COPY_S = 1800.0
+SPARE_BYTES = 256 << 20  # that a copy leaves free
 
 Make = Callable[[Path], Mapping[str, Any]]
 
@@ -112,8 +119,81 @@ def find(parent: Path, key: str) -> Kept | None:
     return _look(parent / key)[0]
 
 
+def second_copy(kept: Kept, what: str) -> Kept:
+    """Another copy of an entry beside it: equal content, inodes and blocks of its own, a path of equal length.
+
+    It is an entry like any other, and goes when the first one goes. Where files hold the entry's own path (bytecode
+    and programs of a virtual environment), the copy's hold the copy's.
+
+    Args:
+        kept: the entry.
+        what: is copied, for the person who waits.
+
+    Raises:
+        UnavailableError: it can't be made here: no room, or nothing can be written.
+        IntegrityError: what was written is not what was read.
+    """
+    parent, key = kept.path.parent, copy_key(kept.key)
+
+    def make(folder: Path) -> dict[str, Any]:
+        if shutil.disk_usage(parent).free < kept.size_bytes + SPARE_BYTES:
+            raise UnavailableError(f"there is no room for its {kept.size_bytes / 1e9:.1f} GB in {parent}")
+        command = ["cp", "--archive", "--reflink=never", f"{kept.path}/.", str(folder)]
+        run(command, timeout_s=COPY_S, check=True)
+        moved = {path for path in _plain_files(kept) if _rename(folder / path, kept.key, key)}
+        entries = read_manifest(folder)
+        for entry in entries:
+            if entry["path"] in moved:
+                entry["sha256"] = _hash_as(folder / entry["path"], key, kept.key)
+        if manifest_digest(entries) != kept.digest:
+            raise IntegrityError(f"the second copy of {kept.path} is not what was read; the disk may be failing")
+        os.sync()  # pages that are not on the disk yet can't be dropped
+        return {"copy_of": kept.digest, "holds_own_path": len(moved)}
+
+    try:
+        return keep(
+            parent,
+            key,
+            make,
+            what=f"making a second copy of {what}",
+            fits=lambda copy: copy.about.get("copy_of") == kept.digest,
+        )
+    except OSError as error:
+        raise UnavailableError(f"{error.filename or parent} can't be written: {error.strerror}") from error
+
+
+def copy_key(key: str) -> str:
+    """The key of an entry's second copy, as long as its own."""
+    return sha256_text(f"second copy of {key}")[: len(key)]
+
+
+def _plain_files(kept: Kept) -> list[str]:
+    return [entry["path"] for entry in kept.entries if entry.get("size")]
+
+
+def _rename(path: Path, old: str, new: str) -> bool:
+    """Put `new` wherever a file holds `old`, which is as long; its times stay. Whether it held it."""
+    with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        if view.find(old.encode()) < 0:
+            return False
+    times = path.stat()
+    path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return True
+
+
+def _hash_as(path: Path, key: str, original: str) -> str:
+    """SHA-256 of a file as if it had not been renamed."""
+    return hashlib.sha256(path.read_bytes().replace(key.encode(), original.encode())).hexdigest()
+
+
 def forget(parent: Path, key: str) -> None:
-    """Remove an entry, its record first, and what a maker that was killed left; what can't be removed is said."""
+    """Remove an entry and its copy, records first, and what a maker that was killed left; what can't be is said."""
+    for name in (copy_key(key), key):
+        _remove(parent, name)
+
+
+def _remove(parent: Path, key: str) -> None:
     path = parent / key
     for name in ("json", "stamp"):
         _beside(path, name).unlink(missing_ok=True)

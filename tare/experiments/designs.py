@@ -15,6 +15,7 @@ from typing import Any
 
 from tare.core.files import canonical_json, sha256_text
 from tare.experiments.orders import balanced_orders
+from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.machine import facts
@@ -196,7 +197,8 @@ def one_after_other(
             continue
         spec = plan.spec if spec_of is None else spec_of(name)
         launches[name] = launched(sites[name], spec, conditions_of(plan, name), pads[name])
-    return {"order": list(order), "launches": launches}
+    pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
+    return {"order": list(order), "launches": launches, "pages": pages}
 
 
 def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:

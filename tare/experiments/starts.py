@@ -17,13 +17,13 @@ from tare.experiments.alone import measuring
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, Setup, declare, launched, skipped, unit_order
 from tare.launch.place import Site
-from tare.launch.sites import sites
+from tare.launch.sites import control_site, sites
 from tare.machine.fitting import settled
 from tare.model import arms
 from tare.model.campaigns import Plan, Sampling, Unit
 from tare.model.launches import LaunchRecord
 from tare.model.registry import environment
-from tare.model.study import HOST, StartsPart, load_part, settings_of
+from tare.model.study import CONTROL, HOST, StartsPart, load_part, settings_of
 from tare.model.units import AS_FOUND, COLD, WARM
 
 ALLOCATOR = "default"  # as people run it
@@ -115,10 +115,12 @@ def measure_starts(source: str, workload: str, names: Sequence[str], folder: Pat
         measuring(out),
         sites(study, None, [HOST, *names], folder, None) as (available, unavailable, provenance),
     ):
+        control, provenance["control"] = control_site(available[HOST])
+        found = {**available, CONTROL: control}
         setup = Setup(
             study=study,
             workload=workload,
-            sites={name: available[arms.environment_of(name)] for name in arms.launch_names(None, available)},
+            sites={name: found[name] for name in arms.launch_names(None, available)},
             unavailable=unavailable,
             provenance=provenance,
         )

@@ -26,6 +26,7 @@ import numpy as np
 from tare.experiments.blocks import Block, Burst, Lane, Stretch, live_block
 from tare.experiments.designs import Design, Due, Row, Setup, conditions_of, declare, seed_of, skipped, unit_order
 from tare.launch.conditions import choose_cpus
+from tare.launch.pages import draw_anew
 from tare.launch.place import Site
 from tare.machine.memory import available_memory_bytes
 from tare.model.campaigns import Calibration, Plan, Prior, Unit
@@ -191,6 +192,9 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
     names = [name for name in plan.environments if name in wanted]
     order, pads = unit_order(plan, first.due.done, names, len(groups))
     generator = random.Random(f"{seed_of(plan)}/{number}/turns")
+    dropping = time.monotonic()
+    pages = draw_anew({name: sites[name] for name in names}, plan.conditions["page_cache"])
+    dropped_s = time.monotonic() - dropping
     free_bytes, block_name = available_memory_bytes(), uuid.uuid4().hex
     with live_block(
         sites,
@@ -202,6 +206,7 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
         generator=generator,
         lanes=[job.lane for job in jobs.values()],
     ) as (block, _):
+        block.start_s += dropped_s
         if fresh:
             fits = [look_alone(block, job.lane, free_bytes, len(order)) for job in fresh]
             most = min([*fits, *([most] if most else [])])
@@ -215,7 +220,7 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
                     job.calibration = calibrate(block, job.due.plan, shares) | {"group": most}
                 else:
                     block.run(stretch_of(job.settled))
-    return {key: {**_row(job), "block": block_name} for key, job in jobs.items()}
+    return {key: {**_row(job, pages), "block": block_name} for key, job in jobs.items()}
 
 
 def fitting_together(jobs: Mapping[Any, _Job], most: int | None) -> dict[Any, _Job]:
@@ -236,7 +241,7 @@ def _taking_part(order: Iterable[str], jobs: Collection[_Job]) -> list[str]:
     return [name for name in order if any(name in (job.lane.names or ()) for job in jobs)]
 
 
-def _row(job: _Job) -> Row:
+def _row(job: _Job, pages: Mapping[str, str]) -> Row:
     unit = job.lane.record
     if job.calibration is not None and unit["voided"] is None:
         unit["calibration"] = job.calibration
@@ -244,7 +249,8 @@ def _row(job: _Job) -> Row:
         if name not in unit["launches"]:
             reason = "launches do not fit in memory together: this block is another environment's"
             unit["launches"][name] = skipped(job.gone.get(name, reason))
-    return {**unit, "own_s": job.lane.spent_s}
+    own = {name: pages[name] for name in unit["order"] if name in pages}
+    return {**unit, "pages": own, "own_s": job.lane.spent_s}
 
 
 def spec_of(plans: Sequence[Plan]) -> Callable[[str], Mapping[str, Any]]:

@@ -16,14 +16,16 @@ from tare.core.files import cache_dir
 from tare.core.progress import say
 from tare.datasets import catalog
 from tare.images import build, headers
+from tare.images.copies import second_copy
 from tare.launch import gpu as access
 from tare.launch.place import Site, site_of
 from tare.model import arms
 from tare.model.arms import Arm
+from tare.model.campaigns import OWN, SHARED
 from tare.model.images import DataRecord, ImageRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import read
-from tare.model.study import BASELINE, HOST
+from tare.model.study import BASELINE, CONTROL, HOST
 
 
 @contextlib.contextmanager
@@ -72,6 +74,21 @@ def sites(
                 unavailable[name] = str(error)
                 say(f"{name} is unavailable: {error}")
         yield available, unavailable, provenance
+
+
+def control_site(host: Site) -> tuple[Site, dict[str, str]]:
+    """The site of the second host, which launches from a second copy of the files, and what a plan says of it.
+
+    Where no copy can be made the campaign goes on with the host's own files: its control then misses what differs
+    between two copies, the plan says why, and the report says so.
+    """
+    first = host.reference or ""
+    try:
+        copy = str(second_copy(Path(first)))
+    except UnavailableError as error:
+        say(f"{CONTROL} launches from the host's own files: {error}")
+        return host, {"files": SHARED, "reason": str(error)}
+    return replace(host, python=copy + host.python.removeprefix(first), reference=copy), {"files": OWN}
 
 
 def _image(path: Path) -> ImageRecord:
@@ -133,10 +150,12 @@ def launch_sites(
         if baselines:
             plain, missing, _ = stack.enter_context(sites(study, workload, baselines, folder, record))
             unavailable |= {f"{env}{BASELINE}": reason for env, reason in missing.items()}
+        control, provenance["control"] = control_site(available[HOST])
         found = {}
         for name in chosen:
             env = arms.environment_of(name)
             site = plain.get(env) if name.endswith(BASELINE) else available[env]
+            site = control if name == CONTROL else site
             if site is not None:
                 level = None if name.endswith(BASELINE) else arm
                 found[name] = _with_compiler(site, study, kind) if level and level.factor == "compile" else site

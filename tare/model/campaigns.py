@@ -16,6 +16,7 @@ from tare.model.schema import FileRecord, Record
 Kind = Literal["rounds", "turns", "causes", "sweep", "starts"]
 REMAKE = "run it again"
 VERDICT_UNITS = 6  # of a headline, before a verdict: with fewer the spread is hardly known
+SHARED, OWN = "shared", "own copy"  # provenance["control"]["files"]: what the second host launches from
 
 
 class Sampling(Record):
@@ -62,6 +63,7 @@ class Plan(FileRecord):
         discarded: units that come first and do not count.
         optional: sealed without units where this machine can't run it, such as another stack's.
         scenario: what runs besides, and how many together; `single`: one job alone.
+        provenance: images and data that were used, and whose files the second host launches from (`control`).
         part: of the study, as the campaign was given it; None in plans of older versions.
         attempt: which try of its question it is (tare.model.ledger); None where no ledger lists it.
         order_seed: of every random order: from the study's seed, the machine and the campaign's start.
@@ -158,6 +160,8 @@ class Unit(Record):
         voided: why it does not count and is repeated; None where it counts.
         launches: by name of the launch.
         cost_s: machine time that it took.
+        pages: by name of the launch: the pages of what it maps were `drawn anew`, or `kept: ` and the reason;
+            None in units of older versions.
         scenario: what ran besides, as it was seen to start and to end.
         block: which start of launches it comes from, where campaigns share them.
     """
@@ -177,6 +181,7 @@ class Unit(Record):
     end_s: float | None = None
     block: str | None = None
     scenario: Mapping[str, Any] | None = None
+    pages: Mapping[str, str] | None = None
 
     @property
     def counts(self) -> bool:

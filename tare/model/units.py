@@ -13,6 +13,7 @@ from tare.model.registry import BASELINE, CONTROL, HOST
 
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
 COLD, WARM, AS_FOUND = "cold", "warm", "as_found"  # the page cache before a start
+DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
 COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
 AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tare.model.campaigns import Plan
+from collections import Counter
+
+from tare.model.campaigns import SHARED, Plan
 from tare.model.registry import BASELINE
+from tare.model.units import DRAWN_ANEW
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
+from tare.report.labels import env_title
 from tare.report.wording import listed, margin_text
 
 
@@ -22,6 +26,7 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "The unit is the round or the block, never the launch, the turn or the step. Per unit: the logarithm of "
         "each environment's ratio to the mean of the two hosts. The control is the second host's ratio to the "
         "first: what the instrument sees where nothing is.",
+        *_copies([*rounds, *turns]),
         _sampling([*rounds[:1], *turns[:1]]),
         _families(plan.sampling.confidence),
         "Intervals: trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower "
@@ -72,6 +77,57 @@ def _turns(campaign: Campaign) -> str:
         "machine's mood of each moment away. The first block settled all this and counts nowhere: what it settled "
         "is below."
     )
+
+
+def _copies(campaigns: list[Campaign]) -> list[str]:
+    """What the second host shares with the first, and whose pages were drawn anew; nothing of older campaigns."""
+    told = [campaign.plan.provenance.get("control") for campaign in campaigns]
+    shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
+    lines = []
+    if shared:
+        lines.append(
+            "The second host launched from the first one's own files, so that its interval lacks what differs "
+            f"between two copies of them: {'; '.join(shared)}."
+        )
+    elif any(told):
+        lines.append(
+            "The second host launched from a second copy of the files, verified and with inodes and pages of its "
+            "own: the control's interval holds what differs between two copies."
+        )
+    return lines + _pages([campaign for campaign in campaigns if campaign.kind == "turns"])
+
+
+def _pages(turns: list[Campaign]) -> list[str]:
+    """Whose pages were drawn anew before blocks, and whose were kept."""
+    told = [
+        (name, what)
+        for campaign in turns
+        for unit in campaign.counted
+        for name, what in (unit.pages or {}).items()
+        if not name.endswith(BASELINE)
+    ]
+    if not told:
+        return []
+    anew, kept = Counter(), Counter()
+    reasons = {}
+    for name, what in told:
+        (anew if what == DRAWN_ANEW else kept)[name] += 1
+        if what != DRAWN_ANEW:
+            reasons[name] = what.partition(": ")[2]
+    lines = []
+    if anew:
+        blocks = [f"{env_title(name, short=True)} in {anew[name]} of {anew[name] + kept[name]}" for name in anew]
+        lines.append(
+            "Before a block of turns the cached pages of what launches map were dropped, so that each block drew "
+            f"others: {listed(blocks)}."
+        )
+    if kept:
+        whose = [f"{env_title(name, short=True)} ({reasons[name]})" for name in kept]
+        lines.append(
+            f"Where they were kept, blocks share their pages, and no interval holds what other pages would do: "
+            f"{listed(whose)}."
+        )
+    return lines
 
 
 def _ordered(plan: Plan) -> str:

@@ -1,7 +1,9 @@
 """Every environment with every workload, really launched, under equal conditions and with equal losses."""
 
+import contextlib
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +13,10 @@ from tare.experiments.blocks import Burst, Stretch, live_block
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import launch
+from tare.launch.sites import control_site
 from tare.launch.transport import Binds
 from tare.model.launches import LaunchRecord
-from tare.model.registry import describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment
 from tare.model.schema import parse
 
 pytestmark = pytest.mark.runtime
@@ -43,6 +46,9 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
     data = folders(describe_workload(workload_name)["dataset"])
     names = {"host": "host", "other": env_name}
     sites = {name: site_of(env, environment(env), forms(env), data) for name, env in names.items()}
+    if env_name == HOST:
+        sites["other"], told = control_site(sites["host"])
+        assert told == {"files": "own copy"}
     conditions = {**study["conditions"], "allocator": "steady"}
     spec = turns.turn_spec(workload_name, describe_workload(workload_name)["batch"], study)
     stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
@@ -54,7 +60,15 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
         ) as (block, record),
     ):  # fmt: skip
         block.run(stretch)
+        if env_name == HOST:
+            ours, others = (
+                mapped_below(one.site.reference, one.prepared.folder)
+                for one in sorted(block.started, key=lambda one: one.name)
+            )
     assert record["voided"] is None
+    if env_name == HOST:  # the control maps the same files of its own copy, and none of the host's
+        assert ours.keys() == others.keys() and len(ours) > 50
+        assert not set(ours.values()) & set(others.values())
     draws = {name: record["launches"][name]["draws"][0] for name in names}
     assert {tuple(draw["cpus"]) for draw in draws.values()} == {(choose_cpus(2)[1],)}
     assert draws["host"]["turns"]["loss_last"] == draws["other"]["turns"]["loss_last"]
@@ -64,6 +78,19 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
         for start, end in zip(draw["turns"]["started_ns"], draw["turns"]["ended_ns"], strict=True)
     )
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+
+
+def mapped_below(root, folder):
+    """Device and inode of each library below `root` that a launch of this folder maps, by its path there."""
+    found = {}
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(folder) not in maps.with_name("cmdline").read_text():
+                continue
+            for fields in (line.split(maxsplit=5) for line in maps.read_text().splitlines()):
+                if len(fields) == 6 and fields[5].startswith(f"{root}/") and ".so" in fields[5]:
+                    found[fields[5].removeprefix(root)] = (fields[3], fields[4])
+    return found
 
 
 def test_the_environment_block_is_equal_to_the_byte(env_name, own_workload, launches):

@@ -11,7 +11,9 @@ import pytest
 from campaign_builders import json_units, with_plan, with_units
 from pages import draw, row, visible
 
-from tare.report import answer, build, designs, figures, instrument, number_tables, settings, tries
+from tare.model.campaigns import OWN, SHARED
+from tare.model.units import DRAWN_ANEW
+from tare.report import answer, build, designs, figures, instrument, method, number_tables, settings, tries
 from tare.report.evidence import gather
 from tare.report.wording import percent, signed
 
@@ -305,3 +307,36 @@ def test_the_ledger_stands_on_the_page_with_what_reruns_cost(evidence, page):
     assert campaigns == {one[0].rpartition(": ")[2] for one in table.rows if len(one) == 1}
     verdict = evidence.verdicts[evidence.verdicts["metric"] == "real_s"].iloc[0]
     assert verdict["alpha"] * verdict["family_size"] == pytest.approx(0.05 * 6 / math.pi**2)
+
+
+# What the second host shares with the first.
+
+
+def sentences(evidence, control, pages):
+    """The method of a report whose campaigns of turns say this of copies and pages."""
+    found = [
+        with_units(
+            with_plan(c, provenance={"control": control}), [{**unit, "pages": pages} for unit in json_units(c)]
+        )
+        for c in evidence.campaigns
+    ]
+    return " ".join(method.method_sentences(replace(evidence, campaigns=found)))
+
+
+def test_a_control_from_a_copy_is_told_and_pages_that_were_drawn_anew(evidence):
+    text = sentences(evidence, {"files": OWN}, {"host": DRAWN_ANEW, "docker": "kept: it may not be looked into"})
+    assert "the control's interval holds what differs between two copies" in text
+    count = len(of(evidence, "turns").counted) + len(evidence.headline("sentiment_rnn", "turns").counted)
+    assert f"each block drew others: Host in {count} of {count}." in text
+    assert "no interval holds what other pages would do: Docker (it may not be looked into)." in text
+
+
+def test_a_control_that_shares_its_files_is_told_with_the_reason(evidence):
+    text = sentences(evidence, {"files": SHARED, "reason": "there is no room"}, None)
+    assert "launched from the first one's own files" in text and "two copies of them: there is no room." in text
+    assert "dropped" not in text
+
+
+def test_nothing_is_said_of_copies_in_older_campaigns(evidence):
+    text = " ".join(method.method_sentences(evidence))
+    assert "second copy" not in text and "pages" not in text

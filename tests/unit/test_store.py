@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tare.core import manifest, store
-from tare.core.errors import UnavailableError
+from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import project_root, read_json, sha256_file
 
 KEY = "k"
@@ -176,3 +176,75 @@ def test_what_stands_in_the_way_ends_the_making_before_it_begins(tmp_path, stuck
     with pytest.raises(UnavailableError, match=f"{stuck} is in the way of making it"):
         kept(tmp_path, make, in_place=in_place)
     assert make.calls == 0
+
+
+# Second copies.
+
+LONG = "0123456789abcdef" * 2
+
+
+@pytest.fixture
+def first(tmp_path):
+    """An entry of which one file holds the entry's own path, as bytecode of a virtual environment does."""
+
+    def make(folder):
+        (folder / "deep").mkdir()
+        (folder / "deep" / "library.so").write_bytes(bytes(range(256)) * 64)
+        (folder / "deep" / "empty").touch()
+        (folder / "script").write_text(f"#!{tmp_path}/{LONG}/bin/python, {LONG}\n")
+        (folder / "script").chmod(0o755)
+        os.utime(folder / "script", (1577836800, 1577836800))
+        (folder / "link").symlink_to("deep")
+        return {}
+
+    return store.keep(tmp_path, LONG, make, what="making it")
+
+
+def test_a_second_copy_has_equal_content_inodes_of_its_own_and_a_path_of_equal_length(first):
+    copy = store.second_copy(first, "it")
+    assert copy.path.parent == first.path.parent and copy.path != first.path
+    assert len(str(copy.path)) == len(str(first.path))
+    library = "deep/library.so"
+    assert (copy.path / library).read_bytes() == (first.path / library).read_bytes()
+    assert (copy.path / library).stat().st_ino != (first.path / library).stat().st_ino
+    assert (copy.path / "link").readlink() == Path("deep")
+    assert (copy.path / "script").read_text() == (first.path / "script").read_text().replace(LONG, copy.key)
+    ours, theirs = (found.path / "script" for found in (copy, first))
+    assert (ours.stat().st_mtime, ours.stat().st_mode) == (theirs.stat().st_mtime, theirs.stat().st_mode)
+    others = [[entry for entry in found.entries if entry["path"] != "script"] for found in (copy, first)]
+    assert others[0] == others[1] and copy.about == {"copy_of": first.digest, "holds_own_path": 1}
+    assert store.second_copy(first, "it").cached
+
+
+def test_a_damaged_second_copy_is_made_again_and_goes_with_the_first(first, capsys):
+    copy = store.second_copy(first, "it")
+    (copy.path / "deep" / "library.so").write_bytes(b"other")
+    again = store.second_copy(first, "it")
+    assert not again.cached and "is damaged" in capsys.readouterr().out
+    store.forget(first.path.parent, first.key)
+    assert store.find(again.path.parent, again.key) is None and not again.path.exists()
+
+
+def test_where_there_is_no_room_for_a_copy_the_line_says_so(first, monkeypatch):
+    usage = store.shutil.disk_usage(first.path)
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda path: usage._replace(free=1 << 20))
+    with pytest.raises(UnavailableError, match=r"there is no room for its 0\.0 GB in ") as caught:
+        store.second_copy(first, "it")
+    assert "\n" not in str(caught.value)
+    assert list(first.path.parent.glob(f"{store.copy_key(LONG)}*")) == []
+
+
+def test_where_nothing_can_be_written_the_line_says_so(first, monkeypatch):
+    def refuse(path, **rest):
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(store, "locked", refuse)
+    with pytest.raises(UnavailableError, match="can't be written: Read-only file system"):
+        store.second_copy(first, "it")
+
+
+def test_a_copy_that_is_not_what_was_read_is_refused(first, monkeypatch):
+    monkeypatch.setattr(store, "_rename", lambda path, old, new: bool(path.write_bytes(b"rotten")))
+    with pytest.raises(IntegrityError, match="is not what was read"):
+        store.second_copy(first, "it")
+    assert store.find(first.path.parent, store.copy_key(LONG)) is None

@@ -1,0 +1,133 @@
+"""Draws the pages under launches anew: what they map is dropped from the page cache, and read when they start.
+
+Where the pages of a library lie in memory decides what they displace in caches, and stays for as long as the page
+cache holds them. Files are dropped one by one (posix_fadvise), in the same way for root and an ordinary user, so
+that whatever else the machine has cached stays. What other processes map, or this user may not open, stays too, and
+is told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import stat
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tare.core.errors import TareError
+from tare.launch.place import Site
+from tare.model.environment import Environment, Prepared
+from tare.model.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
+
+MOST_LEFT = 0.01  # of the pages that were there: the rest is told as kept
+MAP_SHARED, PROT_NONE = 1, 0
+MAP_FAILED = ctypes.c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+
+def draw_anew(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
+    """Drop the pages of what launches of these sites map; nothing of them may be running.
+
+    Args:
+        sites: by name of the launch.
+        page_cache: the study's condition; nothing is touched where it is `as_found`.
+
+    Returns:
+        By name of the launch: `drawn anew`, or `kept: ` and the reason.
+    """
+    if page_cache == AS_FOUND:
+        return dict.fromkeys(sites, f"{KEPT}: the study leaves the page cache as found")
+    return {name: _drop(site) for name, site in sites.items()}
+
+
+def of_whole_runs(page_cache: str) -> str:
+    """What is said of the pages of launches that run to their end, one after the other."""
+    return DRAWN_ANEW if page_cache == COLD else f"{KEPT}: whole runs start on the page cache as it is"
+
+
+def _drop(site: Site) -> str:
+    if site.reference is None:
+        return f"{KEPT}: it has no files of its own"
+    try:
+        left = was = 0
+        for path in _mapped(site.environment, site.reference, site.folders):
+            before, after = drop(path)
+            was, left = was + before, left + after
+    except TareError as error:
+        return f"{KEPT}: {error}"
+    except OSError as error:
+        return f"{KEPT}: {error.filename} can't be opened ({error.strerror})"
+    if left > MOST_LEFT * was:
+        return f"{KEPT}: {left / was:.0%} of its pages stayed, as others use them"
+    return DRAWN_ANEW
+
+
+@cache
+def _mapped(environment: Environment, reference: str, folders: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Files of a form that launches may map: libraries and programs, or the image where it is one file."""
+    found = []
+    for place in (*environment.places(Prepared(reference=reference, bytes=None)), *folders):
+        if place.is_file():
+            found.append(place)
+            continue
+        for folder, _, names in os.walk(place, onerror=_refuse):
+            for path in (Path(folder) / name for name in names):
+                status = path.lstat()
+                program = ".so" in path.name or status.st_mode & stat.S_IXUSR
+                if stat.S_ISREG(status.st_mode) and program and status.st_size:
+                    found.append(path)
+    return tuple(found)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def drop(path: Path) -> tuple[int, int]:
+    """Drop a file's pages from the page cache, written back first where they have to be.
+
+    Returns:
+        Pages that were there before, and that are there after it.
+
+    Raises:
+        OSError: it can't be opened.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(handle).st_size
+        before = resident(handle, size)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        after = resident(handle, size)
+        if after:
+            os.fdatasync(handle)  # pages that are not on the disk yet stay
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            after = resident(handle, size)
+        return before, after
+    finally:
+        os.close(handle)
+
+
+def resident(handle: int, size: int) -> int:
+    """Pages of an open file that are in the page cache, by mincore(2); all of them where it may not be told.
+
+    Raises:
+        OSError: the file can't be mapped.
+    """
+    if not size:
+        return 0
+    address = _libc.mmap(None, size, PROT_NONE, MAP_SHARED, handle, 0)
+    if address == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "a mapping")
+    seen = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
+    try:
+        if _libc.mincore(address, size, seen):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "a mapping")
+    finally:
+        _libc.munmap(address, size)
+    return len(seen.raw) - seen.raw.count(b"\0")
