@@ -23,7 +23,7 @@ from tare.model.sealed import read_sealed
 ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
-CAMPAIGNS, UNITS = ("a", "b", "c"), 34
+CAMPAIGNS, UNITS = ("a", "b", "c"), 40
 SEED, KILLS = 20261122, 20
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
