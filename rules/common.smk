@@ -50,7 +50,9 @@ PROBED = module_names("envs")  # also those that are no part of this study
 RESULTS = study_module.results_folder(STUDY)
 
 stack_framework = cache(framework_of)
-LANES = study_module.lanes(STUDIED)  # headline campaigns of training steps, measured together
+LANES = study_module.lanes(
+    STUDIED
+)  # headline campaigns of training steps, measured together
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -114,7 +116,12 @@ def lane_data(lane):
 def lane_options(wildcards, output):
     """The options that name what is measured together, its data, and where it goes."""
     words = [
-        [lane.workload, arms.parse(lane.arm).level if lane.arm else "headline", lane_data(lane), out]
+        [
+            lane.workload,
+            arms.parse(lane.arm).level if lane.arm else "headline",
+            lane_data(lane),
+            out,
+        ]
         for lane, out in zip(LANES, output.sealed)
     ]
     return " ".join(f"--lane {' '.join(each)}" for each in words)
