@@ -243,6 +243,7 @@ def base_plan(
         "stack": "torch-2.13",
         "code_sha256": "0" * 64,
         "provenance": {},
+        "attempt": 1,
         "machine": {
             **{"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64", "governor": None, "online_cpus": "0-1"},
         },
