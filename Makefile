@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test setup setup-test doctor lock reference reference-input clean clean-cache
+.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-cache
 
 CONFIG ?= config/config.yaml
 CORES ?= all
@@ -34,6 +34,11 @@ smoke: ## the whole workflow on small settings
 
 test: setup-test ## everything the tests need, then the tests
 	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+test-quick: ## unit tests without runtimes, images and network, in three minutes; it says what it leaves out
+	@$(NEED_PYTHON)
+	@RUNTIMES=system $(PYTHON) -m tare.runtimes.bootstrap test
+	@.venv/bin/python -m pytest --quick tests/unit $(PYTEST_ARGS)
 
 setup: ## the virtual environment and the container runtimes
 	@$(NEED_PYTHON)

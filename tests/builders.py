@@ -5,9 +5,13 @@ Records are synthetic; tables come from them through the same code as real ones.
 
 from __future__ import annotations
 
+import functools
 import gzip
+import hashlib
 import json
 import random
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -266,7 +270,7 @@ def audit_tables(root: Path) -> None:
     tables.write("claims", claims.judge_claims(study, found), root / "tables/claims.csv")
 
 
-def build_results(
+def write_results(
     root: Path,
     *,
     study: str = "nyu2022",
@@ -281,8 +285,8 @@ def build_results(
     planted: Mapping[str, Any] | None = None,
     no_stack: str | None = None,
     device: str = "cpu",
-) -> Path:
-    """Everything that the notebooks and the report read; returns the results folder.
+) -> None:
+    """Everything that the notebooks and the report read, as `build_results` has it made.
 
     Args:
         root: becomes the folder `results` of the default study.
@@ -320,4 +324,28 @@ def build_results(
     machine_records(root, root, environments, unavailable, device)
     image_cost_tables(root, environments, unavailable, study=study)
     audit_tables(root)
+
+
+@functools.cache
+def templates() -> tempfile.TemporaryDirectory[str]:
+    """Where results wait to be copied, as long as this process lives."""
+    return tempfile.TemporaryDirectory(prefix="tare-results-")
+
+
+def build_results(root: Path, **arguments: Any) -> Path:
+    """Everything that the notebooks and the report read; returns the results folder.
+
+    Results of the same arguments are made once in a process and copied from then on: a copy is the caller's own.
+
+    Args:
+        root: becomes the folder `results` of the default study.
+        arguments: of `write_results`.
+    """
+    name = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:16]
+    made = Path(templates().name, name)
+    if not made.exists():
+        write_results(made, **arguments)
+    shutil.copytree(made, root, dirs_exist_ok=True)
+    ledger = root / "tables/ledger.csv"
+    ledger.write_text(ledger.read_text().replace(str(made), str(root)))  # its notes name the folder
     return root

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import tempfile
+from pathlib import Path
 
 import builders
 
 from tare.analysis.ceilings import read_ceilings
+from tare.core.files import write_text
 from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures, references
@@ -25,30 +29,22 @@ def row(**fields):
     return {**base, **fields}
 
 
+@functools.cache
+def stand_in(stem):
+    """Text of a small figure under the name of a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        return figures.write(figures.style.empty(stem, "a stand-in"), Path(folder, f"{stem}.svg")).read_text()
+
+
 def draw(results):
     """Small stand-ins for the figures, which have tests of their own."""
-    for workload in builders.WORKLOADS:
-        for name in (
-            "batch_size",
-            "split",
-            "intervals",
-            "units",
-            "utilisation",
-            "operators",
-            "why",
-            "roofline",
-            "job_length",
-        ):
-            drawing = figures.style.empty(name, "a stand-in")
-            figures.write(drawing, results / f"figures/{name}_{workload}.svg")
-        for name in ("stacks", "choices"):
-            figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}_{workload}.svg")
-    figures.write(figures.style.empty("arms", "a stand-in"), results / "figures/arms_mnist_cnn.svg")
-    for name in ("roofline", "image_costs"):
-        figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
-    for number in figures.figure_names(load("nyu2022")):
-        name = figures.file_name("nyu2022", number)
-        figures.write(figures.style.empty(name, "a stand-in"), results / f"figures/{name}.svg")
+    names = ["batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"]
+    names += ["stacks", "job_length"]
+    stems = [f"{name}_{workload}" for workload in builders.WORKLOADS for name in (*names, "choices")]
+    stems += ["arms_mnist_cnn", "roofline", "image_costs"]
+    stems += [figures.file_name("nyu2022", number) for number in figures.figure_names(load("nyu2022"))]
+    for stem in stems:
+        write_text(results / f"figures/{stem}.svg", stand_in(stem))
 
 
 def draw_all(results, *, device="cpu"):

@@ -68,9 +68,11 @@ class Studies:
         self._studies: dict[Path, Study] = {}
         for campaign in campaigns:
             folder = study_folder(campaign.path.parent, campaign.plan.study, campaign.plan.workload)
-            if folder is not None:
-                study = self._studies.setdefault(folder, Study(folder, witnesses))
-                study.campaigns[campaign.workload, campaign.name] = campaign
+            if folder is None:
+                continue
+            if folder not in self._studies:
+                self._studies[folder] = Study(folder, witnesses)
+            self._studies[folder].campaigns[campaign.workload, campaign.name] = campaign
 
     def attempt(self, campaign: SealedCampaign) -> Attempt:
         """Which try a sealed campaign is; one that lies in no study's folder stands for itself."""

@@ -1,5 +1,75 @@
-"""Fixtures that several unit tests share."""
+"""Fixtures that several unit tests share.
 
+The synthetic study is built once for all of them and only read: a test that edits builds a copy of its own.
+"""
+
+from collections import Counter
+
+import pytest
+import quick
 from data_server import data_cache, server
 
 __all__ = ["data_cache", "server"]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="leave out what tests/unit/quick.py names")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("quick", default=False):
+        return
+    begins = {item: quick.left_out(item.nodeid.rpartition("tests/unit/")[2]) for item in items}
+    config.left_out = Counter(begin for begin in begins.values() if begin)
+    unknown = sorted(set(quick.LEFT_OUT) - set(config.left_out))
+    if unknown:
+        raise pytest.UsageError(f"tests/unit/quick.py names tests that there are not: {', '.join(unknown)}")
+    config.hook.pytest_deselected(items=[item for item in items if begins[item]])
+    items[:] = [item for item in items if not begins[item]]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for begin, count in getattr(config, "left_out", {}).items():
+        terminalreporter.write_line(f"left out: {begin}* ({count}): {quick.LEFT_OUT[begin]}")
+    if hasattr(config, "left_out"):
+        count = sum(config.left_out.values())
+        terminalreporter.write_line(f"left out: {count} unit tests and all that are not: `make test` runs them")
+
+
+def files_of(folder):
+    """Name, size and time of change of every file."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {(path, path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory):
+    """Results of the default synthetic study, with stand-ins for its figures."""
+    import builders  # a test file that asks for no study does without pandas and seaborn
+    from pages import draw
+
+    folder = builders.build_results(tmp_path_factory.mktemp("study") / "results")
+    draw(folder)
+    before = files_of(folder)
+    yield folder
+    assert files_of(folder) == before, f"changed by a test, and shared: {files_of(folder) ^ before}"
+
+
+@pytest.fixture(scope="session")
+def evidence(results):
+    """What the report reads of these results."""
+    import builders
+
+    from tare.report.evidence import gather
+
+    return gather(results, results, builders.STUDY)
+
+
+@pytest.fixture(scope="session")
+def page(results, tmp_path_factory):
+    """Its page, as HTML."""
+    import builders
+
+    from tare.report import build
+
+    return build(results, results, builders.STUDY, tmp_path_factory.mktemp("page") / "index.html").read_text()

@@ -40,7 +40,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         if self.path.startswith("/mute"):
-            self.server.release.wait(20)
+            self.server.release.wait(600)
             return
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -50,7 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path.startswith("/stall"):
             self.wfile.write(body[: len(body) // 2])
             self.wfile.flush()
-            self.server.release.wait(20)
+            self.server.release.wait(600)
         elif self.command == "GET":
             self.wfile.write(body)
 

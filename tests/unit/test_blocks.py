@@ -146,7 +146,7 @@ def test_one_that_hangs_is_ended_after_the_time_for_an_answer(fault, pids, monke
     monkeypatch.setattr(blocks, "DRAW_S", 1.0)
     started = time.monotonic()
     record = block_of(fakes(pids, docker={0: fault}))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 120, "it waited for the launch, which sleeps for 600 s"
     assert re.search(r"docker: no .* within \d s", record["voided"])
     assert record["launches"]["docker"]["status"] == "timeout"
     assert still_running(pids) == []

@@ -16,11 +16,6 @@ from tare.report.figures.forest import confidence
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("choices") / "results")
-
-
-@pytest.fixture(scope="module")
 def metrics(results):
     return tables.read("metrics", results / "tables/metrics.csv")
 

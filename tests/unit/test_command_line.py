@@ -1,8 +1,8 @@
 """The command line as a whole: what it may load before it knows what is wanted."""
 
+import os
 import subprocess
 import sys
-import time
 
 from tare.core.files import project_root
 
@@ -13,9 +13,12 @@ def test_help_loads_nothing_heavy_and_comes_at_once():
     code = "import sys; from tare.cli.main import build_parser; build_parser().format_help(); print(*sys.modules)"
     seconds = []
     for _ in range(5):
-        started = time.monotonic()
+        before = os.times()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=project_root())
-        seconds.append(time.monotonic() - started)
+        after = os.times()
+        seconds.append(sum(after[2:4]) - sum(before[2:4]))
         assert done.returncode == 0, done.stderr
         assert not HEAVY & {name.split(".")[0] for name in done.stdout.split()}
-    assert min(seconds) < 0.5, "0.06 s where nothing else runs"
+        if seconds[-1] < 0.5:
+            return
+    raise AssertionError(f"{seconds} s of a CPU, 0.06 where nothing else runs (load {os.getloadavg()[0]:.1f})")

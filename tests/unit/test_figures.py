@@ -7,7 +7,6 @@ import math
 import re
 import xml.etree.ElementTree as ET
 
-import builders
 import pandas as pd
 import pytest
 
@@ -19,11 +18,6 @@ from tare.report.figures import axis, style
 from tare.report.figures.strip import strip
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("figures") / "results")
 
 
 @pytest.fixture(scope="module")

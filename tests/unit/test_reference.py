@@ -106,7 +106,7 @@ def test_a_part_that_outruns_its_deadline_is_ended_with_what_it_started(tmp_path
     started = time.monotonic()
     with (tmp_path / "log").open("w") as log:
         assert reference_parts._wait([sys.executable, "-c", code, str(marker)], None, log, 1.5) is None
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 120, "it waited for what sleeps for 600 s"
     child = Path("/proc", marker.read_text(), "cmdline")
     for _ in range(50):  # a kill takes a moment
         if not child.exists() or not child.read_bytes():  # gone, or waits to be reaped

@@ -21,22 +21,6 @@ from tare.report.wording import percent, signed
 STUDY = builders.STUDY
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("report") / "results")
-
-
-@pytest.fixture(scope="module")
-def evidence(results):
-    return gather(results, results, STUDY)
-
-
-@pytest.fixture(scope="module")
-def page(results):
-    draw(results)
-    return build(results, results, STUDY, results / "report/index.html").read_text()
-
-
 # Designs, and what went wrong.
 
 

