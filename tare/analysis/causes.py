@@ -24,7 +24,7 @@ from tare.analysis.metrics import pivot
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
-from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval
+from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable
 
 PHASE_METRICS = (*PHASES, "exit_s")
 SMALLEST_SHARE = 0.01  # of a step's own time: what is less is not worth a comparison, and widens all others
@@ -255,7 +255,7 @@ def _moderated(one: _Ratios, found: Sequence[_Ratios]) -> Estimate:
 
 
 def _judged(one: _Ratios, alpha: float) -> OperatorTime:
-    interval = one.estimate.interval(alpha)
+    interval = tellable(one.estimate.interval(alpha))
     mean = one.estimate.mean or 0.0
     low, high = interval.low, interval.high
     excludes = low is not None and high is not None and not low <= 0 <= high

@@ -30,7 +30,7 @@ from tare.model.sealed import SealedCampaign
 from tare.model.stamps import Stamp, departures, stamp_file
 from tare.model.units import share_of
 from tare.stats.fits import ratios_of
-from tare.stats.intervals import t_quantile
+from tare.stats.intervals import Interval, t_quantile, tellable
 
 Witnesses = Callable[[Path, str], Sequence[str]]
 
@@ -206,6 +206,8 @@ def _found(one: Try, number: int | None) -> list[dict[str, Any]]:
         row = {**empty, "env": env, "ratio": math.exp(ratios.mean)}
         if ratios.sd is not None and alpha is not None:
             half = t_quantile(alpha, ratios.n - 1) * ratios.sd / math.sqrt(ratios.n)
-            row |= {"ci_low": math.exp(ratios.mean - half), "ci_high": math.exp(ratios.mean + half)}
+            ends = Interval(n=ratios.n, mean=ratios.mean, low=ratios.mean - half, high=ratios.mean + half)
+            if (told := tellable(ends).told) is not None:
+                row |= {"ci_low": math.exp(told[1]), "ci_high": math.exp(told[2])}
         rows.append(row)
     return rows or [empty]

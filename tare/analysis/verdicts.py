@@ -26,6 +26,7 @@ from tare.model.units import compared, family_alpha
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
+    LARGEST_RATIO,
     Estimate,
     Interval,
     Spread,
@@ -37,6 +38,7 @@ from tare.stats.intervals import (
     share_interval,
     student,
     t_interval,
+    tellable,
     trimmed,
     two_stage,
 )
@@ -281,10 +283,10 @@ class _Comparison:
     def row(self, alpha: float, family: int) -> dict[str, Any]:
         """The row of the verdict table, every interval at level 1 - alpha."""
         table, key = self.table, (self.env, self.reference)
-        interval, total = self.typical.interval(alpha), table.total[key].interval(alpha)
+        interval, total = tellable(self.typical.interval(alpha)), tellable(table.total[key].interval(alpha))
         ratios = contrasts(table.values, *key).mean(axis=1)
-        stalls = None if table.is_total else t_interval(self._beyond(ratios), alpha)
-        control = table.control.interval(table.share * family_alpha(table.campaign.plan))
+        stalls = None if table.is_total else tellable(t_interval(self._beyond(ratios), alpha))
+        control = tellable(table.control.interval(table.share * family_alpha(table.campaign.plan)))
         check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict, total_verdict = self._verdict(interval, total, stalls)
         failures = self._failures()
@@ -362,7 +364,12 @@ class _Comparison:
     def _reason(self, interval: Interval, bounded: int) -> str | None:
         """Why there is no interval or no verdict, or what became of the campaign."""
         parts, fewest = [], self.table.fewest
-        if interval.low is None:
+        if interval.low is None and interval.n >= FEWEST_UNITS:
+            parts.append(
+                f"{interval.n} complete units say nothing at this level: their interval reaches beyond a factor of "
+                f"{LARGEST_RATIO:,}"
+            )
+        elif interval.low is None:
             missing = FEWEST_UNITS - interval.n
             parts.append(
                 f"{interval.n} complete units; an interval needs {FEWEST_UNITS} or more, so {missing} more"

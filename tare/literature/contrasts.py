@@ -18,7 +18,7 @@ from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.measured_here import Here
 from tare.model.registry import CONTROL, HOST
 from tare.model.study import is_headline
-from tare.stats.intervals import Interval, judge, more_units, t_interval
+from tare.stats.intervals import Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's
 CONFIDENCE = 0.95
@@ -142,9 +142,10 @@ def paired(here: Here, workload: str, metric: str, env: str, deciding: Sequence[
 
 def _ratio(interval: Interval, **what: Any) -> list[Ratio]:
     """One ratio; none without an interval."""
-    if interval.told is None:
+    told = tellable(interval).told
+    if told is None:
         return []
-    ratio, low, high = (math.exp(value) for value in interval.told)
+    ratio, low, high = map(math.exp, told)
     return [Ratio(ratio=ratio, low=low, high=high, units=interval.n, **what)]
 
 

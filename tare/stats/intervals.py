@@ -17,6 +17,7 @@ from scipy import optimize, special, stats
 from tare.model.registry import CONTROL, HOST
 
 FEWEST_UNITS = 2
+LARGEST_RATIO = 1000  # of two units, at a strict level, intervals reach beyond anything: they say nothing then
 HUBER = 1.345  # 95% as efficient as the mean where data are normal
 MAD_TO_SD = 1.4826
 BOOTSTRAP_DRAWS = 2000
@@ -108,6 +109,13 @@ def _p_value(mean: float, spread: Spread, n: int) -> float:
     if spread.unit == 0:
         return 1.0 if mean == 0 else 0.0
     return 2 * float(special.stdtr(spread.degrees, -abs(mean) * math.sqrt(n) / spread.unit))
+
+
+def tellable(interval: Interval) -> Interval:
+    """An interval of log-ratios as it is; without its ends where they reach beyond LARGEST_RATIO."""
+    if interval.told is None or max(map(abs, interval.told)) <= math.log(LARGEST_RATIO):
+        return interval
+    return replace(interval, low=None, high=None)
 
 
 def t_quantile(alpha: float, degrees: float) -> float:

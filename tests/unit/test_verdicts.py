@@ -9,7 +9,16 @@ from campaign_builders import sealed_campaign
 
 from tare.analysis import verdicts
 from tare.model.study import CONTROL, HOST
-from tare.stats.intervals import judge, share_interval, stein_interval, student, t_interval, trimmed
+from tare.stats.intervals import (
+    Interval,
+    judge,
+    share_interval,
+    stein_interval,
+    student,
+    t_interval,
+    tellable,
+    trimmed,
+)
 
 IDENTITY = {"study": "s", "campaign": "c", "scenario": "single", "workload": "w", "stack": "t", "batch": 64}
 NAMES = [HOST, CONTROL, "docker", "apptainer", "podman"]
@@ -355,3 +364,16 @@ def test_a_launch_that_was_stopped_is_a_bound_and_failures_are_a_share():
     assert row["reason"].startswith("1 of 6 launches were stopped at the time limit of 10 s")
     assert (row["launches"], row["failures"], row["timeouts"]) == (6, 1, 1)
     assert (row["failure_share_low"], row["failure_share_high"]) == share_interval(1, 6, 0.05)
+
+
+def test_an_interval_beyond_any_ratio_is_not_told():
+    """Two units with one degree of freedom, at the level of a large family: exp of its end would overflow."""
+    wide = Interval(n=2, mean=0.1, low=-800.0, high=800.2)
+    assert tellable(wide) == Interval(n=2, mean=0.1, low=None, high=None)
+    assert tellable(Interval(n=2, mean=0.1, low=-1.0, high=1.2)).told == (0.1, -1.0, 1.2)
+    assert tellable(Interval(n=1, mean=0.1, low=None, high=None)).told is None
+    values = {HOST: [1.0, 1.0], CONTROL: [1.0, 1.001], "docker": [1.0, 9.0]}
+    found = table_of(plan_of(environments=list(values)), rows_of("real_s", values), share=1e-6)
+    row = found[found["metric"] == "real_s"].iloc[0]
+    assert row["ci_low"] is None and row["verdict"] == "inconclusive"
+    assert "say nothing at this level: their interval reaches beyond a factor of 1,000" in row["reason"]
