@@ -1,22 +1,20 @@
 # Notebooks by papermill: they draw the figures and explain them. Drawing never reruns a measurement.
 from snakemake.io import report as shown  # at the start of a line `report` is a keyword
 
-ARM_NAMES = [*config["arms"]["rounds"], *config["arms"]["turns"]]
+VARIED = {
+    one: arms.parse(one.arm) for one in study_module.campaigns(STUDIED) if one.arm
+}
 # Workloads that have an arm in every environment; each has one figure of all its arms.
-ARM_WORKLOADS = (
-    config["arms"]["workloads"]
-    if any(not arms.parse(text).is_setting for text in ARM_NAMES)
-    else []
+ARM_WORKLOADS = sorted(
+    {
+        one.workload
+        for one, arm in VARIED.items()
+        if not arm.is_setting and not arm.other_stack
+    }
 )
 STACK_WORKLOADS = WORKLOADS if config["stacks"] else []
 # Workloads of which anything was varied that the host can be weighed by.
-CHOICE_WORKLOADS = [
-    workload
-    for workload in WORKLOADS
-    if workload in STACK_WORKLOADS
-    or ARM_NAMES
-    and workload in config["arms"]["workloads"]
-]
+CHOICE_WORKLOADS = sorted({one.workload for one in VARIED})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.
 DEVICE_WORKLOADS = WORKLOADS if config["device"] != "cpu" else []
 # Figures of the study that this project repeats: workload and what they show.
