@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,13 +32,17 @@ TABLES = {"I": "machine", "IV": "software", "V": "GPU"}
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One claim for one workload: what the study's own data say, what this machine says, and how they match."""
+    """One claim for one workload: what the study's own data say, what this machine says, and how they match.
+
+    `matches` is `match` in a few words.
+    """
 
     workload: str
     published_says: str
     published_note: str
     here: str
     match: str
+    matches: str
     evidence: str
     reason: str | None
 
@@ -110,6 +115,14 @@ def _figures_text(names: list[str]) -> str:
     return f"figure{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
+def matches(match: str) -> str:
+    """The column `match` in short: `other device class and stack; same runtimes`."""
+    found: dict[str, list[str]] = {}
+    for name, word in re.findall(r"(?:^|; )([a-z ]+): (same|other|unknown) \(", match):
+        found.setdefault(word, []).append(name)
+    return "; ".join(f"{word} {listed(names)}" for word, names in found.items())
+
+
 def _judged(row: dict[str, Any]) -> Judged:
     return Judged(
         workload=workload_title(row["workload"]),
@@ -117,6 +130,7 @@ def _judged(row: dict[str, Any]) -> Judged:
         published_note=readable(row["published_note"]),
         here=row["here"],
         match=row["match"],
+        matches=matches(row["match"]),
         evidence=readable(row["evidence"]),
         reason=None if missing(row["reason"]) else row["reason"],
     )

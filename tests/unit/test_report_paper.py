@@ -176,3 +176,11 @@ def test_a_missing_table_is_a_users_mistake(name, results, tmp_path):
 def test_the_tables_are_those_of_the_schemas(results):
     assert set(tables.read("published", results / "tables/published.csv")["paper"]) == {"nyu2022"}
     assert set(tables.read("claims", results / "tables/claims.csv")["paper"]) == {"nyu2022"}
+
+
+def test_what_matches_is_said_in_a_few_words():
+    told = (
+        "device class: other (published GPU, V100; here CPU); stack: other (published a; here b; c); "
+        "runtimes: same (published 1; here 1)"
+    )
+    assert paper.matches(told) == "other device class and stack; same runtimes"
