@@ -27,6 +27,7 @@ report: study-file setup ## environment, runtimes, data, images, runs, report
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' $(CONFIG))"
 
 study-file: # Snakemake would answer with a traceback
+	@$(NEED_PYTHON)
 	@test -f "$(CONFIG)" || { echo "tare: there is no study file $(CONFIG): CONFIG is one of $$(echo config/*.yaml | tr ' ' ',')" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings

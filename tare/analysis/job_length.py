@@ -20,7 +20,7 @@ from tare.core.errors import UserError
 from tare.model.registry import CONTROL, HOST
 from tare.model.study import is_headline
 from tare.model.units import compared, family_alpha
-from tare.stats.intervals import Interval
+from tare.stats.intervals import Interval, tellable
 from tare.stats.job_length import Cost, CostBox
 
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
@@ -119,7 +119,7 @@ class _Pair:
         if steps is not None:
             values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.environments))
             pairs = {env: contrasts(values, env, HOST) for env in (CONTROL, *self.environments)}
-            self.step = self._intervals(steps, pairs)
+            self.step = {env: tellable(one) for env, one in self._intervals(steps, pairs).items()}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Of the host what happens once; of each environment both parts, then what follows from them."""
@@ -164,7 +164,11 @@ class _Pair:
             for part, what, one in ((fixed, "rounds", self.runs), (step, "blocks", self.steps))
             if part.n < (fewest := one.campaign.plan.sampling.verdict_units)
         ]
-        return f"{', '.join(few)} that the study asks for before a verdict" if few else None
+        if few:
+            return f"{', '.join(few)} that the study asks for before a verdict"
+        if fixed.told is None or step.told is None:
+            return f"{fixed.n} complete rounds and {step.n} complete blocks give no interval that says anything"
+        return None
 
     def _intervals(self, one: Measured, pairs: Mapping[str, pd.DataFrame]) -> dict[str, Interval]:
         """By environment, each spread beside those of the others and of the control, as verdicts have it."""
