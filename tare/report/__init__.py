@@ -88,6 +88,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "summary": answer.summary(evidence),
+        "together": answer.together(evidence),
         "glances": answer.glances(evidence),
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }

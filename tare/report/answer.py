@@ -70,8 +70,13 @@ def summary(evidence: Evidence) -> list[str]:
     rows = joint(evidence.verdicts)
     if rows.empty:
         return ["No environment but the host ran: there is nothing to compare with it yet."]
-    lines = [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
-    return lines + [line for metric in HEADLINES for line in _together(rows[rows["metric"] == metric])]
+    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
+
+
+def together(evidence: Evidence) -> list[str]:
+    """How close all environments are to the host together, by workload, whole runs first."""
+    rows = joint(evidence.verdicts)
+    return [line for metric in HEADLINES for line in _together(rows[rows["metric"] == metric])]
 
 
 def _together(rows: pd.DataFrame) -> list[str]:
