@@ -50,6 +50,7 @@ if __name__ == "__main__":
     from tare.worker import main as program
 
     with open(spec_path) as handle:  # noqa: PTH123
-        workload = json.load(handle)["workload"]
-    plant(importlib.import_module("workloads." + workload).Training, json.loads(fault_json))
+        spec = json.load(handle)
+    for job in spec.get("lanes", [spec]):
+        plant(importlib.import_module("workloads." + job["workload"]).Training, json.loads(fault_json))
     sys.exit(program.main(spec_path))
