@@ -28,7 +28,7 @@ report: study-file setup ## environment, runtimes, data, images, runs, report
 
 study-file: # Snakemake would answer with a traceback
 	@$(NEED_PYTHON)
-	@test -f "$(CONFIG)" || { echo "tare: there is no study file $(CONFIG): CONFIG is one of $$(echo config/*.yaml | tr ' ' ',')" >&2; exit 2; }
+	@test -f "$(CONFIG)" || { echo "tare: there is no study file $(CONFIG): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report CONFIG=config/smoke.yaml
@@ -36,7 +36,7 @@ smoke: ## the whole workflow on small settings
 test: setup-test ## everything the tests need, then the tests
 	@.venv/bin/python -m pytest $(PYTEST_ARGS)
 
-test-quick: ## unit tests without runtimes, images and network, in three minutes; it says what it leaves out
+test-quick: ## unit tests without runtimes, images and network, in some four minutes; it says what it leaves out
 	@$(NEED_PYTHON)
 	@RUNTIMES=system $(PYTHON) -m tare.runtimes.bootstrap test
 	@.venv/bin/python -m pytest --quick tests/unit $(PYTEST_ARGS)

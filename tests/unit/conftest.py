@@ -3,13 +3,23 @@
 The synthetic study is built once for all of them and only read: a test that edits builds a copy of its own.
 """
 
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import quick
 from data_server import data_cache, server
 
 __all__ = ["data_cache", "server"]
+
+
+@pytest.fixture
+def launch_cache(monkeypatch):
+    """A cache of its own, with a path short enough for a launch's folder."""
+    with tempfile.TemporaryDirectory(prefix="tare-") as folder:
+        monkeypatch.setenv("TARE_CACHE", folder)
+        yield Path(folder)
 
 
 def pytest_addoption(parser):

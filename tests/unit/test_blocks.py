@@ -4,9 +4,7 @@ import itertools
 import json
 import random
 import re
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 from fakes import CONDITIONS, Fake, site, still_running, study
@@ -26,12 +24,7 @@ NAMES = [HOST, CONTROL, "docker"]
 STRETCH = Stretch(draws=2, cycles=3, warmup=2, burst=Burst(discard=1, steps=2))
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch):
-    """A cache of its own, with a path short enough for a launch's folder."""
-    with tempfile.TemporaryDirectory(prefix="tare-") as folder:
-        monkeypatch.setenv("TARE_CACHE", folder)
-        yield Path(folder)
+pytestmark = pytest.mark.usefixtures("launch_cache")
 
 
 @pytest.fixture
@@ -169,7 +162,7 @@ def test_one_that_is_never_ready_times_out(pids, monkeypatch):
     assert still_running(pids) == []
 
 
-def test_an_interrupted_block_leaves_nobody_behind(pids, cache):
+def test_an_interrupted_block_leaves_nobody_behind(pids, launch_cache):
     with (
         pytest.raises(KeyboardInterrupt),
         live_block(
@@ -186,7 +179,7 @@ def test_an_interrupted_block_leaves_nobody_behind(pids, cache):
         raise KeyboardInterrupt
     assert {launch["status"] for launch in record["launches"].values()} == {"stopped"}
     assert still_running(pids) == []
-    assert list((cache / "launches").iterdir()) == []
+    assert list((launch_cache / "launches").iterdir()) == []
 
 
 def test_equal_seeds_give_equal_orders_and_shifts(pids):

@@ -1,8 +1,5 @@
 """Campaigns whose units come from the same launches: one start for all; a journal, a decision, a seal for each."""
 
-import tempfile
-from pathlib import Path
-
 import pytest
 from fakes import Fake, site, still_running, study
 
@@ -20,12 +17,7 @@ NAMES = [HOST, CONTROL, "docker"]
 LANES = {"steady": ("mnist_cnn", None), "default": ("mnist_cnn", "default"), "rnn": ("sentiment_rnn", None)}
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch):
-    """A cache of its own, with a path short enough for a launch's folder."""
-    with tempfile.TemporaryDirectory(prefix="tare-") as folder:
-        monkeypatch.setenv("TARE_CACHE", folder)
-        yield Path(folder)
+pytestmark = pytest.mark.usefixtures("launch_cache")
 
 
 @pytest.fixture
