@@ -5,17 +5,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-cache
+.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-runtimes clean-cache
 
 CONFIG ?= config/config.yaml
 CORES ?= all
 
-# The first Python 3.11 that starts; `python3` answers for itself when there is none.
-PYTHON = $(eval PYTHON := $(shell for p in python3.11 python3 /usr/bin/python3.11 /usr/bin/python3; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && { echo "$$p"; exit; }; done))$(PYTHON)
-define NEED_PYTHON
-test -n "$(PYTHON)" || { echo "tare: Tare needs Python 3.11, and there is none here (mend it: apt-get install --yes python3.11 python3.11-venv)" >&2; exit 3; }
-endef
+PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$(PYTHON)
+NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
 REPORT_PATH = import pathlib, sys; from tare.model import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
@@ -52,14 +48,18 @@ setup-test:
 doctor: setup ## what this machine can measure
 	@.venv/bin/python -m tare doctor
 
-# uv resolves faster than pip and writes every file's hash; torch's CPU build comes from where pip is told to look.
+# uv resolves faster than pip and writes every file's hash, for each Python of requires-python; torch's CPU build comes
+# from where pip is told to look. While a version stays its hashes stay, also those of files that are not there. What
+# the lock is for anyway is no marker of its lines.
+LOCKED_FOR = platform_machine == 'x86_64' and platform_python_implementation == 'CPython' and sys_platform == 'linux'
 lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
 	@.venv/bin/python -m pip install --quiet --target .venv/uv uv
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
 	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
 	for name in run test; do \
-		.venv/uv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
+		.venv/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
+		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \
 	done
 
 # Needs no .venv: on a machine without a network it uses the Python that has the framework there.
@@ -74,6 +74,10 @@ reference-input: setup ## .reference: what a machine without a network needs for
 clean: ## results and .venv; downloads and images in the cache stay
 	@rm -rf .venv .snakemake *.egg-info
 	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
+
+clean-runtimes: ## takes away what `make` installed on this machine; what was there before stays
+	@$(NEED_PYTHON)
+	@$(PYTHON) -m tare.runtimes.remove
 
 clean-cache: ## the cache as well, after asking
 	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \

@@ -4,6 +4,13 @@
 lacks; 4 data that fails its check; 130 interrupted. The last four print one line and no traceback.
 """
 
+import grp
+import os
+import shutil
+
+ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ")
+ADMINISTRATORS = {"sudo", "wheel", "admin"}
+
 
 class TareError(Exception):
     """An expected failure: one line says what is wrong, where, and what to do."""
@@ -22,18 +29,46 @@ class UnavailableError(TareError):
 
     Args:
         reason: what was tried and what came back.
-        remedy: the one command that mends it, or None where nothing known does.
+        remedy: the one command that mends it, or None where nothing known does; one of root's is told as
+            whoever reads it can give it.
     """
 
     exit_code = 3
 
     def __init__(self, reason: str, remedy: str | None = None) -> None:
-        super().__init__(reason if remedy is None else f"{reason} (mend it: {remedy})")
         self.reason = reason
-        self.remedy = remedy
+        self.remedy = None if remedy is None else as_we_can(remedy)
+        super().__init__(reason if remedy is None else f"{reason} (mend it: {self.remedy})")
 
 
 class IntegrityError(TareError):
     """Content that does not match its recorded hash, or a record cut short."""
 
     exit_code = 4
+
+
+def as_we_can(remedy: str) -> str:
+    """A remedy that works where it is read: a command of root's by sudo where we may, else for an administrator.
+
+    Where there is no such program, a package is only named: other distributions have it by a similar name.
+    """
+    if not remedy.startswith(ROOT_COMMANDS):
+        return remedy
+    program, *words = remedy.split()
+    if program == "apt-get" and shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/bin") is None:
+        packages = " ".join(word for word in words[1:] if not word.startswith("-"))
+        return f"install what Debian packs as {packages}"
+    if os.getuid() == 0:
+        return remedy
+    return remedy.replace(program, f"sudo {program}") if may_sudo() else f"ask an administrator for `{remedy}`"
+
+
+def may_sudo() -> bool:
+    """Whether this user is, by a group, one who may use sudo; nothing is asked and no password is needed."""
+    names = set()
+    for number in os.getgroups():
+        try:
+            names.add(grp.getgrgid(number).gr_name)
+        except KeyError:
+            continue
+    return shutil.which("sudo") is not None and bool(names & ADMINISTRATORS)

@@ -1,8 +1,9 @@
 """Ends what a command started when that command has died: by SIGKILL, by want of memory, with its terminal.
 
 A process of its own, in a session of its own, that sleeps until its parent is gone. It is told over standard input
-what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group; `{"key": …, "commands":
-[[…], …], "env": {…}, "folder": …}` what to run and to remove; `{"key": …}` alone takes a key back.
+what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group, which is killed, if
+need be after its `"patience_s"`; `{"key": …, "commands": [[…], …], "env": {…}, "folder": …}` what to run and to
+remove; `{"key": …}` alone takes a key back.
 A program that its parent could not tell it of, having died at that very moment, is found by a mark in its
 environment. Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT NAME MARK`.
 """
@@ -16,9 +17,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 COMMAND_S = 30.0
+LOOK_S = 0.1
 
 
 def watch(parent: int) -> dict[str, dict[str, Any]]:
@@ -71,9 +74,10 @@ def untold(name: str, mark: str) -> list[int]:
 
 def end(left: dict[str, dict[str, Any]]) -> None:
     """Kill the groups, then run the commands, then remove the folders."""
-    for note in left.values():
+    for note in sorted(left.values(), key=lambda note: note.get("patience_s", 0.0)):
         if "group" in note:
             with contextlib.suppress(ProcessLookupError, PermissionError):
+                wait_for(note["group"], note.get("patience_s", 0.0))
                 os.killpg(note["group"], signal.SIGKILL)
     for note in left.values():
         for command in note.get("commands", ()):
@@ -89,6 +93,18 @@ def end(left: dict[str, dict[str, Any]]) -> None:
                 )
         if "folder" in note:
             shutil.rmtree(note["folder"], ignore_errors=True)
+
+
+def wait_for(group: int, patience_s: float) -> None:
+    """Return when a process group is gone, or after some seconds.
+
+    Raises:
+        ProcessLookupError: it is gone.
+    """
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        os.killpg(group, 0)
+        time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ def run(
     stdin: bytes | IO[bytes] | None = None,
     check: bool = False,
     output_path: Path | None = None,
+    patience_s: float = 0.0,
 ) -> Finished:
     """Run a program to its end.
 
@@ -96,6 +97,8 @@ def run(
         stdin: bytes for its standard input, or an unbuffered file, read from where it stands; None: an empty one.
         check: raise when it fails.
         output_path: append both streams to this file instead of keeping them.
+        patience_s: how long it may go on by itself after we were interrupted or have died, before it is killed:
+            for what leaves a machine in pieces when it is cut short.
 
     Raises:
         UnavailableError: the program is not installed, or `check` is set and it failed.
@@ -110,12 +113,16 @@ def run(
             source.write(stdin)
             source.seek(0)
         started_ns = time.monotonic_ns()
-        process = start(argv, env=env, cwd=cwd, stdin=source, stdout=log or out, stderr=log or err)
+        process = start(
+            argv, env=env, cwd=cwd, stdin=source, stdout=log or out, stderr=log or err, patience_s=patience_s
+        )
         try:
             if timed_out := not _exits(process.pid, timeout_s):
                 kill_group(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
+            if patience_s:
+                _exits(process.pid, patience_s)
             kill_group(process.pid)
             with contextlib.suppress(ChildProcessError):
                 os.wait4(process.pid, 0)
@@ -143,7 +150,14 @@ def run(
 
 
 def start(
-    argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, stdin: Any, stdout: Any, stderr: Any
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    stdin: Any,
+    stdout: Any,
+    stderr: Any,
+    patience_s: float = 0.0,
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`.
 
@@ -165,7 +179,7 @@ def start(
         raise UnavailableError(f"{argv[0]} is not installed") from error
     except PermissionError as error:
         raise UnavailableError(f"{argv[0]} may not be executed: {error.strerror}") from error
-    _guard.note(str(process.pid), group=process.pid)
+    _guard.note(str(process.pid), group=process.pid, **({"patience_s": patience_s} if patience_s else {}))
     return process
 
 
@@ -197,6 +211,13 @@ def at_death(
         yield
     finally:
         _guard.forget(name)
+
+
+@contextlib.contextmanager
+def scratch_folder(purpose: str) -> Iterator[Path]:
+    """An empty folder among the system's temporary ones; it goes with the block, or with us when we are killed."""
+    with tempfile.TemporaryDirectory(prefix=f"tare-{purpose}-") as name, at_death(name, folder=Path(name)):
+        yield Path(name)
 
 
 class _Guard:

@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 from tare.core import store
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, sha256_file
-from tare.core.process import run
+from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
 from tare.images.oci import TarLayer, tar_entry
 from tare.images.pull import Repository, pull
@@ -120,8 +119,9 @@ def debian_base(recipe: dict[str, Any], reason: str) -> Base:
             raise UnavailableError("mmdebstrap is not installed", "apt-get install mmdebstrap")
         started = time.monotonic()
         layer = folder / "layer.tar"
-        with tempfile.TemporaryDirectory(prefix="tare-mmdebstrap-") as name:
-            raw = Path(name) / "raw.tar"
+        with scratch_folder("mmdebstrap") as scratch:
+            scratch.chmod(0o755)  # for its root in a user's namespace
+            raw = scratch / "raw.tar"
             _mmdebstrap(recipe["packages"], codename, raw)
             normalise_layer(raw, layer, recipe)
         name = f"{release['ID'].capitalize()} {codename}"
@@ -206,7 +206,7 @@ def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
     sources = host_sources(codename)
     if not sources:
         raise UnavailableError(f"apt is configured with no archive of {codename} on this machine")
-    environment = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "TMPDIR", "LANG")}
+    environment = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "LANG")}
     environment |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     finished = run(
         [
@@ -218,7 +218,7 @@ def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
             str(target),
             "-",
         ],
-        env=environment | {"SOURCE_DATE_EPOCH": str(EPOCH_S)},
+        env=environment | {"SOURCE_DATE_EPOCH": str(EPOCH_S), "TMPDIR": str(target.parent)},
         stdin="".join(line + "\n" for line in sources).encode(),
         timeout_s=MMDEBSTRAP_TIMEOUT_S,
     )

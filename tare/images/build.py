@@ -16,7 +16,7 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.manifest import allocated_bytes
 from tare.images import installed, native
 from tare.images.base import Base, debian_base, get_base
-from tare.images.interpreter import find_interpreter
+from tare.images.interpreter import with_interpreter
 from tare.images.oci import FolderLayer, assemble
 from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import (
@@ -53,8 +53,8 @@ def build_stack_tree(name: str, variant: str) -> BuiltTree:
         UnavailableError: no interpreter or no wheels on this machine.
         IntegrityError: something fetched is not what its hash says.
     """
-    stack = load_stack(name, variant)
-    interpreter = find_interpreter(stack.python)  # before a long download that would be for nothing
+    # The interpreter comes before a long download that would be for nothing.
+    stack, interpreter = with_interpreter(load_stack(name, variant))
     fetched = fetch_wheels(stack)
     tree = build_tree(stack, fetched.wheels, interpreter)
     stages = {f"tree_{stage}": value for stage, value in tree.seconds.items()}

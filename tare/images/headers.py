@@ -15,7 +15,7 @@ from pathlib import Path
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
-from tare.images.interpreter import find_interpreter
+from tare.images.interpreter import with_interpreter
 from tare.images.wheels import Wheel, fetch_wheels
 from tare.model.stacks import BOUND, load_stack
 
@@ -53,9 +53,8 @@ def headers_of(stack_name: str, variant: str) -> Path:
         UnavailableError: no index that answers has the wheels, or the interpreter has no headers.
         IntegrityError: a wheel is not what its hash says.
     """
-    stack = load_stack(stack_name, variant)
+    stack, interpreter = with_interpreter(load_stack(stack_name, variant))
     wheels = [wheel for wheel in fetch_wheels(stack).wheels if wheel.name in PACKAGES]
-    interpreter = find_interpreter(stack.python)
     own = python_headers(interpreter.executable, stack.python)
     key = store.key_of(FORMAT, interpreter.version, sorted(wheel.sha256 for wheel in wheels))
     what = f"unpacking the headers of {stack_name} ({variant})"

@@ -11,13 +11,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.process import run
+from tare.model.stacks import Stack
 
 # Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
 STDLIB_PRUNE = (
@@ -69,6 +70,23 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
     raise UnavailableError(
         f"no CPython {version} on this machine", f"apt-get install python{version} (or pyenv install {version})"
     )
+
+
+def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
+    """A stack for the first of its Pythons that is on this machine, and that interpreter.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    for version in (stack.python, *stack.or_python):
+        try:
+            return replace(stack, python=version), find_interpreter(version)
+        except UnavailableError as error:
+            reason = error
+    if not stack.or_python:
+        raise reason
+    wanted = " or ".join((", ".join((stack.python, *stack.or_python[:-1])), stack.or_python[-1]))
+    raise UnavailableError(f"no CPython {wanted} on this machine", reason.remedy)
 
 
 def seen(version: str) -> list[str]:

@@ -8,6 +8,7 @@ libraries come from, and bytecode that is checked against its source's time at e
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import shutil
@@ -34,7 +35,7 @@ from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.core.process import run
 from tare.core.store import Kept
 from tare.images.base import Base, debian_base, get_base
-from tare.images.interpreter import Interpreter, find_interpreter
+from tare.images.interpreter import Interpreter, find_interpreter, with_interpreter
 from tare.images.layers import Blob, unpack, whiteouts
 from tare.images.oci import FolderLayer, assemble
 from tare.images.rootfs import PREFIXES, Guest, compile_sources, differences, find_guest, run_guest, snapshot
@@ -61,6 +62,8 @@ def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, A
         IntegrityError: something fetched is not what its hash says.
     """
     stack = load_stack(name, variant)
+    with contextlib.suppress(UnavailableError):  # the base of an image brings one of its own
+        stack, _ = with_interpreter(stack)
     fetched = fetch_wheels(stack)
     if adapter.contained:
         return contained_form(build(stack, fetched, recipe), adapter)

@@ -6,9 +6,9 @@ version (`+cpu`) are looked for there first, then in the index that the stack na
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
-from tare.core.process import Finished, run
+from tare.core.process import Finished, run, scratch_folder
 from tare.model.images import Package
 from tare.model.stacks import Requirement, Stack
 
@@ -104,10 +104,11 @@ def _download(stack: Stack, folder: Path) -> None:
 
 
 def _pip_download(stack: Stack, folder: Path, requirements: Sequence[Requirement], options: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="tare-lock-") as name:
-        lock = Path(name) / "lock.txt"
+    with scratch_folder("lock") as scratch:
+        lock = scratch / "lock.txt"
         lock.write_text("".join(requirement.line() + "\n" for requirement in requirements), encoding="utf-8")
-        finished = run(download_command(stack, lock, folder, options), timeout_s=DOWNLOAD_TIMEOUT_S)
+        variables = {**os.environ, "TMPDIR": str(scratch)}
+        finished = run(download_command(stack, lock, folder, options), timeout_s=DOWNLOAD_TIMEOUT_S, env=variables)
     if not finished.ok:
         raise _explain(finished)
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import TareError, UnavailableError
+from tare.core.errors import TareError, UnavailableError, as_we_can
 from tare.core.files import project_root, read_json
 from tare.core.process import run
 from tare.machine.facts import gpus
@@ -60,7 +60,8 @@ class Check:
 
 def lacking(name: str, reason: str, remedy: str | None = None, **details: Any) -> Check:
     """A check that found nothing usable."""
-    return Check(name=name, available=False, reason=reason, remedy=remedy, details=details)
+    told = None if remedy is None else as_we_can(remedy)
+    return Check(name=name, available=False, reason=reason, remedy=told, details=details)
 
 
 def stack_pythons() -> Iterator[Path]:
@@ -187,7 +188,7 @@ def _refused(name: str, error: OSError) -> Check:
     if error.errno in (errno.EACCES, errno.EPERM):
         level = PARANOID.read_text().strip() if PARANOID.exists() else "unknown"
         return lacking(
-            name, f"not permitted (perf_event_paranoid is {level})", "sudo sysctl kernel.perf_event_paranoid=1"
+            name, f"not permitted (perf_event_paranoid is {level})", "sysctl kernel.perf_event_paranoid=1"
         )
     if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
         return lacking(name, "the kernel sees no hardware counters: a virtual machine without a PMU")
@@ -207,7 +208,7 @@ def dram_counters() -> Check:
     level = int(PARANOID.read_text()) if PARANOID.exists() else 2
     if level > 0 and not _has_sys_admin():
         return lacking(
-            name, f"not permitted (perf_event_paranoid is {level})", "sudo sysctl kernel.perf_event_paranoid=0"
+            name, f"not permitted (perf_event_paranoid is {level})", "sysctl kernel.perf_event_paranoid=0"
         )
     return Check(name=name, available=True, details={"units": units})
 
@@ -222,7 +223,7 @@ def cpu_energy() -> Check:
     try:
         meters[0].read_text()
     except OSError as error:
-        return lacking("energy meter", f"{meters[0]}: {error.strerror}", f"sudo chmod a+r {meters[0]}")
+        return lacking("energy meter", f"{meters[0]}: {error.strerror}", f"chmod a+r {meters[0]}")
     return Check(name="energy meter", available=True, details={"meters": [path.parent.name for path in meters]})
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tare.core.errors import as_we_can
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bind:
@@ -130,7 +132,8 @@ class Launch:
 class Probe:
     """Whether an environment works on this machine, shown by a real trial launch.
 
-    `reason` is set when it does not; `remedy` is the one command that mends it, where one is known.
+    `reason` is set when it does not; `remedy` is the one command that mends it, where one is known, as whoever
+    probes can give it.
     """
 
     available: bool
@@ -138,6 +141,11 @@ class Probe:
     reason: str | None = None
     remedy: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """A command of root's becomes one that this user can give."""
+        if self.remedy is not None:
+            object.__setattr__(self, "remedy", as_we_can(self.remedy))
 
     @property
     def isolates_network(self) -> bool:

@@ -42,10 +42,14 @@ class Variant(Record):
 
 
 class StackFile(Record):
-    """stack.yaml: what the packages are for, and what of them is left out of the tree."""
+    """stack.yaml: what the packages are for, and what of them is left out of the tree.
+
+    `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine.
+    """
 
     name: str
     python: str
+    or_python: tuple[str, ...] = ()
     packages: Mapping[str, str]
     variants: Mapping[str, Variant]
     prune: tuple[Pruned, ...]
@@ -87,6 +91,7 @@ class Stack:
         name: of the stack, `torch-2.13`.
         variant: `cpu` or `cuda`.
         python: version of CPython, major and minor.
+        or_python: other versions that the lock fits, in the order in which they stand in for it.
         requirements: what the lock holds, in its order.
         lock_sha256: of what the lock says (comments do not count).
         index: where builds with a local version are published, beside the installer's own indexes.
@@ -100,6 +105,7 @@ class Stack:
     name: str
     variant: str
     python: str
+    or_python: tuple[str, ...]
     requirements: tuple[Requirement, ...]
     lock_sha256: str
     index: str | None
@@ -180,6 +186,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         name=content.name,
         variant=variant,
         python=content.python,
+        or_python=content.or_python,
         requirements=requirements,
         lock_sha256=sha256_text("\n".join(requirement.line() for requirement in requirements)),
         index=own.index,

@@ -10,13 +10,12 @@ import html
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.errors import TareError, UserError
 from tare.core.files import atomic_path, project_root, write_json, write_text
-from tare.core.process import run
+from tare.core.process import run, scratch_folder
 from tare.core.progress import step
 from tare.model.words import nearest
 
@@ -59,9 +58,9 @@ def execute(name: str, results: Path, workloads: Sequence[str], out: Path) -> No
     """
     if name not in names():
         raise UserError(f"no notebook {name!r} in notebooks/: {nearest(name, names())}")
-    with tempfile.TemporaryDirectory(prefix="tare-jupyter-") as folder, step(f"notebook {name}"):
-        executed = Path(folder) / f"{name}.ipynb"
-        _papermill(name, results, workloads, executed, Path(folder))
+    with scratch_folder("jupyter") as folder, step(f"notebook {name}"):
+        executed = folder / f"{name}.ipynb"
+        _papermill(name, results, workloads, executed, folder)
         page = to_page(executed)
         with atomic_path(out) as temporary:
             shutil.copyfile(executed, temporary)

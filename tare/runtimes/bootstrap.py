@@ -1,36 +1,55 @@
-"""From a bare Python 3.11 to the environment that the workflow or its tests run in; standard library only.
+"""From a bare Python to the environment that the workflow or its tests run in; standard library only.
 
-`python3.11 -m tare.runtimes.bootstrap run` fills .venv from the hash-locked requirements/run.txt while the
+`python3 -m tare.runtimes.bootstrap run` fills .venv from the hash-locked requirements/run.txt while the
 container runtimes are installed beside it; `test` adds requirements/test.txt, a Chromium for the browser tests, and
 likwid-bench, which the measured ceilings are checked against. A stamp named by the locks' hash makes a second run
 cost nothing.
 
-The lock is complete, so pip resolves nothing.
+The lock is complete, so pip resolves nothing, and holds the files for every Python in PYTHONS. A Python without
+ensurepip, as Debian has it, gets the pip of the lock.
 """
 
 from __future__ import annotations
 
+import configparser
+import contextlib
+import hashlib
+import importlib.util
 import os
+import platform
 import re
 import shutil
+import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, locked, sha256_text, write_text
-from tare.core.process import Finished, run
+from tare.core.process import Finished, ended, run, start
 from tare.core.progress import duration, say, step
 
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 12), (3, 13))
 VENV = Path(".venv")
 LOCKS = {"run": ("run",), "test": ("run", "test")}
 FIRST = ("pip", "setuptools", "wheel")  # they build what has no wheel
 # The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+INDEX = "https://pypi.org/simple"  # where pip itself comes from, where pip's settings name no other
+CONNECT_S = 30.0
 INSTALL_S = 1800.0
+RUNTIMES_END_S = 600.0  # apt finishes what it has begun to unpack
+# What of a broken connection tells a person why, the most telling first.
+BROKEN = (
+    r"\[Errno -?\d+\] [^'\")]+",
+    r"[Cc]annot connect to proxy|timed out|certificate verify failed",
+    r"[A-Z]\w+Error",
+)
 # What the tests need of the system: package, programs of which one is enough, what for.
 TEST_TOOLS = (
     (
@@ -48,9 +67,9 @@ WARM = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python3.11 -m tare.runtimes.bootstrap run|test`."""
+    """`python3 -m tare.runtimes.bootstrap run|test`."""
     if len(argv) != 1 or argv[0] not in LOCKS:
-        print(f"usage: python3.11 -m tare.runtimes.bootstrap {'|'.join(LOCKS)}", file=sys.stderr)
+        print(f"usage: python3 -m tare.runtimes.bootstrap {'|'.join(LOCKS)}", file=sys.stderr)
         return 2
     try:
         return set_up(argv[0])
@@ -58,18 +77,23 @@ def main(argv: Sequence[str]) -> int:
         print(f"tare: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(f"tare: {error.filename or VENV}: {error.strerror}", file=sys.stderr)
+        print(f"tare: {error.filename or VENV}: {error.strerror or error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("tare: interrupted; the next run carries on", file=sys.stderr)
         return 130
 
 
+def interrupt(number: int, frame: object) -> None:
+    """A polite end is an interruption."""
+    raise KeyboardInterrupt
+
+
 def set_up(purpose: str) -> int:
     """Make .venv and the runtimes fit for `purpose`.
 
     Raises:
-        UnavailableError: another Python, no venv module, or a package that can't be had.
+        UnavailableError: another machine or Python, or a package that can't be had.
     """
     check_python()
     started = time.monotonic()
@@ -77,8 +101,6 @@ def set_up(purpose: str) -> int:
     with locked(lock, waiting_for="another set-up of this checkout"):
         done = read_stamps()
         wanted = [name for name in LOCKS[purpose] if stamp(name) not in done]
-        if wanted:
-            ensure_venv_module()
         runtimes = start_runtimes()
         try:
             if wanted:
@@ -90,6 +112,9 @@ def set_up(purpose: str) -> int:
                     warm_up()
                 finished = [name for name in LOCKS["test"] if name in wanted or stamp(name) in done]
                 write_text(VENV / "tare.stamps", "".join(f"{stamp(name)}\n" for name in finished))
+        except KeyboardInterrupt:
+            runtimes.terminate()
+            raise
         finally:
             finish(runtimes)
         if purpose == "test":
@@ -100,30 +125,15 @@ def set_up(purpose: str) -> int:
 
 
 def check_python() -> None:
-    """Refuse a Python that the lock was not made for."""
-    if sys.version_info[:2] != PYTHON:
+    """Refuse a machine or a Python that the lock was not made for."""
+    system = f"{platform.system()} on {platform.machine()}"
+    if system != "Linux on x86_64":
+        raise UnavailableError(f"Tare needs Linux on x86-64, and this is {system}")
+    if sys.version_info[:2] not in PYTHONS or platform.python_implementation() != "CPython":
         raise UnavailableError(
-            f"Tare needs Python 3.11, and this is {sys.version.split()[0]}",
-            remedy="apt-get install --yes python3.11 python3.11-venv",
-        )
-
-
-def ensure_venv_module() -> None:
-    """Debian packs ensurepip apart from Python: install that package where we may."""
-    try:
-        __import__("ensurepip")
-        return
-    except ImportError:
-        from tare.runtimes.programs import install_packages, may_install
-    package = f"python{PYTHON[0]}.{PYTHON[1]}-venv"
-    failed = may_install()
-    if failed is None:
-        with step(f"installing {package}"):
-            failed = install_packages([package]).get(package)
-    if failed is not None:
-        raise UnavailableError(
-            f"this Python lacks ensurepip, and {package} was not installed ({failed})",
-            remedy=f"apt-get install --yes {package}",
+            f"Tare needs CPython 3.11, 3.12 or 3.13, and this is {platform.python_implementation()} "
+            f"{platform.python_version()}",
+            remedy="make PYTHON=/path/to/another",
         )
 
 
@@ -144,11 +154,64 @@ def read_stamps() -> list[str]:
 def make_venv() -> None:
     """An empty .venv with this Python; one that can't start (a moved checkout, a removed Python) is replaced."""
     python = VENV / "bin" / "python"
-    if python.exists() and run([str(python), "-m", "pip", "--version"], timeout_s=60).ok:
-        return
+    if python.exists():
+        version = run([str(python), "-c", "import pip, sys; print(sys.version)"], timeout_s=60).stdout
+        if version.strip() == sys.version:
+            return
     shutil.rmtree(VENV, ignore_errors=True)
     with step("making .venv"):
-        run([sys.executable, "-m", "venv", str(VENV)], timeout_s=300, env=lean_environment(), check=True)
+        options = [] if importlib.util.find_spec("ensurepip") else ["--without-pip"]
+        run([sys.executable, "-m", "venv", *options, str(VENV)], timeout_s=300, env=lean_environment(), check=True)
+        if options:
+            wheel = fetch_pip(VENV)
+            argv = [str(python), f"{wheel}/pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
+            run(argv, timeout_s=300, env=lean_environment(), check=True)
+
+
+def fetch_pip(folder: Path) -> Path:
+    """The wheel of the lock's pip, from the package index that pip itself would ask, checked by its hash.
+
+    Raises:
+        UnavailableError: the index does not answer, lacks it, or has another file of that name.
+    """
+    block = read_lock(Path("requirements", "run.txt"))["pip"]
+    version = block.split()[0].partition("==")[2]
+    name = f"pip-{version}-py3-none-any.whl"
+    index = f"{index_address().rstrip('/')}/pip/"
+    remedy = f"apt-get install --yes python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+    try:
+        page = _get(index).decode(errors="replace")
+        found = re.search(rf'href="([^"]*{re.escape(name)})[#"]', page)
+        if found is None:
+            raise UnavailableError(f"this Python lacks ensurepip, and {index} has no {name}", remedy)
+        data = _get(urllib.parse.urljoin(index, found[1]))
+    except OSError as error:
+        why = getattr(error, "reason", None) or error
+        raise UnavailableError(
+            f"this Python lacks ensurepip, and {index} does not answer ({why})", remedy
+        ) from None
+    if hashlib.sha256(data).hexdigest() not in block:
+        raise UnavailableError(f"{index} has another {name} than requirements/run.txt")
+    wheel = folder / name
+    wheel.write_bytes(data)
+    return wheel
+
+
+def index_address() -> str:
+    """The package index of pip's own settings: the environment's, a user's, the machine's."""
+    if chosen := os.environ.get("PIP_INDEX_URL"):
+        return chosen
+    settings = configparser.ConfigParser(interpolation=None, strict=False)
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    settings.read(["/etc/pip.conf", Path.home() / ".pip/pip.conf", home / "pip/pip.conf"])
+    return settings.get("global", "index-url", fallback=INDEX)
+
+
+def _get(address: str) -> bytes:
+    trusted = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
+    request = urllib.request.Request(address, headers={"Accept": "text/html"})
+    with urllib.request.urlopen(request, timeout=CONNECT_S, context=trusted) as answer:
+        return bytes(answer.read())
 
 
 def lean_environment() -> dict[str, str]:
@@ -203,7 +266,9 @@ def pip_install(lock: Path, *options: str) -> None:
     if "No matching distribution found for torch" in finished.stderr:
         finished = _pip(*arguments, "--extra-index-url", TORCH_INDEX)
     if not finished.ok:
-        raise UnavailableError(f"pip could not install {lock}: {_pip_reason(finished)}")
+        reason = _pip_reason(finished)
+        remedy = "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make report" if "found for torch" in reason else None
+        raise UnavailableError(f"pip could not install {lock}: {reason}", remedy)
 
 
 def _pip(*arguments: str) -> Finished:
@@ -214,6 +279,12 @@ def _pip(*arguments: str) -> Finished:
 
 def _pip_reason(finished: Finished) -> str:
     lines = [line.strip() for line in finished.stderr.splitlines() if line.startswith("ERROR")]
+    broken = "\n".join(re.findall(r"connection broken by (.*)", finished.stderr))
+    if broken and "No matching distribution" in finished.stderr:
+        why = next((found[0] for pattern in BROKEN if (found := re.findall(pattern, broken))), broken[:100])
+        proxies = [value for name, value in os.environ.items() if name.lower() == "https_proxy" and value]
+        through = f", through the proxy {proxies[0]}: unset https_proxy, or mend it" if proxies else ""
+        return f"no package index answers ({why}){through}"
     return lines[-1].removeprefix("ERROR: ")[:300] if lines else finished.explain()
 
 
@@ -237,7 +308,8 @@ def warm_up() -> None:
 
 def start_runtimes() -> subprocess.Popen[bytes]:
     """Install container runtimes beside pip; their lines go straight to the terminal."""
-    return subprocess.Popen([sys.executable, "-m", "tare.runtimes.install"], stdin=subprocess.DEVNULL)
+    argv = [sys.executable, "-m", "tare.runtimes.install"]
+    return start(argv, env=None, cwd=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
 
 
 def finish(runtimes: subprocess.Popen[bytes]) -> None:
@@ -246,7 +318,11 @@ def finish(runtimes: subprocess.Popen[bytes]) -> None:
         status = runtimes.wait()
     except BaseException:
         runtimes.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            runtimes.wait(RUNTIMES_END_S)
         raise
+    finally:
+        ended(runtimes.pid)
     if status == UserError.exit_code:
         raise UserError("the runtimes were not installed (the line above says why)")
     if status:
@@ -271,4 +347,5 @@ def ensure_test_tools() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, interrupt)
     sys.exit(main(sys.argv[1:]))

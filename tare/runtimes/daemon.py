@@ -170,7 +170,7 @@ def _program() -> str:
     if os.getuid() != 0:
         raise UnavailableError(
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and only root can start one",
-            "sudo systemctl start docker",
+            "systemctl start docker",
         )
     program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None or shutil.which("docker") is None:

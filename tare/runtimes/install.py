@@ -8,32 +8,43 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tare.core.errors import TareError, UserError
+from tare.core.errors import TareError, UserError, as_we_can
 from tare.core.files import locked, write_text
-from tare.core.process import run
+from tare.core.process import MARK, at_death, run
 from tare.core.progress import say
 from tare.runtimes.apptainer import install_apptainer
 from tare.runtimes.programs import (
+    ONLY_ROOT,
+    SYSTEM_PATH,
+    added,
+    added_path,
     failed_lately,
     find_apptainer,
     install_missing,
     lock_path,
     may_install,
     missing,
+    note_added,
     record_path,
+    which,
 )
 
 POLICY = Path("/usr/sbin/policy-rc.d")
-# Services start again by themselves once the process that installed is gone, also when it was killed.
+ENABLED = Path("/etc/systemd/system")
+UNIT = re.compile(r"/systemd/system/[^/@]+\.(?:path|service|socket|timer)$")
+# An installation that outlives us for a while has the mark of what we start.
 POLICY_TEXT = """#!/bin/sh
-# Written by Tare: no service starts while process {pid} installs packages; afterwards this file removes itself.
+# Written by Tare: no service starts for a package that its process {pid} installs; afterwards this file goes.
+[ -n "${mark}" ] && exit 101
 set -- $(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null)
-[ "${{20}}" = {ticks} ] && [ "$1" != Z ] && exit 101
+[ "${{20}}" = {ticks} ] && [ "$1" != Z ] && exit 0
 rm -f "$0"
 exit 0
 """
@@ -43,6 +54,8 @@ def install() -> int:
     """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks."""
     if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
+    if added_path().exists() and added("unsettled"):
+        keep_services_off()
     wants = missing()
     if not wants and find_apptainer():
         return 0
@@ -51,6 +64,9 @@ def install() -> int:
             say(f"missing: {want.programs[0]} (for {want.purpose}); not installed ({reason})")
         if not find_apptainer():
             say(f"missing: apptainer; not installed ({reason})")
+        if wants and reason == ONLY_ROOT:
+            packages = " ".join(dict.fromkeys(want.packages[-1] for want in wants))
+            say(f"to have them: {as_we_can(f'apt-get install --no-install-recommends {packages}')}")
         return 0
     with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
         if wants := [want for want in missing() if not any(failed_lately(name) for name in want.packages)]:
@@ -58,6 +74,7 @@ def install() -> int:
         if not find_apptainer() and not failed_lately("apptainer"):
             install_apptainer()
     given_up = [want.programs[0] for want in missing()] + ([] if find_apptainer() else ["apptainer"])
+    keep_services_off()
     if given_up:
         say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
     return 0
@@ -70,23 +87,47 @@ def without_services() -> Iterator[None]:
     The daemon that a measurement uses is started when it is needed, and not beside it.
     """
     if POLICY.exists() and "Written by Tare" in POLICY.read_text(errors="replace"):
-        run(["/bin/sh", str(POLICY)], timeout_s=20)  # of an installation that was killed: it removes itself
+        # Of an installation that was killed with its guard: it removes itself.
+        subprocess.run(["/bin/sh", str(POLICY)], timeout=20, check=False, env={"PATH": SYSTEM_PATH})
     if POLICY.exists():
         yield
         return
     me = os.getpid()
     ticks = Path(f"/proc/{me}/stat").read_text().rpartition(")")[2].split()[19]
-    write_text(POLICY, POLICY_TEXT.format(pid=me, ticks=ticks))
-    POLICY.chmod(0o755)
-    try:
-        yield
-    finally:
-        POLICY.unlink(missing_ok=True)
+    with at_death(str(POLICY), commands=[["rm", "-f", str(POLICY)]], env={"PATH": SYSTEM_PATH}):
+        try:
+            write_text(POLICY, POLICY_TEXT.format(mark=MARK, pid=me, ticks=ticks))
+            POLICY.chmod(0o755)
+            yield
+        finally:
+            POLICY.unlink(missing_ok=True)
+
+
+def keep_services_off() -> None:
+    """Services of packages that we added do not start with the machine either; says which."""
+    names = added("unsettled")
+    if which("systemctl") is None or not names:
+        return
+    files = run(["dpkg", "--listfiles", *names], timeout_s=60).stdout
+    units = {Path(line).name for line in files.splitlines() if UNIT.search(line)}
+    wanted = {link.name for link in ENABLED.glob("*.wants/*") if link.name in units}
+    if wanted:
+        run(["systemctl", "disable", *sorted(wanted)], timeout_s=60)
+        say(f"installed, and off until they are enabled: {', '.join(sorted(wanted))}")
+    note_added(added(), [])
+
+
+def interrupt(number: int, frame: object) -> None:
+    """A polite end is an interruption: what was started comes to its end, and nothing of it is left."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         sys.exit(install())
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (TareError, OSError, subprocess.SubprocessError) as error:
         print(f"tare: {error}", file=sys.stderr)
         sys.exit(getattr(error, "exit_code", 2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tare.core.errors import as_we_can
 from tare.core.files import cache_dir, read_json, write_json
 from tare.core.process import Finished, run
 from tare.core.progress import say, step
@@ -23,6 +25,9 @@ APT_S = 600.0
 RETRY_S = 6 * 3600.0
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 APT_OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
+DPKG_JOURNAL = Path("/var/lib/dpkg/updates")
+PIECES = {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
+ONLY_ROOT = "only root can"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -114,8 +119,36 @@ def failed_lately(name: str) -> bool:
     return 0 <= time.time() - when < RETRY_S
 
 
-def apt(*arguments: str, timeout_s: float = APT_S) -> Finished:
-    """Run apt-get or apt-cache without questions; its output is kept, not shown."""
+def added_path() -> Path:
+    """The record of packages that were not here before Tare installed them."""
+    return cache_dir("runtimes") / "packages.json"
+
+
+def added(kind: str = "all") -> list[str]:
+    """Packages that Tare added, those that came along included, as far as they are installed.
+
+    Args:
+        kind: `all`, or `unsettled`: those whose services have not been looked at.
+    """
+    names = read_json(added_path())[kind] if added_path().exists() else []
+    present = packages_by_status()
+    return [name for name in names if present.get(name, "config-files") != "config-files"]
+
+
+def packages_by_status() -> dict[str, str]:
+    """Every package that dpkg has anything of, with its state."""
+    shown = run(["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n"], timeout_s=60)
+    return dict(line.split() for line in shown.stdout.splitlines())
+
+
+def note_added(every: list[str], unsettled: list[str]) -> None:
+    """Write the record of added packages."""
+    write_json(added_path(), {"all": sorted(every), "unsettled": sorted(unsettled)})
+
+
+def apt(*arguments: str, timeout_s: float = APT_S, patience_s: float = 0.0) -> Finished:
+    """Run apt-get, apt-cache or dpkg without questions; its output is kept, not shown."""
+    options = () if arguments[0] == "dpkg" else APT_OPTIONS
     variables = {
         **{key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")},
         "PATH": SYSTEM_PATH,
@@ -123,7 +156,8 @@ def apt(*arguments: str, timeout_s: float = APT_S) -> Finished:
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
     }
-    return run([arguments[0], *APT_OPTIONS, *arguments[1:]], timeout_s=timeout_s, env=variables)
+    argv = [arguments[0], *options, *arguments[1:]]
+    return run(argv, timeout_s=timeout_s, env=variables, patience_s=patience_s)
 
 
 def candidate(package: str) -> str | None:
@@ -149,11 +183,56 @@ def choose_packages(wants: list[Want]) -> tuple[list[str], list[Want]]:
 
 def install_packages(packages: list[str]) -> dict[str, str]:
     """Install Debian packages, together and, should that fail, one by one; returns package -> why it failed."""
-    base = ("apt-get", "install", "--yes", "--no-install-recommends")
-    if apt(*base, *packages).ok:
+    if reason := in_pieces():
+        return dict.fromkeys(packages, reason)
+    if _install(packages) is None:
         return {}
-    outcomes = {package: apt(*base, package) for package in packages}
-    return {package: outcome.explain() for package, outcome in outcomes.items() if not outcome.ok}
+    outcomes = {package: _install([package]) for package in packages}
+    return {package: reason for package, reason in outcomes.items() if reason}
+
+
+def _install(packages: list[str]) -> str | None:
+    """Install packages; why it failed.
+
+    What apt is going to add is recorded first. Downloads go into our cache and may be cut short; unpacking may not.
+    """
+    archives = cache_dir("runtimes", "archives")
+    base = (
+        *("apt-get", "install", "--yes", "--no-install-recommends"),
+        *("-o", f"Dir::Cache::archives={archives}", "-o", "APT::Sandbox::User=root"),
+    )
+    try:
+        plan = apt(*base, "--simulate", *packages)
+        if not plan.ok:
+            return plan.explain()
+        new = re.findall(r"^Inst (\S+) \(", plan.stdout, re.MULTILINE)
+        note_added([*{*added(), *new}], [*{*added("unsettled"), *new}])
+        download = apt(*base, "--download-only", *packages)
+        if not download.ok:
+            return download.explain()
+        done = apt(*base, *packages, patience_s=APT_S)
+        return None if done.ok else done.explain()
+    finally:
+        shutil.rmtree(archives, ignore_errors=True)
+
+
+def in_pieces() -> str | None:
+    """Why nothing can be installed where dpkg was cut short; what of it is ours is brought to its end first."""
+    if not _journal():
+        return None
+    broken = {name for name, status in packages_by_status().items() if status in PIECES}
+    if broken and broken <= set(added()):
+        with step("finishing an installation that was interrupted"):
+            apt("dpkg", "--configure", "--pending", patience_s=APT_S)
+        if not _journal():
+            return None
+    names = f" of {', '.join(sorted(broken)[:4])}" if broken else ""
+    return f"an installation{names} was interrupted; mend it: {as_we_can('dpkg --configure --pending')}"
+
+
+def _journal() -> list[Path]:
+    """What dpkg has not yet taken over into its status: apt refuses to go on while there is any."""
+    return [path for path in DPKG_JOURNAL.glob("*") if path.name.isdigit()]
 
 
 def install_missing(wants: list[Want]) -> None:
@@ -178,12 +257,12 @@ def install_missing(wants: list[Want]) -> None:
             note(package, how="the distribution's package", version=candidate(package))
 
 
-def may_install() -> str | None:
-    """None where we may install; else why not."""
-    if os.environ.get("RUNTIMES") == "system":
+def may_install(asked: bool = False) -> str | None:
+    """None where we may install, or, when `asked` to, take away what we installed; else why not."""
+    if not asked and os.environ.get("RUNTIMES") == "system":
         return "RUNTIMES=system"
     if os.getuid() != 0:
-        return "only root can install"
+        return ONLY_ROOT
     if not (which("apt-get") and which("dpkg")):
         return "not a Debian-family machine"
     return None

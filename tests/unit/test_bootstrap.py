@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+import tomllib
 from pathlib import Path
 
 import pytest
+from processes import finished
 
 from tare.core.errors import UnavailableError, UserError
+from tare.model.stacks import load_stack
 from tare.runtimes import bootstrap
 
 ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "requirements/run.txt"
+FIND_PYTHON = ROOT / "tare/runtimes/find_python.sh"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
@@ -62,17 +70,187 @@ def test_a_stamp_follows_the_lock_the_project_and_the_place(checkout, tmp_path, 
 
 
 def test_another_python_is_one_clear_line(monkeypatch, capsys):
-    monkeypatch.setattr(bootstrap, "PYTHON", (3, 99))
+    monkeypatch.setattr(bootstrap, "PYTHONS", ((3, 99),))
     assert bootstrap.main(["run"]) == UnavailableError.exit_code
     line = capsys.readouterr().err
-    assert "Tare needs Python" in line and "apt-get install" in line and line.count("\n") == 1
+    assert "Tare needs CPython 3.11, 3.12 or 3.13, and this is" in line and line.count("\n") == 1
 
 
-def test_without_ensurepip_the_package_to_install_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ensurepip", None)
-    monkeypatch.setenv("RUNTIMES", "system")
-    with pytest.raises(UnavailableError, match=r"python3\.11-venv was not installed \(RUNTIMES=system\)"):
-        bootstrap.ensure_venv_module()
+def test_another_system_is_one_clear_line(monkeypatch, capsys):
+    monkeypatch.setattr(bootstrap.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(bootstrap.platform, "machine", lambda: "arm64")
+    assert bootstrap.main(["run"]) == UnavailableError.exit_code
+    assert capsys.readouterr().err == "tare: Tare needs Linux on x86-64, and this is Darwin on arm64\n"
+
+
+def test_the_pythons_are_those_of_the_project_the_stack_and_the_page():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert project == f">={'.'.join(map(str, bootstrap.PYTHONS[0]))},<3.{bootstrap.PYTHONS[-1][1] + 1}"
+    versions = [".".join(map(str, version)) for version in bootstrap.PYTHONS]
+    stack = load_stack("torch-2.13", "cpu")
+    assert [stack.python, *stack.or_python] == versions
+    torch = next(one for one in stack.requirements if one.name == "torch")
+    assert len(torch.hashes) == len(versions), "a build of torch for each of them"
+    assert set(torch.hashes) == set(re.findall(r"sha256:(\w+)", bootstrap.read_lock(LOCK)["torch"]))
+    assert f"for version in {' '.join(versions)};" in FIND_PYTHON.read_text()
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_first_python_that_fits_is_found(tmp_path, version):
+    for name, answers in (("python3.10", "3.10"), (f"python{version}", version), ("python3.14", "3.14")):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\n[ "$3" = {answers} ]\n')
+        program.chmod(0o755)
+    assert find_python(tmp_path).stdout == f"python{version}\n"
+
+
+def find_python(path: Path, *, system: str = "Linux", groups: str = "users") -> subprocess.CompletedProcess[str]:
+    """Run find_python.sh where no Python of this machine's is seen."""
+    for name, text in {
+        "uname": f"[ $1 = -s ] && echo {system} || echo x86_64",
+        "id": f"[ $1 = -u ] && echo 7 || echo {groups}",
+    }.items():
+        (path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (path / name).chmod(0o755)
+    for name in ("apt-get", "sudo"):
+        (path / name).symlink_to("/bin/true")
+    (path / "sed").symlink_to(shutil.which("sed"))
+    script = path / "find_python.sh"
+    script.write_text(re.sub(r"/usr/(local/)?bin/python", "/nowhere/python", FIND_PYTHON.read_text()))
+    return subprocess.run(
+        ["/bin/sh", script], env={"PATH": str(path), "HOME": "/nowhere"}, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "groups", "says"),
+    [
+        ("3.13.5-1", "users", "ask an administrator for `apt-get install --yes python3`"),
+        ("3.12.3-0ubuntu2", "users sudo", "mend it: sudo apt-get install --yes python3)"),
+        ("(none)", "sudo", "sudo apt-get update && sudo apt-get install --yes python3)"),
+        ("3.9.2-3", "sudo", "pyenv install 3.13"),
+    ],
+)
+def test_without_a_python_the_line_says_what_this_user_can_do(tmp_path, candidate, groups, says):
+    policy = tmp_path / "apt-cache"
+    policy.write_text(f"#!/bin/sh\n[ $1 = policy ] && echo '  Candidate: {candidate}'\n")
+    policy.chmod(0o755)
+    done = find_python(tmp_path, groups=groups)
+    assert done.returncode == 3 and done.stdout == ""
+    assert "Tare needs CPython 3.11, 3.12 or 3.13, and there is none here" in done.stderr
+    assert says in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_mac_is_told_what_is_needed_before_anything_else(tmp_path):
+    done = find_python(tmp_path, system="Darwin")
+    assert done.returncode == 3 and done.stderr.count("\n") == 1
+    assert "Tare needs Linux on x86-64, and this is Darwin on x86_64" in done.stderr
+
+
+@pytest.fixture
+def index(monkeypatch):
+    """A package index of this machine that has one file, named as the lock's pip; what it serves can be set."""
+    name = re.search(r"pip==([\w.]+)", LOCK.read_text())[1]
+    served = {"data": b"", "name": f"pip-{name}-py3-none-any.whl"}
+
+    class Index(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            page = f'<a href="../files/{served["name"]}#sha256=0">x</a>'.encode()
+            body = page if self.path == "/simple/pip/" else served["data"]
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        yield served
+        server.shutdown()
+
+
+def test_without_ensurepip_the_pip_of_the_lock_is_fetched_and_checked(checkout, index, tmp_path):
+    with pytest.raises(UnavailableError, match="has another pip-"):
+        bootstrap.fetch_pip(tmp_path)
+    index["data"] = b"a wheel"
+    lock = checkout / "requirements/run.txt"
+    text = lock.read_text()
+    start = text.index("\npip==") + 1
+    good = hashlib.sha256(b"a wheel").hexdigest()
+    lock.write_text(text[:start] + HASH.sub(f"--hash=sha256:{good}", text[start:], count=1))
+    assert bootstrap.fetch_pip(tmp_path).read_bytes() == b"a wheel"
+    index["name"] = "pip-1.0-py3-none-any.whl"
+    with pytest.raises(UnavailableError, match=r"lacks ensurepip, and http://\S+ has no pip-"):
+        bootstrap.fetch_pip(tmp_path)
+
+
+def test_without_ensurepip_and_index_the_package_to_install_is_named(checkout, monkeypatch, tmp_path):
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    version = ".".join(map(str, sys.version_info[:2]))
+    with pytest.raises(UnavailableError, match=rf"does not answer .*apt-get install --yes python{version}-venv"):
+        bootstrap.fetch_pip(tmp_path)
+
+
+def test_the_index_is_that_of_pips_own_settings(monkeypatch, tmp_path):
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip/pip.conf").write_text("[global]\nindex-url = https://mirror.example/simple\n")
+    assert bootstrap.index_address() == "https://mirror.example/simple"
+
+
+NO_NETWORK = (
+    "WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) "
+    "after connection broken by '{}': /simple/six/\n"
+    "ERROR: Could not find a version that satisfies the requirement six==1.17.0 (from versions: none)\n"
+    "ERROR: No matching distribution found for six==1.17.0\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("broken", "proxy", "says"),
+    [
+        (
+            "NewConnectionError('<x>: Failed: [Errno -2] Name or service not known')",
+            "",
+            "Name or service not known)",
+        ),
+        (
+            "ProxyError('Cannot connect to proxy.', x)",
+            "http://proxy:3128",
+            "through the proxy http://proxy:3128: unset",
+        ),
+    ],
+)
+def test_pip_without_a_network_is_one_line_that_names_the_proxy(monkeypatch, broken, proxy, says):
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.setattr(bootstrap, "_pip", lambda *_: finished(returncode=1, stderr=NO_NETWORK.format(broken)))
+    with pytest.raises(UnavailableError, match="no package index answers") as caught:
+        bootstrap.pip_install(Path("lock.txt"))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_full_disk_while_pip_installs_is_one_line(monkeypatch):
+    full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
+    monkeypatch.setattr(bootstrap, "_pip", lambda *_: finished(returncode=1, stderr=full))
+    with pytest.raises(UnavailableError, match="No space left on device") as caught:
+        bootstrap.pip_install(Path("lock.txt"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_virtual_environment_of_another_python_is_replaced(checkout, monkeypatch):
+    program = checkout / ".venv/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 3.10.0\n")
+    program.chmod(0o755)
+    bootstrap.make_venv()
+    assert (checkout / ".venv/pyvenv.cfg").exists()
 
 
 def test_pip_installs_by_hash_and_refuses_another_hash(checkout):
@@ -103,9 +281,12 @@ def test_make_help_names_every_public_target(checkout):
 
 
 def test_make_without_a_fitting_python_says_what_to_install(checkout):
-    done = make("report", "PYTHON=")
+    script = checkout / "tare/runtimes/find_python.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("echo 'tare: none here' >&2\nexit 3\n")
+    done = make("report")
     assert done.returncode != 0
-    assert "tare: Tare needs Python 3.11, and there is none here" in done.stderr
+    assert done.stderr.startswith("tare: none here\n")
 
 
 def test_make_clean_keeps_the_cache_and_the_reference(checkout, tmp_path):

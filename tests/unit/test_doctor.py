@@ -87,7 +87,7 @@ def test_a_probe_is_passed_on_whole(monkeypatch):
 @pytest.mark.parametrize(
     ("number", "reason", "remedy"),
     [
-        (errno.EACCES, "not permitted", "sudo sysctl kernel.perf_event_paranoid=1"),
+        (errno.EACCES, "not permitted", "sysctl kernel.perf_event_paranoid=1"),
         (errno.ENOENT, "virtual machine without a PMU", None),
         (errno.ENOSYS, "Function not implemented", None),
     ],

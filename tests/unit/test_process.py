@@ -1,6 +1,7 @@
 """Processes: their output, their end, their group."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -160,3 +161,16 @@ def test_what_has_ended_is_not_ended_again(tmp_path):
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
     time.sleep(0.3)
     assert not (tmp_path / "told").exists()
+
+
+@pytest.mark.parametrize("end", ["killed", "interrupted"])
+def test_what_must_not_be_cut_short_goes_on_for_a_while_and_no_longer(tmp_path, end):
+    patient = HARNESS.replace('; wait"]', '; sleep 1; echo done > {folder}/done; sleep 987125"]')
+    patient = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + patient
+    patient = patient.replace("timeout_s=600", "timeout_s=600, patience_s=2")
+    assert patient.count("patience_s=2") == patient.count("{folder}/done") == 1
+    harness = subprocess.Popen([sys.executable, "-c", patient, str(tmp_path)], stderr=subprocess.DEVNULL)
+    child = int(appears(tmp_path / "child"))
+    harness.send_signal(signal.SIGKILL if end == "killed" else signal.SIGINT)
+    assert appears(tmp_path / "done") == "done"
+    assert gone(child, within_s=10) and harness.wait(20) != 0

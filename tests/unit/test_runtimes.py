@@ -5,14 +5,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from processes import finished
 
+from tare.core import errors
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
-from tare.runtimes import apptainer, install, programs
+from tare.core.process import MARK
+from tare.model.environment import Probe
+from tare.runtimes import apptainer, install, programs, remove
 from tare.runtimes.apptainer import debian_archive, relocate
 
 ROOT = project_root()
@@ -53,10 +57,29 @@ def test_an_unknown_word_in_runtimes_is_refused(monkeypatch):
 
 def test_other_users_and_other_families_install_nothing(monkeypatch):
     monkeypatch.setattr(programs.os, "getuid", lambda: 1000)
-    assert programs.may_install() == "only root can install"
+    assert programs.may_install() == "only root can"
     monkeypatch.setattr(programs.os, "getuid", lambda: 0)
     monkeypatch.setattr(programs, "which", lambda name: None)
     assert programs.may_install() == "not a Debian-family machine"
+
+
+@pytest.mark.parametrize(
+    ("uid", "sudo", "says"),
+    [
+        (0, False, "apt-get install fuse3"),
+        (1000, True, "sudo apt-get install fuse3"),
+        (1000, False, "ask an administrator for `apt-get install fuse3`"),
+    ],
+)
+def test_a_remedy_is_told_as_this_user_can_give_it(monkeypatch, uid, sudo, says):
+    monkeypatch.setattr(errors.os, "getuid", lambda: uid)
+    monkeypatch.setattr(errors, "may_sudo", lambda: sudo)
+    monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: "/usr/bin/apt-get")
+    assert UnavailableError("no fuse", "apt-get install fuse3").remedy == says
+    assert Probe(available=False, reason="no fuse", remedy="apt-get install fuse3").remedy == says
+    assert str(UnavailableError("no", "unset DOCKER_HOST")) == "no (mend it: unset DOCKER_HOST)"
+    monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: None)
+    assert UnavailableError("no fuse", "apt-get install --yes fuse3").remedy == "install what Debian packs as fuse3"
 
 
 def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):
@@ -67,15 +90,144 @@ def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):
     assert [want.packages for want in unknown] == [("uidmap",)]
 
 
-def test_one_package_that_fails_does_not_spoil_the_others(monkeypatch):
-    def apt(*arguments):
-        bad = "uidmap" in arguments
-        return finished(returncode=100 if bad else 0, stderr="E: uidmap cannot be had" if bad else "")
+@pytest.fixture
+def machine(monkeypatch):
+    """A dpkg and an apt-get of which packages are known: what is asked of them, and what there is."""
 
-    monkeypatch.setattr(programs, "apt", apt)
+    class Machine:
+        def __init__(self):
+            self.there = {"libc6": "installed"}
+            self.brings = {"docker.io": ["containerd", "docker.io"], "fuse3": ["fuse3"]}
+            self.needed_by = {}
+            self.calls = []
+            self.bad = set()
+
+        def apt(self, program, *arguments, **_):
+            self.calls.append((program, *arguments))
+            names = [word for word in arguments if not word.startswith("-")]
+            action, packages = names[0] if names else "", [name for name in names[1:] if "::" not in name]
+            if self.bad & set(packages):
+                return finished(returncode=100, stderr=f"E: {packages[0]} cannot be had")
+            if action == "install":
+                new = [name for package in packages for name in self.brings[package] if name not in self.there]
+                if "--simulate" in arguments:
+                    return finished("".join(f"Inst {name} (1.0 Debian)\n" for name in new))
+                if "--download-only" not in arguments:
+                    self.there |= dict.fromkeys(new, "installed")
+            if action == "purge":
+                gone = set(packages).union(*(self.needed_by.get(name, set()) for name in packages))
+                if "--simulate" in arguments:
+                    return finished("".join(f"Purg {name} [1.0]\n" for name in gone))
+                self.there = {name: state for name, state in self.there.items() if name not in gone}
+            return finished()
+
+    world = Machine()
+    monkeypatch.setattr(programs, "apt", world.apt)
+    monkeypatch.setattr(remove, "apt", world.apt)
+    monkeypatch.setattr(programs, "packages_by_status", lambda: world.there)
+    monkeypatch.setattr(programs.os, "getuid", lambda: 0)
+    monkeypatch.setattr(programs, "DPKG_JOURNAL", Path("/nowhere"))
+    return world
+
+
+def test_one_package_that_fails_does_not_spoil_the_others(machine):
+    machine.bad = {"uidmap"}
     failed = programs.install_packages(["uidmap", "fuse3"])
     assert list(failed) == ["uidmap"]
-    assert "cannot be had" in failed["uidmap"]
+    assert "cannot be had" in failed["uidmap"] and "fuse3" in machine.there
+
+
+def test_what_an_installation_adds_is_recorded_before_it_is_added(machine, monkeypatch):
+    seen = []
+    monkeypatch.setattr(programs, "write_json", lambda path, value: seen.append((value, dict(machine.there))))
+    assert programs.install_packages(["docker.io"]) == {}
+    assert seen == [
+        ({"all": ["containerd", "docker.io"], "unsettled": ["containerd", "docker.io"]}, {"libc6": "installed"})
+    ]
+    assert not (programs.cache_dir("runtimes") / "archives").exists(), "what apt downloaded is gone"
+
+
+def test_removing_takes_what_was_added_and_nothing_that_was_there(machine, capsys):
+    machine.there["fuse3"] = "installed"
+    assert programs.install_packages(["docker.io", "fuse3"]) == {}
+    prefix = programs.relocated_prefix()
+    prefix.mkdir(parents=True)
+    assert remove.remove() == 0
+    assert machine.there == {"libc6": "installed", "fuse3": "installed"}
+    assert not prefix.exists() and not programs.added_path().exists()
+    said = capsys.readouterr().out
+    assert "removing containerd, docker.io" in said and "removed 2 of 2 packages" in said
+    assert remove.remove() == 0
+    assert "no package is here that Tare installed" in capsys.readouterr().out
+
+
+def test_a_package_that_something_else_has_come_to_need_stays(machine, capsys):
+    programs.install_packages(["docker.io"])
+    machine.there["kubernetes"] = "installed"
+    machine.needed_by["containerd"] = {"kubernetes"}
+    assert remove.remove() == 3
+    assert set(machine.there) == {"libc6", "kubernetes", "containerd"}
+    assert "containerd stay: something that was installed since needs them" in capsys.readouterr().out
+    assert programs.added() == ["containerd"]
+
+
+def test_who_may_not_remove_is_told_and_nothing_is_asked_of_apt(machine, monkeypatch, capsys):
+    programs.install_packages(["fuse3"])
+    machine.calls.clear()
+    monkeypatch.setattr(programs.os, "getuid", lambda: 1000)
+    assert remove.remove() == 3
+    assert machine.calls == [] and "fuse3 stay: only root can" in capsys.readouterr().out
+
+
+def test_an_interrupted_installation_of_others_is_left_to_them(machine, monkeypatch, tmp_path):
+    (tmp_path / "0001").touch()
+    monkeypatch.setattr(programs, "DPKG_JOURNAL", tmp_path)
+    machine.there["theirs"] = "half-configured"
+    failed = programs.install_packages(["fuse3"])
+    assert failed == {"fuse3": "an installation of theirs was interrupted; mend it: dpkg --configure --pending"}
+    assert machine.calls == []
+
+
+def test_an_interrupted_installation_of_ours_is_finished(machine, monkeypatch, tmp_path):
+    journal = tmp_path / "0001"
+    programs.install_packages(["docker.io"])
+    machine.there["docker.io"] = "unpacked"
+    journal.touch()
+    monkeypatch.setattr(programs, "DPKG_JOURNAL", tmp_path)
+    whole = machine.apt
+
+    def apt(*arguments, **options):
+        if arguments == ("dpkg", "--configure", "--pending"):
+            machine.there["docker.io"] = "installed"
+            journal.unlink()
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(programs, "apt", apt)
+    assert programs.install_packages(["fuse3"]) == {}
+    assert machine.there == dict.fromkeys(["libc6", "docker.io", "containerd", "fuse3"], "installed")
+
+
+def test_services_of_what_was_added_do_not_start_with_the_machine(machine, monkeypatch, tmp_path, capsys):
+    programs.install_packages(["docker.io"])
+    wants = tmp_path / "multi-user.target.wants"
+    wants.mkdir()
+    for name in ("docker.service", "ssh.service"):
+        (wants / name).touch()
+    asked = []
+
+    def answer(argv, **_):
+        asked.append(argv)
+        return finished("/usr/lib/systemd/system/docker.service\n/usr/bin/dockerd\n")
+
+    monkeypatch.setattr(install, "ENABLED", tmp_path)
+    monkeypatch.setattr(install, "which", lambda name: Path("/bin/systemctl"))
+    monkeypatch.setattr(install, "run", answer)
+    install.keep_services_off()
+    assert asked == [["dpkg", "--listfiles", "containerd", "docker.io"], ["systemctl", "disable", "docker.service"]]
+    assert "off until they are enabled: docker.service" in capsys.readouterr().out
+    asked.clear()
+    install.keep_services_off()
+    assert asked == [], "who enables one afterwards keeps it"
 
 
 def test_candidate_versions_as_apt_prints_them(monkeypatch):
@@ -169,9 +321,9 @@ def policy(monkeypatch, tmp_path):
     return install.POLICY
 
 
-def asks(policy):
+def asks(policy, **variables):
     """The answer that a package's script gets: 101 forbids that a service starts."""
-    return subprocess.run([policy, "docker", "start"], check=False).returncode
+    return subprocess.run([policy, "docker", "start"], env={"PATH": os.environ["PATH"], **variables}).returncode
 
 
 @pytest.mark.parametrize("end", ["killed", "in order"])
@@ -179,14 +331,15 @@ def test_services_start_again_however_an_installation_ends(policy, end):
     argv = [sys.executable, "-c", INSTALLER, str(policy)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as installer:
         assert installer.stdout.readline() == "in\n"
-        assert asks(policy) == 101
+        assert asks(policy, **{MARK: "1-2"}) == 101
+        assert asks(policy) == 0 and policy.exists(), "what others install is their business"
         if end == "in order":
             installer.communicate("go\n", timeout=60)
-            assert not policy.exists()
-            return
-        installer.kill()
-        os.waitid(os.P_PID, installer.pid, os.WEXITED | os.WNOWAIT)
-        assert asks(policy) == 0, "a zombie installs nothing"
+        else:
+            installer.kill()
+            deadline = time.monotonic() + 20
+            while policy.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
         assert not policy.exists()
 
 

@@ -1,0 +1,316 @@
+"""Tries Tare on a machine made for it: a root file system by mmdebstrap, a user in it, an empty clone, one command.
+
+    python3 benchmarks/fresh_machine.py --release trixie --user ordinary --out fresh/trixie
+    python3 benchmarks/fresh_machine.py --release bookworm --user root --out fresh/bookworm \\
+        --command "make report CONFIG=config/smoke.yaml" --command "make clean-runtimes"
+
+Standard library only; needs root, mmdebstrap, overlayfs and a network. The machine has namespaces of its own for
+mounts and processes, and this one's kernel and network: what needs another kernel or a boot is not shown by it.
+A release of Ubuntu needs its archive's keyring (--keyring). What reaches a package index from here is the affair of
+this machine: --bind shows a file or folder of it at the same place, read-only, --env passes a variable on.
+
+It tells how each command ended, what it printed, and what was there afterwards that had not been before: processes,
+mounts, and files outside the checkout and the cache that belong to no package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
+RELEASES = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
+# What somebody has who cloned this repository: no compiler, no pip, no python3-venv.
+PACKAGES = ("ca-certificates", "git", "make", "passwd", "python3", "sudo")
+USERS = {"root": (0, "/root"), "sudo": (1000, "/home/sudoer"), "ordinary": (1001, "/home/ordinary")}
+NAMES = {"root": "root", "sudo": "sudoer", "ordinary": "ordinary"}
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SETTLE_S = 40  # the private Docker daemon ends 20 s after its last user
+LOOSE = ("dev/", "proc/", "run/", "sys/", "var/cache/", "var/lib/apt/", "var/lib/dpkg/", "var/log/")
+# The first process of the machine mounts, becomes the user, runs the command, and looks at what is left.
+FIRST_PROCESS = r"""
+set -e
+mount --make-rprivate /
+mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$CASE/upper,workdir=$CASE/work" "$CASE/root"
+cd "$CASE/root"
+mount --rbind /sys sys
+mount --rbind /dev dev
+mount -t proc proc proc
+mount -t tmpfs -o mode=755 tmpfs run
+mkdir -p "./$HOME_INSIDE" "./$WORK_INSIDE"
+mount --bind "$CASE/home" "./$HOME_INSIDE"
+mount --bind "$CASE/work_folder" "./$WORK_INSIDE"
+printf '%s\n' "$BINDS" | while read -r path; do
+    [ -n "$path" ] || continue
+    if [ -d "$path" ]; then mkdir -p ".$path"; else mkdir -p ".${path%/*}"; rm -f ".$path"; : > ".$path"; fi
+    mount --bind "$path" ".$path"
+    mount -o remount,bind,ro ".$path"
+done
+[ -z "$READ_ONLY_HOME" ] || mount -o remount,bind,ro "./$HOME_INSIDE"
+mkdir -p .old
+pivot_root . .old
+umount -l /.old
+rmdir /.old
+set +e
+processes() {
+    for p in /proc/[0-9]*; do
+        cmp -s /proc/1/cmdline "$p/cmdline" || { tr '\0\n' '  ' < "$p/cmdline"; echo; } 2> /dev/null | grep .
+    done
+}
+cut -d' ' -f5 /proc/self/mountinfo | sort > /run/before
+cd "$FOLDER" || exit 99
+setsid setpriv --reuid "$USER_ID" --regid "$USER_ID" --init-groups --reset-env sh -c "cd \"\$1\"
+    export PATH=$PATH HOME=\"$HOME_INSIDE\" $VARIABLES; exec $COMMAND" sh "$FOLDER" < /dev/null 3>&- &
+pid=$!
+if [ -n "$KILL_AFTER" ]; then sleep "$KILL_AFTER"; kill "-$KILL_SIGNAL" -- "-$pid"; fi
+wait $pid
+echo "status $?" >&3
+waited=0
+while [ -n "$(processes)" ] && [ $waited -lt "$SETTLE_S" ]; do sleep 1; waited=$((waited + 1)); done
+processes | sed 's/^/process /' >&3
+cut -d' ' -f5 /proc/self/mountinfo | sort > /run/after
+comm -13 /run/before /run/after | sed 's/^/mount /' >&3
+"""
+
+
+@dataclass(kw_only=True)
+class Ended:
+    """How a command ended, and what it left.
+
+    `files` are paths outside the checkout, the cache and every package; `packages` those added since the beginning.
+    """
+
+    command: str
+    status: int | None = None
+    seconds: float = 0.0
+    processes: list[str] = field(default_factory=list)
+    mounts: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    packages: list[str] = field(default_factory=list)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Make the machine, run the commands, tell what came of them; 0 when each ended well and left nothing."""
+    arguments = parse(argv)
+    if os.getuid() != 0 or shutil.which("mmdebstrap") is None:
+        print("fresh_machine: needs root and mmdebstrap (mend it: apt-get install mmdebstrap)", file=sys.stderr)
+        return 3
+    base = make_base(arguments.bases, arguments.release, arguments.keyring)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with machine(arguments, base) as case:
+        found = [run(arguments, base, case, command) for command in arguments.command]
+        keep_pages(case, arguments.out)
+    (arguments.out / "ended.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
+    for one in found:
+        print(f"{one.command}: status {one.status} after {one.seconds:.0f} s")
+        for what in ("processes", "mounts", "files"):
+            for line in getattr(one, what)[:40]:
+                print(f"    left, {what}: {line}")
+    return int(any(one.status or one.processes or one.mounts or one.files for one in found))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--release", choices=RELEASES, default="bookworm")
+    parser.add_argument(
+        "--user", choices=USERS, default="ordinary", help="sudo: an ordinary user in the group sudo"
+    )
+    parser.add_argument("--command", action="append", help="more than one run one after the other")
+    parser.add_argument("--folder", default="a folder/tare", help="the clone's place, below the home or --place")
+    parser.add_argument("--place", choices=("home", "work"), default="home", help="work: /srv/work")
+    parser.add_argument("--read-only-home", action="store_true")
+    parser.add_argument("--bind", type=Path, action="append", default=[], metavar="PATH")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]")
+    parser.add_argument("--kill", metavar="SIGNAL:SECONDS", help="end the first command's group after a while")
+    parser.add_argument("--keyring", type=Path, help="of the release's archive")
+    parser.add_argument("--bases", type=Path, default=Path("/var/tmp/tare-fresh"), help="root file systems, kept")
+    parser.add_argument(
+        "--scratch", type=Path, default=Path("/var/tmp"), help="where the machine lies; goes afterwards"
+    )
+    parser.add_argument("--keep", action="store_true", help="the machine's files stay")
+    parser.add_argument("--out", type=Path, default=Path("fresh"))
+    arguments = parser.parse_args(argv)
+    arguments.command = arguments.command or ["make report CONFIG=config/smoke.yaml"]
+    return arguments
+
+
+def make_base(folder: Path, release: str, keyring: Path | None) -> Path:
+    """The release's root file system, made once: packages of a small installation, and the users."""
+    base = folder / release
+    if base.exists():
+        return base
+    folder.mkdir(parents=True, exist_ok=True)
+    making = folder / f".{release}.{os.getpid()}"
+    argv = base_command(release, making, keyring)
+    print(f"making {base}", flush=True)
+    try:
+        subprocess.run(argv, check=True)
+        making.rename(base)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return base
+
+
+def base_command(release: str, folder: Path, keyring: Path | None) -> list[str]:
+    """mmdebstrap's argument list; pure."""
+    family = RELEASES[release]
+    users = [
+        f'chroot "$1" useradd --create-home --uid {USERS[name][0]} --shell /bin/bash '
+        f"{'--groups sudo ' if name == 'sudo' else ''}{NAMES[name]}"
+        for name in ("sudo", "ordinary")
+    ]
+    return [
+        *("mmdebstrap", "--quiet", "--variant=apt", "--format=directory", f"--include={','.join(PACKAGES)}"),
+        *([f"--keyring={keyring}"] if keyring else []),
+        *(f"--customize-hook={hook}" for hook in users),
+        *(["--components=main,universe"] if family == "ubuntu" else []),
+        *(release, str(folder), ARCHIVES[family]),
+    ]
+
+
+@contextlib.contextmanager
+def machine(arguments: argparse.Namespace, base: Path) -> Iterator[Path]:
+    """The folder of a machine with an empty clone in it: what it changes, its home, its place for work."""
+    case = arguments.scratch / f"tare-fresh-{os.getpid()}"
+    user, home = USERS[arguments.user]
+    try:
+        for name in ("upper", "work", "root", "home", "work_folder"):
+            (case / name).mkdir(parents=True)
+        (case / "upper").chmod(0o755)
+        if (base / home.lstrip("/")).is_dir():
+            shutil.copytree(base / home.lstrip("/"), case / "home", symlinks=True, dirs_exist_ok=True)
+        (case / "upper/etc").mkdir()
+        shutil.copy("/etc/resolv.conf", case / "upper/etc/resolv.conf")
+        clone = place_of(arguments, case)
+        clone.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
+        for name in ("home", "work_folder"):
+            subprocess.run(["chown", "--recursive", f"{user}:{user}", str(case / name)], check=True)
+        yield case
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(case, ignore_errors=True)
+
+
+def place_of(arguments: argparse.Namespace, case: Path) -> Path:
+    """The clone, seen from outside."""
+    return Path(case, "home" if arguments.place == "home" else "work_folder", arguments.folder)
+
+
+def variables_of(names: Sequence[str]) -> str:
+    """Words for the shell that pass variables on."""
+    found = (
+        name if "=" in name else f"{name}={os.environ[name]}" for name in names if "=" in name or name in os.environ
+    )
+    return " ".join(f"{key}='{value}'" for key, _, value in (pair.partition("=") for pair in found))
+
+
+def run(arguments: argparse.Namespace, base: Path, case: Path, command: str) -> Ended:
+    """Run one command in the machine; its output goes to ours and to a log."""
+    user, home = USERS[arguments.user]
+    inside = home if arguments.place == "home" else "/srv/work"
+    number, seconds = "", ""
+    if arguments.kill:
+        number, _, seconds = arguments.kill.partition(":")
+        arguments.kill = None
+    settings = {
+        "BASE": base, "CASE": case, "COMMAND": command, "HOME_INSIDE": home, "WORK_INSIDE": "/srv/work",
+        "FOLDER": f"{inside}/{arguments.folder}", "USER_ID": user, "PATH": PATH, "SETTLE_S": SETTLE_S,
+        "VARIABLES": variables_of(arguments.env), "BINDS": "\n".join(map(str, arguments.bind)),
+        "READ_ONLY_HOME": "yes" if arguments.read_only_home else "", "KILL_AFTER": seconds, "KILL_SIGNAL": number,
+    }  # fmt: skip
+    ended = Ended(command=command)
+    facts, log = case / "facts", arguments.out / "output.log"
+    argv = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        f"exec 3> '{facts}'\n{FIRST_PROCESS}",
+    ]
+    started = time.monotonic()
+    with log.open("ab") as file:
+        file.write(f"$ {command}\n".encode())
+        file.flush()
+        environment = {key: str(value) for key, value in settings.items()}
+        with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file) as child:
+            try:
+                child.wait()
+            except BaseException:
+                child.send_signal(signal.SIGKILL)
+                raise
+    ended.seconds = round(time.monotonic() - started, 1)
+    for line in facts.read_text().splitlines():
+        kind, _, value = line.partition(" ")
+        if kind == "status":
+            ended.status = int(value)
+        else:
+            (ended.processes if kind == "process" else ended.mounts).append(value)
+    ended.packages, ended.files = added_packages(base, case), foreign_files(arguments, case)
+    return ended
+
+
+def added_packages(base: Path, case: Path) -> list[str]:
+    """Packages that dpkg has now and had not."""
+
+    def installed(root: Path) -> set[str]:
+        status = root / "var/lib/dpkg/status"
+        if not status.exists():
+            return set()
+        blocks = status.read_text(errors="replace").split("\n\n")
+        return {
+            block.partition("Package: ")[2].partition("\n")[0] for block in blocks if "Status: install" in block
+        }
+
+    return sorted(installed(case / "upper") - installed(base))
+
+
+def foreign_files(arguments: argparse.Namespace, case: Path) -> list[str]:
+    """Files that were not there, outside the checkout and the cache, and that no package lists."""
+    listed = set()
+    for path in (case / "upper/var/lib/dpkg/info").glob("*.list"):
+        listed |= set(path.read_text(errors="replace").splitlines())
+    shown = {str(path).lstrip("/") for path in arguments.bind} | {"etc/resolv.conf"}
+    found = []
+    for path in sorted((case / "upper").rglob("*")):
+        name = str(path.relative_to(case / "upper"))
+        whiteout = path.is_char_device()
+        if (path.is_dir() and not path.is_symlink()) or whiteout or name in shown or name.startswith(LOOSE):
+            continue
+        usr = f"/usr/{name}" if not name.startswith("usr/") else f"/{name.removeprefix('usr/')}"
+        if f"/{name}" not in listed and usr not in listed and "__pycache__" not in name:
+            found.append(f"/{name}")
+    clone = place_of(arguments, case)
+    for folder, inside in ((case / "home", USERS[arguments.user][1]), (case / "work_folder", "/srv/work")):
+        for path in sorted(folder.rglob("*")):
+            skipped = clone in (path, *path.parents) or (folder / ".cache/tare") in (path, *path.parents)
+            own = path.name.startswith((".bash", ".profile")) or (folder / "cache") in (path, *path.parents)
+            if not path.is_dir() and not skipped and not own:
+                found.append(f"{inside}/{path.relative_to(folder)}")
+    return found
+
+
+def keep_pages(case: Path, out: Path) -> None:
+    """Copy the pages that were made out of the machine."""
+    for path in [*case.glob("home/**/report/index.html"), *case.glob("work_folder/**/report/index.html")]:
+        if ".venv" not in path.parts:
+            shutil.copy(path, out / f"{path.parents[1].name}.html")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
