@@ -8,7 +8,7 @@ import grp
 import os
 import shutil
 
-ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ", "usermod ")
+ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ")
 ADMINISTRATORS = {"sudo", "wheel", "admin"}
 
 

@@ -14,7 +14,6 @@ STATES = {
     "opened": "open",
     "sealed": "sealed",
     "superseded": "set aside",
-    "adopted": "taken over from another study",
     "found": "found without a row",
     "gone": "taken away",
 }
