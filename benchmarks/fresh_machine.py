@@ -7,7 +7,9 @@
 Standard library only; needs root, mmdebstrap, overlayfs and a network. The machine has namespaces of its own for
 mounts and processes, and this one's kernel and network: what needs another kernel or a boot is not shown by it.
 A release of Ubuntu needs its archive's keyring (--keyring). What reaches a package index from here is the affair of
-this machine: --bind shows a file or folder of it at the same place, read-only, --env passes a variable on.
+this machine: --bind shows a file or folder of it at the same place, read-only, --env passes a variable on, and
+--cached copies what was fetched here (~/.cache/tare/data) into the machine's cache; with `--place work` that is
+/srv/work/cache, for --env TARE_CACHE.
 
 It tells how each command ended, what it printed, and what was there afterwards that had not been before: processes,
 mounts, and files outside the checkout and the cache that belong to no package.
@@ -32,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
 RELEASES = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
 # What somebody has who cloned this repository: no compiler, no pip, no python3-venv.
-PACKAGES = ("ca-certificates", "git", "make", "passwd", "python3", "sudo")
+PACKAGES = ("ca-certificates", "git", "make", "mount", "passwd", "python3", "sudo")
 USERS = {"root": (0, "/root"), "sudo": (1000, "/home/sudoer"), "ordinary": (1001, "/home/ordinary")}
 NAMES = {"root": "root", "sudo": "sudoer", "ordinary": "ordinary"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -133,6 +135,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--read-only-home", action="store_true")
     parser.add_argument("--bind", type=Path, action="append", default=[], metavar="PATH")
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]")
+    parser.add_argument("--cached", type=Path, action="append", default=[], metavar="FOLDER", help="of our cache")
     parser.add_argument("--kill", metavar="SIGNAL:SECONDS", help="end the first command's group after a while")
     parser.add_argument("--keyring", type=Path, help="of the release's archive")
     parser.add_argument("--bases", type=Path, default=Path("/var/tmp/tare-fresh"), help="root file systems, kept")
@@ -193,6 +196,9 @@ def machine(arguments: argparse.Namespace, base: Path) -> Iterator[Path]:
             shutil.copytree(base / home.lstrip("/"), case / "home", symlinks=True, dirs_exist_ok=True)
         (case / "upper/etc").mkdir()
         shutil.copy("/etc/resolv.conf", case / "upper/etc/resolv.conf")
+        cache = case / ("home/.cache/tare" if arguments.place == "home" else "work_folder/cache")
+        for folder in arguments.cached:
+            shutil.copytree(folder, cache / folder.name, symlinks=True)
         clone = place_of(arguments, case)
         clone.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)

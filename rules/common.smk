@@ -7,11 +7,11 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tare.model import arms, closure, expected
+from tare.model import arms, closure
 from tare.model import study as study_module
 from tare.core.errors import TareError
+from tare.core.files import sha256_text
 from tare.core.progress import say
-from tare.core import remaining
 from tare.machine import workflow_lock
 from tare.model.registry import describe_workload, environment, module_names
 from tare.model.stacks import framework_of, load_stack, lock_files
@@ -42,8 +42,6 @@ except TareError as error:
 
 if workflow.is_main_process and (told := workflow_lock.release_stale(Path.cwd())):
     say(told)
-
-remaining.expect(expected.plan(STUDIED))  # for the line of progress
 
 STUDY = config["study"]
 STACK = config["stack"]
@@ -129,6 +127,12 @@ def lane_options(wildcards, output):
     ]
     return " ".join(f"--lane {' '.join(each)}" for each in words)
 
+
+# Studies whose part for them is the same share one measurement of the machine's ceilings.
+CEILINGS = sha256_text(
+    study_module.part_of(STUDIED, "ceilings")
+    + closure.code_sha256("ceilings", None, ["host"], [], [stack_framework(STACK)])
+)[:16]
 
 # What reads records and tables: whole folders, since it takes seconds to do again.
 EXTRACTION = closure.folders_sha256(["model", "stats", "profilers", "analysis"])

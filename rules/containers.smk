@@ -10,6 +10,7 @@ rule build_tree:
         record="results/images/{stack}/tree.json",
     log:
         "results/logs/images/{stack}/tree.log",
+    priority: 100
     params:
         variant=STUDIED.device,
         optional=optional_stack,
@@ -29,6 +30,7 @@ rule build_image:
         record="results/images/{stack}/oci.json",
     log:
         "results/logs/images/{stack}/oci.log",
+    priority: 100
     params:
         variant=STUDIED.device,
         optional=optional_stack,
@@ -50,6 +52,7 @@ rule bind_stack:
         record="results/images/bound/oci.json",
     log:
         "results/logs/images/bound/oci.log",
+    priority: 100
     params:
         python=sys.executable,
         folder=subpath(output.record, parent=True),
@@ -67,6 +70,7 @@ rule derive_image:
         record="results/images/{stack}/{env}.json",
     log:
         "results/logs/images/{stack}/{env}.log",
+    priority: 100
     params:
         code=adapter_code,
     message:
@@ -87,6 +91,7 @@ rule derive_arm:
         "results/logs/images/{stack}/arms/{arm}/{env}.log",
     wildcard_constraints:
         arm=r"[a-z]+-[a-z]+",
+    priority: 100
     params:
         code=adapter_code,
     message:

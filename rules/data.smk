@@ -3,6 +3,7 @@ rule fetch_data:
         record="results/data/{dataset}.json",
     log:
         "results/logs/data/{dataset}.log",
+    priority: 100
     retries: 2
     params:
         choice=lookup(dpath="data/{dataset}", within=config, default="auto"),

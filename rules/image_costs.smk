@@ -11,6 +11,7 @@ rule measure_starts:
         sealed=f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{STARTS}/sealed.json",
     log:
         "<results>/logs/starts.log",
+    priority: 30
     retries: 0
     threads: workflow.cores
     resources:
@@ -32,9 +33,11 @@ rule measure_starts:
 
 rule count_image_costs:
     input:
-        images=collect(
-            "results/images/{stack}/{env}.json", stack=COUNTED_STACKS, env=ENVIRONMENTS
-        ),
+        images=[
+            f"results/images/{stack}/{env}.json"
+            for stack in COUNTED_STACKS
+            for env in STUDIED.environments_of(stack)
+        ],
         shared=collect(
             "results/images/{stack}/{record}.json",
             stack=COUNTED_STACKS,

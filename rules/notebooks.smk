@@ -109,7 +109,7 @@ NOTEBOOKS = {
         "roofline",
         "the roofline of this machine",
         ["metrics", "families"],
-        [rules.measure_ceilings.output.record],
+        [rules.take_ceilings.output.record],
         figures("roofline", "Roofline", "roofline", ["all"])
         + figures(
             "roofline",
@@ -123,7 +123,7 @@ NOTEBOOKS = {
         "nyu2022",
         "the paper's figures beside this machine's",
         ["metrics", "published", "claims"],
-        [*PAPER_FILES, rules.measure_ceilings.output.record],
+        [*PAPER_FILES, rules.take_ceilings.output.record],
         [
             shown(
                 f"<results>/figures/nyu2022_fig{number:02d}.svg",

@@ -1,5 +1,6 @@
 # Whatever launches something. Of `machine` the default profile has one: who takes it measures alone. Locally every
 # core is taken as well, so that nothing else of ours runs beside; elsewhere the commands' own lock makes others wait.
+# Headlines come first: of what can run, what has the highest priority does.
 
 
 rule probe_environment:
@@ -7,6 +8,7 @@ rule probe_environment:
         record="results/probe/{env}.json",
     log:
         "results/logs/probe/{env}.log",
+    priority: 100
     threads: workflow.cores
     resources:
         machine=1,
@@ -35,16 +37,16 @@ rule measure_ceilings:
         devices="config/devices.yaml",
         image=f"results/images/{STACK}/host.json",
     output:
-        record="<results>/ceilings.json",
+        record=f"results/ceilings/{CEILINGS}.json",
     log:
-        "<results>/logs/ceilings.log",
+        f"results/logs/ceilings/{CEILINGS}.log",
+    priority: 60
     retries: 0
     threads: workflow.cores
     resources:
         machine=1,
     params:
-        study=study_json("ceilings"),
-        code=code_of("ceilings"),
+        study=study_module.part_of(STUDIED, "ceilings"),
         images=subpath(input.image, parent=True),
     message:
         "measure the ceilings of this machine: copy, triad, matrix products"
@@ -53,14 +55,32 @@ rule measure_ceilings:
         " --out {output.record:q} 2> {log:q}"
 
 
+rule take_ceilings:
+    input:
+        rules.measure_ceilings.output.record,
+    output:
+        record="<results>/ceilings.json",
+    log:
+        "<results>/logs/take_ceilings.log",
+    localrule: True
+    message:
+        "take the ceilings of this machine, which studies share"
+    shell:
+        "cp {input:q} {output.record:q} 2> {log:q}"
+
+
+ruleorder: run_rounds > run_rounds_of_arm
+
+
 rule run_rounds:
     input:
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
+        sealed="results/campaigns/{study}/{workload}/rounds.{environments}/sealed.json",
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
+        "results/logs/{study}/rounds/{workload}/{environments}.log",
+    priority: 80
     retries: 0
     threads: workflow.cores
     resources:
@@ -72,10 +92,20 @@ rule run_rounds:
         options=campaign_options,
         images=f"results/images/{STACK}",
     message:
-        "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
+        "{wildcards.workload}: whole runs in random order, {wildcards.environments}"
     shell:
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
+
+
+use rule run_rounds as run_rounds_of_arm with:
+    output:
+        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
+    log:
+        "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
+    priority: 20
+    message:
+        "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
 ruleorder: run_turns > run_turns_of_arm
@@ -93,6 +123,7 @@ rule run_turns:
         ],
     log:
         f"results/logs/{STUDY}/turns/{{environments}}.log",
+    priority: 90
     retries: 0
     threads: workflow.cores
     resources:
@@ -115,6 +146,7 @@ use rule run_rounds as run_turns_of_arm with:
         sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}{scenario}/sealed.json",
     log:
         "results/logs/{study}/turns/{workload}/{environments}{arm}{scenario}.log",
+    priority: 20
     params:
         kind="turns",
         study=study_json("turns"),
@@ -128,6 +160,7 @@ use rule run_rounds as run_causes with:
         sealed="results/campaigns/{study}/{workload}/causes.{environments}/sealed.json",
     log:
         "results/logs/{study}/causes/{workload}/{environments}.log",
+    priority: 50
     params:
         kind="causes",
         study=study_json("causes"),
@@ -144,6 +177,7 @@ use rule run_rounds as run_sweep with:
         sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
     log:
         "results/logs/{study}/sweep/{workload}.log",
+    priority: 40
     params:
         kind="sweep",
         study=study_json("sweep"),
@@ -162,6 +196,7 @@ use rule run_rounds as run_profile with:
         record="results/profiles/{study}/{workload}/{env}/profile.json",
     log:
         "results/logs/{study}/profile/{workload}/{env}.log",
+    priority: 60
     params:
         kind="profile",
         study=study_json("profile"),

@@ -49,6 +49,8 @@ STUDY = json.dumps(
         "study": "nyu2022",
         "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
+        "stack_kinds": ["rounds", "turns"],
+        "stack_environments": None,
         "turns": {"also": []},
         "arms": {"workloads": ["mnist_cnn"], **ARMS},
     }

@@ -41,4 +41,6 @@ def run(study, stop_at=None, name=NAME, **changes):
         launches = {key: {"status": "ok", "reason": None, "client_user_s": value} for key, value in took.items()}
         return {"order": list(took), "launches": launches}
 
-    return run_campaign(study / "w" / name, Design(plan=plan_of(**changes), run_unit=run_unit, what="test"))
+    return run_campaign(
+        study / "w" / name, Design(plan=plan_of(study=study.name, **changes), run_unit=run_unit, what="test")
+    )

@@ -42,7 +42,7 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
 
     study = load_part(ImageCostsPart, arguments.study)
     stacks = dict.fromkeys([study.stack, *study.stacks])
-    forms = [image_costs.read_forms(arguments.images, stack, study.environments) for stack in stacks]
+    forms = [image_costs.read_forms(arguments.images, stack, study.environments_of(stack)) for stack in stacks]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
     tables.write("image_costs", image_costs.build(study.study, forms, starts), arguments.out)
     return 0

@@ -8,7 +8,7 @@ import grp
 import os
 import shutil
 
-ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ")
+ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ", "usermod ")
 ADMINISTRATORS = {"sudo", "wheel", "admin"}
 
 

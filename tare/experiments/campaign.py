@@ -14,19 +14,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tare.core import status
-from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import Journal, read_json, sha256_file, sync_directory
+from tare.core.errors import IntegrityError, TareError, UnavailableError
+from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
 from tare.core.progress import Counter, say
-from tare.experiments import ledger, outlook
+from tare.experiments import ledger
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
 from tare.model import units as measured
-from tare.model.campaigns import Decision, Machine, Plan, Sealed, Unit
-from tare.model.ledger import SUPERSEDED, attempt_of, read_ledger, study_folder, tries_of
+from tare.model.campaigns import Adopted, Decision, Machine, Plan, Sealed, Unit
+from tare.model.ledger import SUPERSEDED, attempt_of, read_ledger, set_aside_folders, study_folder, tries_of
 from tare.model.registry import HOST, SINGLE
 from tare.model.schema import VERSION, as_json, parse, read
 from tare.model.sealed import (
@@ -38,7 +37,9 @@ from tare.model.sealed import (
     SEALED,
     UNITS,
     Rows,
+    SealedCampaign,
     read_rows,
+    read_sealed,
 )
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
@@ -90,10 +91,8 @@ def run_campaigns(
             else:
                 say(f"{design.what}: all its units are measured; it is sealed as it stands")
                 found[folder] = settled
-        _tell(running)
         while due := [one for one in running if one.goes_on()]:
             _run_units(due, run_units)
-            _tell(running)
         for one in running:
             if one.error is None:
                 found[one.folder] = close(one.folder, one.journal, one.plan, one.ended)
@@ -133,7 +132,6 @@ class _Running:
         self.folder, self.design, self.plan = folder, design, plan
         self.journal = Journal(folder / UNITS)
         self.done, self.decision = list(rows.units), rows.decision
-        self._values: list[Mapping[str, float]] = []
         self.ended: str | None = None
         self.error: UnavailableError | None = None
         if self.done:
@@ -178,21 +176,7 @@ class _Running:
         """Keep a unit."""
         self.journal.append(unit.to_json())
         self.done.append(unit)
-        _progress(self.counter, self.plan, unit, self.decision, self.ahead())
-
-    def ahead(self) -> outlook.Outlook:
-        """How far it is."""
-        own = measured.counted(self.done)
-        self._values += [self.design.values(unit) for unit in own[len(self._values) :]]
-        total = finished(self.done) if self.ended else self.counter.total
-        undecided = self.decision is None and not self.ended
-        return outlook.of(self.design, self.plan, self.done, self._values, total, undecided=undecided)
-
-
-def _tell(running: Sequence[_Running]) -> None:
-    """Tell the line of progress how far the campaigns of this command are, if there is one."""
-    if running and status.is_heard():
-        outlook.tell({one.folder / SEALED: one.ahead() for one in running})
+        _progress(self.counter, self.plan, unit, self.decision)
 
 
 def _total(design: Design, plan: Plan, decision: Decision | None, done: Sequence[Unit]) -> int:
@@ -299,15 +283,14 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     return parse(Decision, {**found, "pilot": len(pilot)}, str(folder))
 
 
-def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None, ahead: outlook.Outlook) -> None:
+def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None) -> None:
     if unit.voided:
         say(f"{counter.what}: a unit is void and is repeated: {unit.voided}")
         return
     note = failures_note(unit)
     if decision is None and plan.sampling.units is None:
         note = f"(pilot; the number of units follows) {note}".strip()
-    counter.total = ahead.total
-    counter.advance(note, ahead.left_s)
+    counter.advance(note)
 
 
 def machine_change(before: Machine) -> str | None:
@@ -337,6 +320,9 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
     if not (folder / PLAN).exists():
         if (folder / UNITS).exists():
             raise IntegrityError(f"{folder} has {UNITS} and no {PLAN}; {ASIDE}")
+        twin = _twin(folder, plan)
+        if twin is not None:
+            return _adopt(folder, plan, twin)
         _open(folder, plan)
         return None
     version = read_json(folder / PLAN).get(VERSION)
@@ -346,6 +332,9 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
         _open(folder, plan)
         return None
     old, rows = read(Plan, folder / PLAN), read_rows(folder)
+    if old.adopted and rows.seal is None:  # a crash left the copy without its units
+        (folder / PLAN).unlink()
+        return take_over(folder, plan, waited)
     same = _design(old) == _design(plan)
     if rows.seal is not None and same:
         if (folder / SEALED).exists():
@@ -374,11 +363,46 @@ def _open(folder: Path, plan: Plan) -> None:
     ledger.bring_up_to_date(study)
 
 
+def _twin(folder: Path, plan: Plan) -> SealedCampaign | None:
+    """A campaign of another study that measured what a plan asks for; None where this study has tried itself."""
+    study = study_folder(folder, plan.study, plan.workload)
+    if study is None or set_aside_folders(folder):
+        return None
+    tries = tries_of(read_ledger(study)).get((plan.workload, folder.name), [])
+    if any(one.state != "adopted" for one in tries):
+        return None
+    for other in sorted(study.parent.glob(f"*/{plan.workload}/{folder.name}/{SEALED}")):
+        with contextlib.suppress(TareError):  # one that can't be read serves nobody
+            found = read_sealed(other)
+            if found.sealed.status == "sealed" and _asked(found.plan) == _asked(plan):
+                return found
+    return None
+
+
+def _adopt(folder: Path, plan: Plan, twin: SealedCampaign) -> Sealed:
+    """Copy a campaign of another study: its units, and its plan with this study's name and where it comes from."""
+    adopted = twin.plan.adopted or Adopted(
+        study=twin.plan.study, plan_sha256=twin.sealed.plan_sha256, sealed_at=twin.sealed.sealed_at
+    )
+    copied = twin.plan.replace(study=plan.study, part=plan.part, adopted=adopted)
+    copied.write(folder / PLAN)
+    write_text(folder / UNITS, (twin.path.parent / UNITS).read_text(encoding="utf-8"))
+    say(f"{folder}: taken over from the study {adopted.study}, whose plan is the same (sealed {adopted.sealed_at})")
+    return summarise(folder, read_rows(folder))
+
+
 OF_ITS_START = (
     "gpu_at_start",
     "order_seed",
     "attempt",
+    "adopted",
 )  # what a plan says of one start of a campaign, not of what it is
+
+
+def _asked(plan: Plan) -> Row:
+    """The design of a plan, whatever its study is called."""
+    design = _design(plan)
+    return {**design, "study": None, "part": {**(design.get("part") or {}), "study": None}}
 
 
 def _design(plan: Plan) -> Row:

@@ -221,7 +221,6 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
         out,
         {
             "schema": PROFILE_SCHEMA,
-            "study": study["study"],
             "stack": study["stack"],
             "env": HOST,
             "provenance": provenance,

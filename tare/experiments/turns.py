@@ -18,7 +18,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -213,14 +213,23 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
             for job in jobs.values():
                 job.lane.names = groups_of(job.names, most)[0]
             block.start([name for name in _taking_part(order, jobs.values()) if name != HOST])
+        settled_bursts: dict[str, Mapping[str, Any]] = {}
         for job in generator.sample(list(jobs.values()), len(jobs)):
             with block.on(job.lane):
                 if job.settled is None:
                     shares = len(groups_of(job.names, most))
-                    job.calibration = calibrate(block, job.due.plan, shares) | {"group": most}
+                    known = settled_bursts.get(job.due.plan.workload)
+                    job.calibration = calibrate(block, job.due.plan, shares, known) | {"group": most}
+                    settled_bursts.setdefault(job.due.plan.workload, _found_at(job))
                 else:
                     block.run(stretch_of(job.settled))
     return {key: {**_row(job, pages), "block": block_name} for key, job in jobs.items()}
+
+
+def _found_at(job: _Job) -> dict[str, Any]:
+    """What a job's calibration found of its bursts, with the allocator that it had."""
+    found = (job.calibration or {})["agreement"]
+    return {**found, "found_at": job.due.plan.conditions["allocator"]}
 
 
 def fitting_together(jobs: Mapping[Any, _Job], most: int | None) -> dict[Any, _Job]:
@@ -337,7 +346,7 @@ def step_alone_s(block: Block) -> float:
     return float(np.median(found))
 
 
-def calibrate(block: Block, plan: Plan, shares: int = 1) -> dict[str, Any]:
+def calibrate(block: Block, plan: Plan, shares: int = 1, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Burst and split of the units to come, measured on a block that does not count.
 
     Long bursts show how a step's time settles after a change of hands; short ones how draws and cycles vary, and
@@ -347,12 +356,16 @@ def calibrate(block: Block, plan: Plan, shares: int = 1) -> dict[str, Any]:
         block: its launches are started.
         plan: of the campaign.
         shares: units that it takes to have every environment once.
+        known: how the step's time settles (`settle`), where the workload's other campaign has found it: it is the
+            same job with another allocator, and goes without long bursts.
     """
     started = time.monotonic()
     block.draw(0, 1)
     lane = block.lane
     step_s = lane.step_s = step_alone_s(block)
     trial = trial_of(step_s)
+    if known is not None:
+        trial = replace(trial, long_cycles=0)
     short_s: list[float] = []
     for number in range(TRIAL_DRAWS):
         if number:
@@ -365,7 +378,7 @@ def calibrate(block: Block, plan: Plan, shares: int = 1) -> dict[str, Any]:
     draws = [[draw["turns"] for draw in block.draws(worker)] for worker in block.workers]
     bursts = [burst for own in draws for one in own for burst in one["step_s"][: trial.long_cycles]]
     tolerance = AGREEMENT * (plan.margins or {})["step"]
-    settled = settle(bursts, trial.short.steps, tolerance, trial.fewest)
+    settled = dict(known or settle(bursts, trial.short.steps, tolerance, trial.fewest))
     burst = Burst(discard=settled["discard"], steps=trial.short.steps)
     components = components_of(draws, plan.prior, trial)
     growth = (burst.discard + burst.steps) / (trial.short.discard + trial.short.steps)

@@ -52,6 +52,14 @@ class Machine(Record):
     gpus: Any = None
 
 
+class Adopted(Record):
+    """The campaign of another study that one is a copy of: its study, its plan's SHA-256, when it was sealed."""
+
+    study: str
+    plan_sha256: str
+    sealed_at: str
+
+
 class Plan(FileRecord):
     """The design of a campaign, declared before its first unit.
 
@@ -67,6 +75,7 @@ class Plan(FileRecord):
         part: of the study, as the campaign was given it; None in plans of older versions.
         attempt: which try of its question it is (tare.model.ledger); None where no ledger lists it.
         order_seed: of every random order: from the study's seed, the machine and the campaign's start.
+        adopted: whose campaign it is, where another study on this machine has measured the same.
     """
 
     VERSION: ClassVar[int] = 2
@@ -97,11 +106,15 @@ class Plan(FileRecord):
     gpu_at_start: Mapping[str, Any] | None = None
     order_seed: str | None = None
     attempt: int | None = None
+    adopted: Adopted | None = None
     part: Mapping[str, Any] | None = None
 
 
 class Agreement(Record):
-    """Bursts against uninterrupted steps, as a calibration found them."""
+    """Bursts against uninterrupted steps, as a calibration found them.
+
+    `found_at`: the level of the allocator, where the same workload's other campaign in the block has found it.
+    """
 
     discard: int
     ratio: float
@@ -112,6 +125,7 @@ class Agreement(Record):
     bursts: int
     tolerance: float
     profile: tuple[float, ...]
+    found_at: str | None = None
 
 
 class Calibration(Record):

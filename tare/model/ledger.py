@@ -15,6 +15,7 @@ machine; a stamp that is kept elsewhere (tare.model.stamps) names the last row o
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,8 @@ class Entry(Record):
 
     Attributes:
         before: SHA-256 of the row before it; of the study's name for the first.
-        event: a campaign was `opened`, `sealed` or `superseded`; `found` on the disk without a row; `stamped`: the
-            plan and the analysis were written down.
+        event: a campaign was `opened`, `sealed` or `superseded`; `adopted` from another study; `found` on the disk
+            without a row; `stamped`: the plan and the analysis were written down.
         at: when the row was written, UTC, by this machine's clock.
         folder: where a campaign lies that was set aside.
         attempt: which try the campaign was planned as; None where its plan does not say.
@@ -61,7 +62,7 @@ class Entry(Record):
     """
 
     before: str
-    event: Literal["opened", "sealed", "superseded", "found", "stamped"]
+    event: Literal["opened", "sealed", "adopted", "superseded", "found", "stamped"]
     at: str
     workload: str = ""
     campaign: str = ""
@@ -224,10 +225,18 @@ def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iter
         if not (campaign / PLAN).exists():
             continue
         if current is None or current.plan_sha256 != sha256_file(campaign / PLAN):
-            has_units = (campaign / UNITS).exists() or (campaign / PACKED_UNITS).exists()
-            yield _entry("found" if has_units else "opened", campaign, campaign, ratios_of)
+            yield _entry(_how_it_came(campaign), campaign, campaign, ratios_of)
         elif current.state != "sealed" and _sealed_since(campaign, current.entries[-1]):
             yield _entry("sealed", campaign, campaign, ratios_of)
+
+
+def _how_it_came(folder: Path) -> Literal["opened", "adopted", "found"]:
+    """How a campaign without a row came into its folder."""
+    with contextlib.suppress(TareError):
+        if read(Plan, folder / PLAN).adopted:
+            return "adopted"
+    has_units = (folder / UNITS).exists() or (folder / PACKED_UNITS).exists()
+    return "found" if has_units else "opened"
 
 
 def _with_older(study: Path) -> set[Path]:
@@ -245,7 +254,10 @@ def _sealed_since(folder: Path, entry: Entry) -> bool:
 
 
 def _entry(
-    event: Literal["opened", "sealed", "superseded", "found"], campaign: Path, folder: Path, ratios_of: RatiosOf
+    event: Literal["opened", "sealed", "adopted", "superseded", "found"],
+    campaign: Path,
+    folder: Path,
+    ratios_of: RatiosOf,
 ) -> Entry:
     said: dict[str, Any] = {
         "before": "",

@@ -132,9 +132,9 @@ class CeilingsRecord(FileRecord, LaunchRecord):
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "delete it and run again"
 
-    study: str
     env: str
     stack: str | None = None
+    study: str | None = None  # in records from before studies shared them
     device: Device = "cpu"
     provenance: Mapping[str, Any] = Field(default_factory=dict)
     machine: Processor | None = None

@@ -39,7 +39,7 @@ Kind = Literal["rounds", "turns", "causes", "sweep"]
 
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
-    "images", "data", "campaigns", "profiles", "tables", "figures", "notebooks", "report", "reference",
+    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
     "reference-tables", "logs", "probe", "benchmarks", "environments",
 )  # fmt: skip
 
@@ -237,22 +237,19 @@ class Ceilings(CudaCeilings):
 # --- what each kind of work depends on
 
 
-class _Named(Record):
-    study: StudyName
-    stack: StackName
-
-
-class LaunchPart(_Named):
+class LaunchPart(Record):
     """What every launch depends on; `device` is where tensors live, auto: what the machine that measures has."""
 
+    stack: StackName
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)]
     device: Literal["auto", "cpu", "cuda"]
     conditions: Conditions
 
 
 class JobPart(LaunchPart):
-    """A launch of a workload."""
+    """A launch of a workload, for a study."""
 
+    study: StudyName
     workloads: Annotated[Mapping[Name, Batch], Field(min_length=1)]
 
 
@@ -270,7 +267,7 @@ class ProfilePart(JobPart):
 
 
 class CeilingsPart(LaunchPart):
-    """What the roofs of the roofline depend on."""
+    """What the roofs of the roofline depend on; studies share them."""
 
     ceilings: Ceilings
 
@@ -311,11 +308,18 @@ class SweepPart(CampaignPart):
     sweep: Sweep
 
 
-class ImageCostsPart(_Named):
+class ImageCostsPart(Record):
     """What the table of image costs depends on."""
 
+    study: StudyName
+    stack: StackName
     stacks: Annotated[tuple[StackName, ...], Distinct]
     environments: Environments
+    stack_environments: Environments | None = None
+
+    def environments_of(self, stack: str) -> tuple[str, ...]:
+        """Where a stack runs: the study's own everywhere, the others where the study says so, or everywhere."""
+        return self.environments if stack == self.stack else self.stack_environments or self.environments
 
 
 class TablesPart(Record):
@@ -331,6 +335,8 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         study: its name, part of every path and every row.
         stack: folder in containers/stacks/; `stacks`: others, compared with it.
         environments: modules of envs/; host is the reference.
+        stack_environments: those of them in which the other stacks run; all where it is not given.
+        stack_kinds: what is measured of the other stacks: whole runs, training steps.
         scenarios: how many run and what runs beside them.
         workloads: modules of workloads/ with their settings.
     """
@@ -338,6 +344,10 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
     rounds: Rounds
     scenarios: Scenarios = (SINGLE,)
+    stack_kinds: Annotated[tuple[Literal["rounds", "turns"], ...], Field(min_length=1), Distinct] = (
+        "rounds",
+        "turns",
+    )
     data: DataChoices
     arms: Arms
 
@@ -426,6 +436,11 @@ def check(config: Mapping[str, Any]) -> Study:
         _refuse_unknown("stacks", "folder containers/stacks/{}", name, known_stacks())
         if name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
+    for name in study.stack_environments or ():
+        if name not in study.environments:
+            raise UserError(
+                f"config: stack_environments: {name} is none of the study's environments; name it there too"
+            )
     if study.turns.allocator in study.turns.also:
         raise UserError(f"config: turns: also: {study.turns.allocator} is what turns already run at; name another")
     for text in study.arms.rounds:
@@ -641,8 +656,9 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
             members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
             yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
     for stack in study.stacks:
-        for kind in kinds:
-            yield CampaignId(kind=kind, workload=workload, environments=every, arm=f"stack={stack}", stack=stack)
+        where, arm_name = study.environments_of(stack), f"stack={stack}"
+        for kind in study.stack_kinds:
+            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=stack)
     for scenario in study.scenarios:
         for kind in kinds if scenario != SINGLE else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)

@@ -24,6 +24,15 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
         campaign: of rounds or turns.
         verdicts: its rows.
     """
+    adopted = campaign.plan.adopted
+    if adopted is None:
+        return _units_sentence(campaign, verdicts)
+    when = adopted.sealed_at.replace("T", " ").removesuffix("Z")
+    said = _units_sentence(campaign, verdicts)
+    return f"{said}; taken over from the study {adopted.study}, which had the same plan ({when} UTC)"
+
+
+def _units_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     sampling, decision = campaign.plan.sampling, campaign.decision
     count = units_text(len(campaign.counted), campaign.kind)
     reached = half_width(campaign, verdicts)

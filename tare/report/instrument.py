@@ -36,7 +36,8 @@ def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Calibration]]:
 def settled_table(evidence: Evidence) -> Table | None:
     """The burst and the split of each campaign of turns; None where there is none."""
     calibrated = _calibrated(evidence)
-    unresolved = sum(not settled.agreement.resolved for _, settled in calibrated)
+    own = [settled.agreement for _, settled in calibrated if settled.agreement.found_at is None]
+    unresolved = sum(not agreement.resolved for agreement in own)
     if not calibrated:
         return None
     return Table.of(
@@ -55,7 +56,7 @@ def settled_table(evidence: Evidence) -> Table | None:
         caption="Turns: what the first block of each campaign settled",
         note=f"Bursts have to agree with uninterrupted steps within {AGREEMENT:g} of the margin: a burst that is "
         "slower than training itself would pull all ratios towards 1. In brackets: two standard errors either way. "
-        f"In {unresolved} of {len(calibrated)} campaigns the bursts can't tell.",
+        f"In {unresolved} of the {len(own)} that tried the bursts can't tell.",
         wide=True,
     )
 
@@ -73,6 +74,8 @@ def agreement_text(found: Agreement) -> str:
 def agreement_note(found: Agreement) -> str:
     """Whether they agree within the tolerance, and whether these bursts could tell."""
     within = f"within {percent(found.tolerance)}"
+    if found.found_at is not None:
+        return f"as found with the allocator at {found.found_at}"
     if not found.resolved:
         return f"whether it agrees {within}, {found.bursts} bursts can't tell"
     return f"agrees {within}" if found.agrees else f"does not agree {within}"

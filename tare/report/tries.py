@@ -14,6 +14,7 @@ STATES = {
     "opened": "open",
     "sealed": "sealed",
     "superseded": "set aside",
+    "adopted": "taken over from another study",
     "found": "found without a row",
     "gone": "taken away",
 }

@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -167,12 +168,17 @@ def _program() -> str:
     Raises:
         UnavailableError: we are not root, or a part of Docker is missing.
     """
+    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if os.getuid() != 0:
+        if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):
+            name = pwd.getpwuid(os.getuid()).pw_name
+            raise UnavailableError(
+                f"{name} may not use {DEFAULT_SOCKET}", f"usermod --append --groups docker {name}"
+            )
         raise UnavailableError(
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and only root can start one",
-            "systemctl start docker",
+            INSTALL if program is None else "systemctl start docker",
         )
-    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None or shutil.which("docker") is None:
         missing = "dockerd" if program is None else "docker"
         raise UnavailableError(

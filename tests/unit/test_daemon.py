@@ -77,10 +77,25 @@ def test_only_root_starts_a_daemon(places, monkeypatch):
         pass
 
 
+@pytest.mark.parametrize(
+    ("program", "remedy"), [(None, "apt-get install docker.io"), ("/usr/sbin/dockerd", "systemctl start docker")]
+)
+def test_an_ordinary_user_is_told_what_an_administrator_can_do(places, monkeypatch, program, remedy):
+    there = {"apt-get": "/usr/bin/apt-get", "dockerd": program}
+    monkeypatch.setattr(daemon, "machine_answers", lambda: False)
+    monkeypatch.setattr(daemon, "DEFAULT_SOCKET", places.folder / "none")
+    monkeypatch.setattr(daemon.os, "getuid", lambda: 1000)
+    monkeypatch.setattr(daemon.shutil, "which", lambda name, **_: there.get(name))
+    with pytest.raises(UnavailableError) as caught, daemon.docker_endpoint():
+        pass
+    assert caught.value.remedy == f"ask an administrator for `{remedy}`"
+
+
 def test_without_dockerd_the_reason_names_it(places, monkeypatch):
     monkeypatch.setattr(daemon, "machine_answers", lambda: False)
     monkeypatch.setattr(daemon.os, "getuid", lambda: 0)
-    monkeypatch.setattr(daemon.shutil, "which", lambda *_, **__: None)
+    there = {"apt-get": "/usr/bin/apt-get"}
+    monkeypatch.setattr(daemon.shutil, "which", lambda name, **_: there.get(name))
     with pytest.raises(UnavailableError, match="dockerd is not installed") as caught, daemon.docker_endpoint():
         pass
     assert caught.value.remedy == daemon.INSTALL

@@ -252,3 +252,53 @@ def test_whoever_tries_again_until_a_null_differs_is_fooled_in_five_of_a_hundred
 
     assert fooled(20, units, share_of, 4000, draw)[-1] <= 0.05 + 0.007
     assert fooled(20, units, lambda number: 1.0, 4000, draw)[-1] > 0.3
+
+
+def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(study):
+    """Once, with its units, its order and its try; what the second study tries again it measures itself."""
+    other = study.parent / "full"
+    first = run(study)
+    run(other, stop_at=0)  # a unit of its own would end it
+    assert (other / "w" / NAME / UNITS).read_bytes() == (study / "w" / NAME / UNITS).read_bytes()
+    taken = read_sealed(other / "w" / NAME / SEALED)
+    assert taken.plan.study == "full"
+    assert taken.plan.adopted.study == "s"
+    assert taken.plan.adopted.plan_sha256 == first.plan_sha256
+    assert taken.plan.order_seed == read_sealed(study / "w" / NAME / SEALED).plan.order_seed
+    assert events(other) == [("adopted", "")]
+    assert current(other).number == 1
+    third = study.parent / "third"
+    run(third, stop_at=0)
+    assert read_sealed(third / "w" / NAME / SEALED).plan.adopted == taken.plan.adopted  # whoever measured it
+    run(other)  # asked for again: a try of its own
+    assert events(other)[1:] == [("superseded", "superseded-1"), ("opened", ""), ("sealed", "")]
+    assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
+
+
+@pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": {"cpus": 1}}])
+def test_a_campaign_by_another_plan_is_not_taken_over(change, study):
+    run(study)
+    other = study.parent / "full"
+    run(other, **change)
+    assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
+
+
+def test_a_damaged_or_unfinished_campaign_of_another_study_is_not_taken_over(study):
+    run(study)
+    journal = study / "w" / NAME / UNITS
+    journal.write_bytes(journal.read_bytes().replace(b"1.0", b"1.1", 1))
+    other = study.parent / "full"
+    run(other)
+    assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
+
+
+def test_a_copy_that_a_crash_left_without_its_units_is_made_again(study):
+    run(study)
+    other = study.parent / "full"
+    run(other, stop_at=0)
+    folder = other / "w" / NAME
+    for name in (UNITS, SEALED):
+        (folder / name).unlink()
+    (other / LEDGER).unlink()
+    run(other, stop_at=0)
+    assert read_sealed(folder / SEALED).plan.adopted.study == "s"

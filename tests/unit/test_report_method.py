@@ -222,7 +222,7 @@ def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
 def test_what_the_first_block_settled(evidence):
     table = instrument.settled_table(evidence)
     rows = {r[0]: r[1:] for r in table.rows}
-    assert f"In 0 of {len(table.rows)} campaigns the bursts can't tell" in table.note
+    assert f"In 0 of the {len(table.rows)} that tried the bursts can't tell" in table.note
     settled = of(evidence, "turns").units[0].calibration
     own = rows["CNN on MNIST, training steps"]
     assert own[:2] == ["50.0 ms", f"{settled.discard} + 2"] and own[3:] == ["2", "8", "0, 1"]
@@ -230,12 +230,14 @@ def test_what_the_first_block_settled(evidence):
     assert own[2].below == "agrees within 0.20%"
     assert "CNN on MNIST, training steps, default allocator" in rows
     noisy = settled.agreement.replace(agrees=False, resolved=False)
+    taken = noisy.replace(found_at="steady")
+    assert instrument.agreement_note(taken) == "as found with the allocator at steady"
     assert instrument.agreement_note(noisy) == "whether it agrees within 0.20%, 20 bursts can't tell"
     turns = of(evidence, "turns")
     first = turns.units[0]
     unsure = first.replace(calibration=settled.replace(agreement=noisy))
     one = replace(evidence, campaigns=(replace(turns, units=(unsure, *turns.units[1:])),))
-    assert "In 1 of 1 campaigns the bursts can't tell" in instrument.settled_table(one).note
+    assert "In 1 of the 1 that tried the bursts can't tell" in instrument.settled_table(one).note
 
 
 def test_components_stand_beside_what_was_planned(evidence):

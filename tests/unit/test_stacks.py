@@ -15,8 +15,8 @@ import pytest
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root
 from tare.core.manifest import first_difference, read_manifest
+from tare.images import interpreter, wheels
 from tare.images import tree as trees
-from tare.images import wheels
 from tare.images.interpreter import find_interpreter
 from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
 from tare.model.stacks import (
@@ -374,6 +374,27 @@ def test_cached_tree_is_checked_and_a_broken_one_built_again(built, tmp_path, mo
     (store / tree.key / "added").write_text("")
     assert not build_tree(stack, [wheel]).cached
     assert read_manifest(store / tree.key) == list(tree.entries)
+
+
+@pytest.mark.parametrize(
+    ("here", "taken"),
+    [({"3.11", "3.13"}, "3.11"), ({"3.13", "3.12", "3.7"}, "3.12"), ({"3.13"}, "3.13"), ({"3.7"}, None)],
+)
+def test_the_stacks_own_python_is_taken_where_it_is_and_another_stands_in(monkeypatch, here, taken):
+    def found(version):
+        if version not in here:
+            raise UnavailableError(f"no CPython {version} on this machine", f"pyenv install {version}")
+        return version
+
+    monkeypatch.setattr(interpreter, "find_interpreter", found)
+    stack = load_stack("torch-2.13", "cpu")
+    if taken is None:
+        with pytest.raises(UnavailableError, match=r"no CPython 3\.11, 3\.12 or 3\.13 on this machine"):
+            interpreter.with_interpreter(stack)
+        return
+    fitting, python = interpreter.with_interpreter(stack)
+    assert (fitting.python, fitting.abi, python) == (taken, f"cp{taken.replace('.', '')}", taken)
+    assert fitting.requirements == stack.requirements and fitting.inside == stack.inside
 
 
 DEBIAN = Path("/usr/bin/python3.11")

@@ -17,7 +17,10 @@ def config():
     return study.load(project_root() / "config/config.yaml")
 
 
-@pytest.mark.parametrize("preset", ["config", "smoke", "thorough"])
+PRESETS = ("config", "smoke", "full", "thorough")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_right(preset):
     checked = study.load_checked(project_root() / f"config/{preset}.yaml")
     assert checked.environments[0] == "host"
@@ -25,11 +28,31 @@ def test_every_preset_is_right(preset):
 
 def test_presets_never_share_a_path():
     names = [
-        study.load_checked(p).study
-        for p in sorted((project_root() / "config").glob("*.yaml"))
-        if p.stem in ("config", "smoke", "thorough")
+        study.load_checked(p).study for p in sorted((project_root() / "config").glob("*.yaml")) if p.stem in PRESETS
     ]
-    assert len({study.results_folder(name) for name in names}) == len(names) == 3
+    assert len({study.results_folder(name) for name in names}) == len(names) == len(PRESETS)
+
+
+def test_other_stacks_run_where_the_study_says():
+    everywhere = ("host", "docker", "apptainer", "charliecloud")
+    default, full = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
+    for whole, where in ((default, ("host",)), (full, everywhere)):
+        found = {c.environments for c in study.campaigns(whole) if c.stack == "paper-2022"}
+        assert found == {where} == {whole.environments_of("paper-2022")}
+        assert whole.environments_of("torch-2.13") == everywhere
+
+
+def test_the_full_study_asks_for_every_campaign_of_the_default_by_the_same_part():
+    """So that what the one has measured serves the other."""
+    default, full = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
+    for one in study.campaigns(default):
+        if one.stack != default.stack:  # in more environments: another question
+            continue
+        assert one in study.campaigns(full)
+        arm = arms.parse(one.arm) if one.arm else None
+        parts = [json.loads(study.part_of(whole, one.kind, one.workload, arm)) for whole in (default, full)]
+        assert {**parts[0], "study": "full"} == parts[1]
+    assert study.part_of(default, "ceilings") == study.part_of(full, "ceilings")
 
 
 def change(config, path, value):
@@ -58,6 +81,8 @@ def change(config, path, value):
         (("arms", "rounds"), ["stack=same"], "is the headline"),
         (("arms", "rounds"), ["native"], "is no factor=level"),
         (("arms", "workloads"), ["mnist_cn"], "did you mean 'mnist_cnn'"),
+        (("stack_environments",), ["host", "podman"], "stack_environments: podman is none of the study's"),
+        (("stack_environments",), ["docker"], "host is missing"),
         (("margins",), {"run": 0.05}, "margins: step missing"),
         (("environments",), ["host", "dokcer"], "did you mean 'docker'"),
         (("environments",), ["docker"], "host is missing"),

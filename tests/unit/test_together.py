@@ -64,6 +64,19 @@ def test_one_start_of_each_launch_serves_every_campaign(tmp_path, environments):
             assert len(unit.cycle_s) == own.units[0].calibration.draws * own.units[0].calibration.cycles
 
 
+def test_how_steps_settle_is_looked_for_once_for_each_workload(tmp_path, environments):
+    """The other level of the allocator takes over what the first has found, and goes without the long bursts."""
+    first = {name: campaign.units[0] for name, campaign in run(tmp_path, environments).items()}
+    found = {name: unit.calibration.agreement for name, unit in first.items()}
+    assert found["rnn"].found_at is None
+    [taker] = [name for name in ("steady", "default") if found[name].found_at]
+    giver = {"steady": "default", "default": "steady"}[taker]
+    assert found[taker] == found[giver].replace(found_at=giver)
+    cycles = {name: len(unit.cycle_s) for name, unit in first.items()}
+    trial = turns.trial_of(first[giver].calibration.step_s)
+    assert cycles[giver] - cycles[taker] == turns.TRIAL_DRAWS * trial.long_cycles
+
+
 def test_a_campaign_that_has_enough_leaves_the_others_to_go_on(tmp_path, environments):
     found = run(tmp_path, environments, units=(2, 3, 2))
     assert [len(found[name].counted) for name in LANES] == [2, 3, 2]
