@@ -80,7 +80,8 @@ wait $pid
 echo "status $?" >&3
 waited=0
 while [ -n "$(processes)" ] && [ $waited -lt "$SETTLE_S" ]; do sleep 1; waited=$((waited + 1)); done
-processes | sed 's/^/process /' >&3
+left=$(processes)
+[ -z "$left" ] || printf '%s\n' "$left" | sed 's/^/process /' >&3
 cut -d' ' -f5 /proc/self/mountinfo | sort > /run/after
 comm -13 /run/before /run/after | sed 's/^/mount /' >&3
 """

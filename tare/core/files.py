@@ -73,8 +73,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         temporary.replace(path)
         sync_directory(path.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

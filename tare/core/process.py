@@ -30,6 +30,8 @@ from tare.core.errors import UnavailableError
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print to a pipe
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
+FULL = ("No space left on device", "ENOSPC")
+LARGER = "TARE_CACHE and TMPDIR at a larger disk"
 MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
 
@@ -68,6 +70,8 @@ class Finished:
         if self.timed_out:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
         printed = COLOUR.sub("", self.stdout + "\n" + self.stderr)
+        if not self.ok and any(word in printed for word in FULL):
+            return f"{Path(self.argv[0]).name} found no space left: free some, or point {LARGER}"
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
         errors = [line for line in lines if any(word in line.lower() for word in ERROR_WORDS)]
         detail = (errors or lines or ["it printed nothing"])[-1][:300]

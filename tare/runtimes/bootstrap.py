@@ -23,6 +23,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 import urllib.request
@@ -43,6 +44,7 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 INDEX = "https://pypi.org/simple"  # where pip itself comes from, where pip's settings name no other
 CONNECT_S = 30.0
 INSTALL_S = 1800.0
+VENV_BYTES, ROOM_BYTES = 2_500_000_000, 100_000_000
 RUNTIMES_END_S = 600.0  # apt finishes what it has begun to unpack
 # What of a broken connection tells a person why, the most telling first.
 BROKEN = (
@@ -101,6 +103,7 @@ def set_up(purpose: str) -> int:
     with locked(lock, waiting_for="another set-up of this checkout"):
         done = read_stamps()
         wanted = [name for name in LOCKS[purpose] if stamp(name) not in done]
+        check_room(VENV_BYTES if "run" in wanted else ROOM_BYTES)
         runtimes = start_runtimes()
         try:
             if wanted:
@@ -135,6 +138,29 @@ def check_python() -> None:
             f"{platform.python_version()}",
             remedy="make PYTHON=/path/to/another",
         )
+
+
+def check_room(wanted: int) -> None:
+    """Refuse disks that would be full at once; later stages say it themselves.
+
+    Args:
+        wanted: bytes in the checkout; in the cache and among the temporary files it is ROOM_BYTES.
+
+    Raises:
+        UnavailableError: one has less.
+    """
+    places = (
+        (Path.cwd(), wanted, "the checkout"),
+        (cache_dir(), ROOM_BYTES, "TARE_CACHE"),
+        (Path(tempfile.gettempdir()), ROOM_BYTES, "TMPDIR"),
+    )
+    for place, needed, name in places:
+        free = shutil.disk_usage(place).free
+        if free < needed:
+            raise UnavailableError(
+                f"{place} has {free / 1e9:.1f} GB free, and this needs {needed / 1e9:.1f} GB there",
+                f"free some, or move {name} to a larger disk",
+            )
 
 
 def stamp(name: str) -> str:

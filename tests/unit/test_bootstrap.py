@@ -7,9 +7,11 @@ import http.server
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from pathlib import Path
 
@@ -265,6 +267,50 @@ def test_pip_installs_by_hash_and_refuses_another_hash(checkout):
         bootstrap.pip_install(part)
     assert "\n" not in str(caught.value)
     assert not list(bootstrap.VENV.glob("lib/python*/site-packages/six*"))
+
+
+@pytest.mark.parametrize("place", ["checkout", "cache", "temporary"])
+def test_a_disk_without_room_is_said_before_anything_is_done(checkout, monkeypatch, tmp_path, capsys, place):
+    full = {"checkout": checkout, "cache": tmp_path / "cache", "temporary": Path(bootstrap.tempfile.gettempdir())}[
+        place
+    ]
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    space = shutil.disk_usage(checkout)
+    usage = lambda path: space._replace(free=9**3 if path == full.resolve() else 1 << 40)  # noqa: E731
+    monkeypatch.setattr(bootstrap.shutil, "disk_usage", usage)
+    monkeypatch.setattr(bootstrap, "start_runtimes", lambda: pytest.fail("it began"))
+    assert bootstrap.main(["run"]) == 3
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and str(full) in line and "0.0 GB free" in line
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_set_up_that_is_ended_leaves_no_process(checkout, monkeypatch, tmp_path, end):
+    program = checkout / ".venv/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!/bin/sh\n[ $1 = -c ] && echo '{sys.version}' && exit\necho $$ > '{tmp_path}/pip'\nsleep 987126\n"
+    )
+    program.chmod(0o755)
+    begin = (
+        f"import signal, sys\nsignal.signal({end.value}, signal.default_int_handler)\n"
+        if end != signal.SIGKILL
+        else ""
+    )
+    code = f"{begin}import sys; from tare.runtimes import bootstrap; sys.exit(bootstrap.main(['run']))"
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TARE_CACHE": str(tmp_path / "cache"), "RUNTIMES": "system"}
+    setup = subprocess.Popen([sys.executable, "-c", code], env=variables, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not ((tmp_path / "pip").exists() and (tmp_path / "pip").read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child = int((tmp_path / "pip").read_text())
+    setup.send_signal(end)
+    says = setup.communicate(timeout=60)[1]
+    while Path(f"/proc/{child}/cmdline").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{child}").exists()
+    if end != signal.SIGKILL:
+        assert setup.returncode == 130 and says == "tare: interrupted; the next run carries on\n"
 
 
 def make(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
