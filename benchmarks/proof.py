@@ -44,6 +44,7 @@ from proving import (  # noqa: E402
 
 from tare.core.files import read_json, write_text  # noqa: E402
 from tare.model.study import CONTROL, load_checked  # noqa: E402
+from tare.stats.planning import CYCLES, DRAWS  # noqa: E402
 
 EFFECTS = {"0%": 0.0, "0.5%": 0.005, "2%": 0.02}
 FAMILY = 0.85  # of three together: each interval says 95%
@@ -69,7 +70,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 def simulated(campaigns: int) -> Iterator[str]:
     """Turns on a machine that drifts, jumps and stalls, at the designs that are deployed."""
-    world = World(effects=EFFECTS, draws=3, cycles=5)
+    world = World(effects=EFFECTS, draws=DRAWS[0], cycles=CYCLES[0])  # as little as a campaign may do
     designs = {f"{units} blocks": Design(half_width=None, confidence=FAMILY, cap=units) for units in (6, 9, 12)}
     designs["Stein, ±1% wanted"] = Design(half_width=0.01, confidence=FAMILY)
     rows = []
@@ -105,7 +106,7 @@ def stalls(campaigns: int) -> Iterator[str]:
     for machine, changes in {"calm": CALM, "as above": {}}.items():
         for units in (6, 9, 12, 20):
             world = World(
-                effects={"none": 0.0, "stalls": 0.0}, draws=3, cycles=5, steps=4, step_spread=0.01,
+                effects={"none": 0.0, "stalls": 0.0}, draws=DRAWS[0], cycles=CYCLES[0], steps=4, step_spread=0.01,
                 stalled={"stalls": PLANTED}, **changes,
             )  # fmt: skip
             generator, design = np.random.default_rng(5), Design(half_width=None, confidence=0.95, cap=units)

@@ -71,6 +71,7 @@ rule summarize_environment:
         ),
     output:
         metrics="<results>/environments/{env}/metrics.csv",
+        job_length="<results>/environments/{env}/job_length.csv",
         verdicts=report(
             "<results>/environments/{env}/verdicts.csv",
             caption="captions/environment.rst",
@@ -84,7 +85,7 @@ rule summarize_environment:
         code=EXTRACTION,
         folder=subpath(output.metrics, parent=True),
     message:
-        "{wildcards.env} beside the host: metrics and verdicts"
+        "{wildcards.env} beside the host: metrics, verdicts, cost by job length"
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q} {input.turns:q}"
-        " --profiles {input.profiles:q} --only metrics verdicts --show --out {params.folder:q} 2> {log:q}"
+        " --profiles {input.profiles:q} --only metrics verdicts job_length --show --out {params.folder:q} 2> {log:q}"
