@@ -29,6 +29,8 @@ class Broken(Environment):
 TINY = {
     "study": "tiny",
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
+    "stack_kinds": ["rounds", "turns"],
+    "stack_environments": ["host", "namespaces"],
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
     "turns": {
