@@ -7,11 +7,12 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tare.model import arms, closure
+from tare.model import arms, closure, expected
 from tare.model import study as study_module
 from tare.core.errors import TareError
 from tare.core.files import sha256_text
 from tare.core.progress import say
+from tare.core import remaining
 from tare.machine import workflow_lock
 from tare.model.registry import describe_workload, environment, module_names
 from tare.model.stacks import framework_of, load_stack, lock_files
@@ -42,6 +43,8 @@ except TareError as error:
 
 if workflow.is_main_process and (told := workflow_lock.release_stale(Path.cwd())):
     say(told)
+
+remaining.expect(expected.plan(STUDIED))  # for the line of progress
 
 STUDY = config["study"]
 STACK = config["stack"]

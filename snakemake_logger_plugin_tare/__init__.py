@@ -1,26 +1,35 @@
 """What a person sees of the workflow: one line per job, and for a failure why, where, and its log's last lines.
 
 Snakemake finds this package by its name; `--logger tare` and profiles/default choose it. The lines that a job
-prints itself pass between these. `--verbose` and `--debug-dag` give Snakemake's own output back; the complete
-log is kept in .snakemake/log either way.
+prints itself pass between these. At the end of a terminal stands one line of progress, above which jobs have their
+line when they are done; elsewhere when they begin, and the progress is said once a minute. `--verbose` and
+`--debug-dag` give Snakemake's own output back; the complete log is kept in .snakemake/log either way.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sys
+import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_tare.line import Line, is_live
+from tare.core import progress, status
+from tare.core.remaining import Durations, Remaining, planned
+from tare.core.timeline import Timeline
+
 TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
 INDENT = " " * 4
+TOLD = Path(".snakemake/tare-status")  # a folder for each run, in which its jobs tell how far they are
 # Lines of Snakemake that tell a person nothing; any other passes.
 NOISE = (
     "Using shell:",
@@ -62,11 +71,21 @@ class LogHandler(LogHandlerBase):
         """Start the clock and the counts."""
         self._started = time.monotonic()
         self._total = 0
-        self._jobs: dict[int, Mapping[str, Any]] = {}
+        self._due: dict[str, int] = {}
+        self._jobs: dict[int, dict[str, Any]] = {}
         self._failures: dict[int, int] = {}
         self._finished: set[int] = set()
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self._plain = self.common_settings.verbose or self.common_settings.debug_dag
+        self._turn = threading.RLock()
+        self._line: Line | None = None
+        self._remaining: Remaining | None = None
+        self._timeline = Timeline()
+        self._live = not self._plain and not self.common_settings.dryrun and is_live(sys.stderr, sys.stdout)
+        self._told = (TOLD / str(os.getpid())).absolute()
+        if not self._plain and not self.common_settings.dryrun:
+            os.environ[status.FOLDER] = str(self._told)
+            os.environ[progress.LIVE] = "1" if self._live else ""
         self._shown = {
             LogEvent.RUN_INFO: self._run_info,
             LogEvent.JOB_INFO: self._job_info,
@@ -114,21 +133,29 @@ class LogHandler(LogHandlerBase):
                 return
             show = self._shown.get(getattr(record, "event", None))
             if show is not None:
-                show(record)
+                with self._turn:
+                    show(record)
         except Exception:  # a logger must never end a workflow
             self.handleError(record)
 
     def close(self) -> None:
-        """Print the last line: how many jobs, how long, what failed."""
+        """Print the last line: how many jobs, how long, what failed. Keep what the jobs took for the next run."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.end()
         if self._jobs and not self._plain:
             self._print(self._last_line())
         self._jobs = {}
+        if self._remaining is not None and (study := planned().study) is not None:
+            Durations(study).add(self._remaining.durations())
+        self._remaining = None
         super().close()
 
     # --- one method per kind of record
 
     def _run_info(self, record: Any) -> None:
-        self._total = dict(record.stats).get("total", 0)
+        self._due = dict(record.stats)
+        self._total = self._due.pop("total", 0)
 
     def _progress(self, record: Any) -> None:
         self._total = record.total
@@ -139,8 +166,39 @@ class LogHandler(LogHandlerBase):
         title = self._jobs[record.jobid]["title"]
         if self.common_settings.dryrun:
             self._print(f"would {title}  ({' '.join(str(record.reason).split())[:LINE_CHARACTERS]})")
-        elif record.shellcmd or record.rule_msg or not _is_target(record):
+            return
+        shown = bool(record.shellcmd or record.rule_msg or not _is_target(record))
+        self._jobs[record.jobid]["shown"] = shown
+        if self._line is None:
+            self._begin()
+        outs = [str(path).split(" (")[0] for path in record.output or ()]
+        assert self._remaining is not None
+        now_s = time.monotonic()
+        self._remaining.start(record.jobid, record.rule_name, title, outs, now_s)
+        self._timeline.add("start", now_s, job=record.jobid, rule=record.rule_name, title=title, outs=outs)
+        if shown and not self._live:
             self._print(f"{self._head(record.jobid)} {title}{' (again)' if again else ''}")
+
+    def _begin(self) -> None:
+        """Begin the line of progress, in a folder of its own: those of runs that were killed go."""
+        for old in TOLD.glob("*"):
+            if not status.is_alive(old.name) or old.name == str(os.getpid()):
+                shutil.rmtree(old, ignore_errors=True)
+        plan = planned()
+        earlier = Durations(plan.study).read() if plan.study is not None else {}
+        self._remaining = Remaining(plan, cores=os.cpu_count() or 1, earlier=earlier, started_s=self._started)
+        self._remaining.due(self._due)
+        self._timeline.add("due", self._started, counts=self._due)
+        self._line = Line(
+            self._stream,
+            turn=self._turn,
+            live=self._live,
+            remaining=self._remaining,
+            folder=self._told,
+            head=lambda: self._counted(len(self._finished)),
+            timeline=self._timeline,
+        )
+        self._line.begin()
 
     def _shellcmd(self, record: Any) -> None:
         if command := getattr(record, "shellcmd", None) or getattr(record, "cmd", None):
@@ -148,9 +206,21 @@ class LogHandler(LogHandlerBase):
 
     def _job_finished(self, record: Any) -> None:
         self._finished.add(record.job_id)
+        self._ended(record.job_id, succeeded=True)
+        job = self._jobs.get(record.job_id, {})
+        if self._live and job.get("shown") and self._remaining is not None:
+            took = progress.duration(self._remaining.seconds(record.job_id) or 0.0)
+            self._print(f"{self._counted(len(self._finished))} {job['title']}: {took}")
+
+    def _ended(self, jobid: int, *, succeeded: bool) -> None:
+        now_s = time.monotonic()
+        self._timeline.add("end", now_s, job=jobid, succeeded=succeeded)
+        if self._remaining is not None:
+            self._remaining.end(jobid, now_s, succeeded=succeeded)
 
     def _job_error(self, record: Any) -> None:
         self._failures[record.jobid] = self._failures.get(record.jobid, 0) + 1
+        self._ended(record.jobid, succeeded=False)
         title = self._jobs.get(record.jobid, {}).get("title", record.rule_name)
         logs = [Path(path.split(" (")[0]) for path in record.log]
         tail = [line for path in logs for line in _tail(path)]
@@ -175,7 +245,9 @@ class LogHandler(LogHandlerBase):
     # --- pieces of lines
 
     def _head(self, jobid: int) -> str:
-        number = self._jobs.get(jobid, {}).get("number", 0)
+        return self._counted(self._jobs.get(jobid, {}).get("number", 0))
+
+    def _counted(self, number: int) -> str:
         gone = int(time.monotonic() - self._started)
         clock = (
             f"{gone // 60:02d}:{gone % 60:02d}"
@@ -205,8 +277,11 @@ class LogHandler(LogHandlerBase):
 
     def _print(self, text: str) -> None:
         try:
-            self._stream.write(text + "\n")
-            self._stream.flush()
+            if self._line is not None:
+                self._line.write(text)
+            else:
+                self._stream.write(text + "\n")
+                self._stream.flush()
         except BrokenPipeError:
             pass
 

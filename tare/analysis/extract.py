@@ -9,13 +9,15 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis import job_length, metrics, step_counts, verdicts
+from tare.analysis.choice import headlines
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.sealed import SealedCampaign, read_sealed
 
-SHOWN = ("real_s", "turn_step_s")
+SHOWN = {"real_s": "whole run", "turn_step_s": "step"}
+MULTIPLES_FROM = 2.0
 
 
 def build(
@@ -139,15 +141,34 @@ def write(built: dict[str, pd.DataFrame], folder: Path, only: Sequence[str] | No
 
 
 def describe_verdicts(table: pd.DataFrame) -> list[str]:
-    """One line per environment and shown metric, for the terminal."""
-    lines = []
-    for row in table[table["metric"].isin(SHOWN)].itertuples():
-        if pd.isna(row.ci_low):
-            lines.append(f"{row.workload} {row.metric} {row.env}: inconclusive, {row.reason}")
-            continue
-        lines.append(
-            f"{row.workload} {row.metric} {row.env} / {row.reference}: {row.ratio:.3f} "
-            f"[{row.ci_low:.3f}, {row.ci_high:.3f}], {row.verdict} (margin {row.margin:.0%}, {row.n_units} units; "
-            f"control {row.control_ratio:.3f} [{row.control_ci_low:.3f}, {row.control_ci_high:.3f}])"
-        )
-    return lines
+    """One line per environment for each whole run and step of the headlines, for the terminal.
+
+    Such as: mnist_cnn step: docker +0.1% [-0.5%, +0.6%], equivalent within 2% (control -0.2% [-0.7%, +0.4%])
+    """
+    rows = headlines(table)
+    return [_line(row) for row in rows[rows["metric"].isin(SHOWN)].to_dict("records")]
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    _, _, level = row["asked"].partition("@")
+    what = f"{row['workload']} {SHOWN[row['metric']]}{', ' + level if level else ''}: {row['env']}"
+    if pd.isna(row["ci_low"]) or pd.isna(row["ci_high"]):
+        return f"{what} {row['verdict']}: {row['reason']}"
+    within = f"within {row['margin']:.0%}"
+    verdict = row["verdict"].replace("within margin", within)
+    if verdict.startswith("equivalent"):
+        verdict = verdict.replace("equivalent", f"equivalent {within}")
+    ratio = _interval(row["ratio"], row["ci_low"], row["ci_high"])
+    control = _interval(row["control_ratio"], row["control_ci_low"], row["control_ci_high"])
+    return f"{what} {ratio}, {verdict} (control {control})"
+
+
+def _interval(ratio: float, low: float, high: float) -> str:
+    if pd.isna(low) or pd.isna(high):
+        return "has no interval"
+    return f"{_change(ratio)} [{_change(low)}, {_change(high)}]"
+
+
+def _change(ratio: float) -> str:
+    """A ratio as per cent more or less; from twice on as a multiple."""
+    return f"{ratio - 1:+.1%}" if ratio < MULTIPLES_FROM else f"{ratio:.3g} times"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def run_comparison(arguments: argparse.Namespace) -> int:
         arguments.arm,
         arguments.scenario,
     )
+    if arguments.kind in ("rounds", "turns") and arguments.arm is None and arguments.scenario == "single":
+        _say_verdicts([arguments.out])
     return 0
 
 
@@ -93,7 +96,27 @@ def run_steps(arguments: argparse.Namespace) -> int:
         for workload, level, record, out in arguments.lane
     ]
     measure.together(arguments.study, lanes, arguments.environments, arguments.images)
+    _say_verdicts([lane.out for lane in lanes])
     return 0
+
+
+def _say_verdicts(outs: Sequence[Path]) -> None:
+    """The verdicts of headline campaigns that were just sealed, before the other campaigns of the study are known.
+
+    What was measured is sealed: a verdict that can't be told here is no reason to fail, the tables will say why.
+    """
+    from tare.analysis import extract
+    from tare.core.progress import say
+
+    try:
+        lines = extract.describe_verdicts(extract.build(outs, [])["verdicts"])
+    except Exception as error:
+        say(f"no verdict here: {type(error).__name__}: {error}")
+        return
+    if lines:
+        say("sealed; before correction for the study's other comparisons:")
+    for line in lines:
+        say(f"  {line}")
 
 
 def run_sweep(arguments: argparse.Namespace) -> int:

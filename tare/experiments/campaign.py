@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tare.core import status
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
 from tare.core.progress import Counter, say
-from tare.experiments import ledger
+from tare.experiments import ledger, outlook
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
@@ -91,8 +92,10 @@ def run_campaigns(
             else:
                 say(f"{design.what}: all its units are measured; it is sealed as it stands")
                 found[folder] = settled
+        _tell(running)
         while due := [one for one in running if one.goes_on()]:
             _run_units(due, run_units)
+            _tell(running)
         for one in running:
             if one.error is None:
                 found[one.folder] = close(one.folder, one.journal, one.plan, one.ended)
@@ -132,6 +135,7 @@ class _Running:
         self.folder, self.design, self.plan = folder, design, plan
         self.journal = Journal(folder / UNITS)
         self.done, self.decision = list(rows.units), rows.decision
+        self._values: list[Mapping[str, float]] = []
         self.ended: str | None = None
         self.error: UnavailableError | None = None
         if self.done:
@@ -176,7 +180,21 @@ class _Running:
         """Keep a unit."""
         self.journal.append(unit.to_json())
         self.done.append(unit)
-        _progress(self.counter, self.plan, unit, self.decision)
+        _progress(self.counter, self.plan, unit, self.decision, self.ahead())
+
+    def ahead(self) -> outlook.Outlook:
+        """How far it is."""
+        own = measured.counted(self.done)
+        self._values += [self.design.values(unit) for unit in own[len(self._values) :]]
+        total = finished(self.done) if self.ended else self.counter.total
+        undecided = self.decision is None and not self.ended
+        return outlook.of(self.design, self.plan, self.done, self._values, total, undecided=undecided)
+
+
+def _tell(running: Sequence[_Running]) -> None:
+    """Tell the line of progress how far the campaigns of this command are, if there is one."""
+    if running and status.is_heard():
+        outlook.tell({one.folder / SEALED: one.ahead() for one in running})
 
 
 def _total(design: Design, plan: Plan, decision: Decision | None, done: Sequence[Unit]) -> int:
@@ -283,14 +301,15 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     return parse(Decision, {**found, "pilot": len(pilot)}, str(folder))
 
 
-def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None) -> None:
+def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None, ahead: outlook.Outlook) -> None:
     if unit.voided:
         say(f"{counter.what}: a unit is void and is repeated: {unit.voided}")
         return
     note = failures_note(unit)
     if decision is None and plan.sampling.units is None:
         note = f"(pilot; the number of units follows) {note}".strip()
-    counter.advance(note)
+    counter.total = ahead.total
+    counter.advance(note, ahead.left_s)
 
 
 def machine_change(before: Machine) -> str | None:

@@ -114,6 +114,11 @@ def spread_of_differences(differences: Sequence[float]) -> float:
     return MAD_TO_SD * float(np.median(np.abs(differences))) / math.sqrt(2)
 
 
+def paid_units(pilot: int, left_s: float, unit_s: float) -> int:
+    """Units that a budget pays for, of which so many seconds are left after the pilot; the pilot's at least."""
+    return pilot + max(0, int(left_s / unit_s)) if unit_s > 0 else pilot
+
+
 def decide(
     pilot_ratios: Mapping[str, Sequence[float]],
     sampling: Mapping[str, Any],
@@ -146,8 +151,7 @@ def decide(
     }
     pilot = sampling["pilot"]
     most = max(wanted.values(), default=pilot)
-    left_s = sampling["budget_s"] - spent_s
-    cap = pilot + max(0, int(left_s / unit_s)) if unit_s > 0 else pilot
+    cap = paid_units(pilot, sampling["budget_s"] - spent_s, unit_s)
     capped = most > cap
     return {
         "units": min(most, cap),

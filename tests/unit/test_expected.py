@@ -1,0 +1,53 @@
+"""What is expected of a study's jobs names the rules and the files that the workflow has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tare.core.remaining import Plan
+from tare.model import expected, study
+
+ROOT = Path(__file__).parents[2]
+
+
+def rules():
+    """Names of the rules of the workflow; those that are drawn up for notebooks have one beginning."""
+    text = "\n".join(path.read_text() for path in [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))])
+    return set(re.findall(r"^rule (\w+):", text, re.M)) | set(re.findall(r"^use rule \w+ as (\w+)", text, re.M))
+
+
+def test_every_rule_has_a_stage_and_every_stage_a_rule():
+    plan = Plan(rules=expected.RULES)
+    assert rules() - {"draw_why"} == {name for name in expected.RULES if not name.endswith("*")}
+    assert plan.of_rule("draw_why").stage == expected.FIGURES
+
+
+STUDIES = sorted(path.name for path in (ROOT / "config").glob("*.yaml") if path.read_text().count("\nstudy:"))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_campaign_of_a_study_is_expected_once(name):
+    checked = study.load_checked(ROOT / "config" / name)
+    jobs = list(expected.jobs(checked))
+    outs = [out for job in jobs for out in job.outs]
+    folder = f"results/campaigns/{checked.study}"
+    named = {f"{folder}/{one.workload}/{one.name}/sealed.json" for one in study.campaigns(checked)}
+    assert named == {out for out in outs if "/starts." not in out} and len(outs) == len(set(outs))
+    assert {job.rule for job in jobs} <= set(expected.RULES)
+    assert all(job.seconds > 0 for job in jobs)
+
+
+def test_a_larger_budget_takes_longer_and_what_the_machine_lacks_no_time():
+    def seconds(change, rule="run_turns_of_arm"):
+        whole = study.merge(study.load(ROOT / "config/config.yaml"), study.load(ROOT / "config/full.yaml"))
+        checked = study.check(study.merge(whole, change))
+        return {job.outs[0].split("/")[-2]: job.seconds for job in expected.jobs(checked) if job.rule == rule}
+
+    before = seconds({"turns": {"setting_budget_s": 45}})
+    after = seconds({"turns": {"setting_budget_s": 145}})
+    assert after["turns.host.amp-bf16"] - before["turns.host.amp-bf16"] == 100
+    assert before["turns.host.tf32-on"] == expected.REFUSED_S
+    assert seconds({"device": "cuda"})["turns.host.tf32-on"] > expected.REFUSED_S

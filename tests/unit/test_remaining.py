@@ -1,0 +1,207 @@
+"""The time left of a workflow: from what is expected, what jobs tell, what they took; recorded runs replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from replaying import events_of, replay
+
+from tare.core import remaining
+from tare.core.remaining import Durations, Expected, ExpectedJob, Plan, Remaining
+from tare.core.status import Status
+from tare.model import expected, study
+
+RECORDED = sorted((Path(__file__).parents[1] / "data").glob("timeline_*.jsonl"))
+RULES = {
+    "build": Expected(stage="images", seconds=20),
+    "measure": Expected(stage="headline", seconds=100, alone=True),
+    "draw_*": Expected(stage="figures", seconds=8),
+}
+
+
+def run(plan=None, earlier=None, **due):
+    own = Remaining(plan or Plan(rules=RULES), cores=2, earlier=earlier)
+    own.due(due)
+    return own
+
+
+def told(out="x", **fields):
+    base = {"what": "x", "done": 1, "total": 4, "left_s": 30.0, "half_width": None, "wanted": None, "at_s": 0.0}
+    return Status(**{**base, "outs": (out,), **fields})
+
+
+def test_jobs_that_have_the_machine_add_up_and_the_others_share_it():
+    assert run(measure=2).outlook(0).left_s == 200
+    assert run(build=4).outlook(0).left_s == pytest.approx(80 / remaining.SHARED)
+    assert run(measure=1, build=4).outlook(0).left_s == pytest.approx(100 + 80 / remaining.SHARED)
+
+
+def test_a_long_job_among_those_that_share_the_machine_is_waited_for():
+    own = run(Plan(rules={**RULES, "long": Expected(stage="images", seconds=90)}), long=1)
+    own.start(1, "long", "a long one", [], 0.0)
+    assert own.outlook(10.0).left_s == pytest.approx(80)
+
+
+def test_what_a_job_tells_is_believed_and_runs_down():
+    own = run(measure=1)
+    own.start(1, "measure", "steps", ["x"], 0.0)
+    own.hear([told(at_s=10.0)])
+    assert own.outlook(10.0).left_s == 30
+    assert own.outlook(25.0).left_s == 15
+    assert own.outlook(90.0).left_s == 0
+
+
+@pytest.mark.parametrize("status", [told("another job's"), told(at_s=-60.0)])
+def test_what_no_running_job_has_told_counts_for_nothing(status):
+    own = run(measure=1)
+    own.start(1, "measure", "steps", ["x"], 0.0)
+    own.hear([status])
+    assert own.outlook(0.0).left_s == 100 and own.outlook(0.0).status is None
+
+
+def test_a_job_that_is_killed_is_neither_waited_for_nor_heard():
+    own = run(measure=1)
+    own.start(1, "measure", "steps", ["x"], 0.0)
+    own.end(1, 20.0, succeeded=False)
+    own.hear([told()])
+    assert own.outlook(20.0).left_s == 0 and own.outlook(20.0).stage is None
+    assert own.durations() == {}, "how long it took to fail tells nothing"
+
+
+def test_jobs_that_took_longer_make_those_that_wait_longer_within_bounds():
+    own = run(measure=3)
+    own.start(1, "measure", "a", [], 0.0)
+    own.end(1, 200.0, succeeded=True)
+    trust = remaining.TRUST_S
+    factor = (trust * (trust + 200) / (trust + 100) + 200) / (trust + 100)
+    assert own.outlook(200.0).left_s == pytest.approx(200 * factor)
+    other = own._factor("another", True, 200.0)
+    assert 1 < other < factor, "another rule's jobs less so"
+    assert own._factor("build", False, 200.0) == 1
+    own.start(2, "measure", "b", [], 200.0)
+    own.end(2, 99_999.0, succeeded=True)
+    assert own.outlook(99_999.0).left_s == pytest.approx(100 * remaining.SLOWEST)
+
+
+def test_what_a_running_job_tells_is_expected_of_the_next():
+    own = run(measure=2)
+    own.start(1, "measure", "a", ["x"], 0.0)
+    own.hear([told(left_s=200.0)])
+    trust = remaining.TRUST_S
+    factor = (trust * (trust + 200) / (trust + 100) + 200) / (trust + 100)
+    assert own.outlook(0.0).left_s == pytest.approx(200 + 100 * factor)
+
+
+def test_a_job_that_takes_longer_than_expected_is_thought_to_need_some_more():
+    own = run(measure=1)
+    own.start(1, "measure", "a", [], 0.0)
+    assert own.outlook(99.0).left_s == pytest.approx(remaining.OVERDUE * 99)
+    assert own.outlook(200.0).left_s == pytest.approx(remaining.OVERDUE * 200)
+
+
+def test_the_share_done_is_of_the_estimated_time():
+    own = run(measure=2)
+    own.start(1, "measure", "a", [], 0.0)
+    assert own.outlook(50.0).share == pytest.approx(50 / 200)
+
+
+def test_two_jobs_at_once_show_the_last_and_count_the_other():
+    own = run(build=2)
+    own.start(1, "build", "one image", [], 0.0)
+    own.start(2, "build", "another", [], 1.0)
+    seen = own.outlook(2.0)
+    assert (seen.title, seen.others, seen.stage) == ("another", 1, "images")
+
+
+def test_jobs_known_by_their_outputs_are_counted_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jobs = [
+        ExpectedJob(rule="measure", outs=(name,), stage=name, seconds=s) for name, s in {"a": 10, "b": 300}.items()
+    ]
+    own = run(Plan(rules=RULES, jobs=jobs), measure=2)
+    assert own.outlook(0).left_s == 310
+    own.start(1, "measure", "b", ["b"], 0.0)
+    assert own.outlook(0).left_s == 310 and own.outlook(0).stage == "b"
+    Path("b").touch()
+    assert run(Plan(rules=RULES, jobs=jobs), measure=1).outlook(0).left_s == 10, "what is there is not waited for"
+
+
+def test_rules_that_begin_alike_and_rules_that_nobody_knows():
+    plan = Plan(rules=RULES)
+    assert plan.of_rule("draw_why").stage == "figures"
+    assert plan.of_rule("fly") == Expected(stage="fly", seconds=remaining.UNKNOWN_S)
+
+
+# --- earlier runs
+
+
+def test_earlier_runs_replace_what_was_expected_within_bounds():
+    short, long = Expected(stage="s", seconds=20), Expected(stage="s", seconds=100, alone=True)
+    assert remaining.bounded(short, [1.0, 2.0, 9.0]).seconds == 2.0
+    assert remaining.bounded(short, [9e9]).seconds == 20 * remaining.LARGEST_SURPRISE
+    assert remaining.bounded(long, [0.1]).seconds == 100 / remaining.LARGEST_SURPRISE
+    assert remaining.bounded(long, []) == long
+
+
+def test_durations_are_kept_for_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    kept = Durations("tiny")
+    assert kept.read() == {}
+    for seconds in (1.0, 2.0, 3.0, 4.04):
+        kept.add({"build: a": seconds})
+    kept.add({})
+    assert kept.read() == {"build: a": [2.0, 3.0, 4.0]}
+    assert Durations("other").read() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"a": 3}', '{"a": []}', '{"a": ["x"]}', '{"a": [NaN]}', '{"a": [-1]}']
+)
+def test_damaged_durations_are_ignored_and_written_anew(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    (tmp_path / "durations").mkdir()
+    (tmp_path / "durations" / "tiny.json").write_text(text)
+    assert Durations("tiny").read() == {}
+    Durations("tiny").add({"a": 5.0})
+    assert Durations("tiny").read() == {"a": [5.0]}
+
+
+def test_where_nothing_can_be_remembered_nothing_happens(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "file"))
+    Durations("tiny").add({"a": 5.0})
+    assert Durations("tiny").read() == {}
+
+
+# --- recorded runs
+
+
+def misses(path, tmp_path, monkeypatch, earlier=None):
+    """Of a recorded run, the instants from minute 3 on at which the time left was not right within a third."""
+    events = events_of(path)
+    plan = expected.plan(study.load_checked(json.dumps(events[0]["study"])))
+    monkeypatch.chdir(tmp_path)
+    seen = list(replay(events[1:], plan, earlier=earlier))
+    assert seen[-1][0] > 300, "a run of minutes"
+    return [one for one in seen if one[0] >= 180 and not abs(one[1] - one[2]) <= max(one[2] / 3, 15)]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_the_time_left_of_a_recorded_first_run_is_right_within_a_third_from_minute_3_on(
+    path, tmp_path, monkeypatch
+):
+    """Within a third, or 15 s at the very end."""
+    assert misses(path, tmp_path, monkeypatch) == []
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_and_of_the_same_run_again(path, tmp_path, monkeypatch):
+    started = {event["job"]: event for event in events_of(path)[1:] if event["event"] == "start"}
+    earlier = {}
+    for event in events_of(path)[1:]:
+        if event["event"] == "end" and event["succeeded"]:
+            job = started[event["job"]]
+            earlier[remaining.key_of(job["rule"], job["title"])] = [event["at_s"] - job["at_s"]]
+    assert misses(path, tmp_path, monkeypatch, earlier) == []

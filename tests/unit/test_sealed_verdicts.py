@@ -1,0 +1,109 @@
+"""The verdicts that a measuring command says as soon as its headline is sealed."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pandas as pd
+import pytest
+from campaign_builders import HEADLINE, rounds_campaign, turns_campaign, write_campaign
+from pages import row
+
+from tare.analysis import extract
+from tare.cli import runs
+from tare.model import arms
+from tare.model.sealed import SEALED, UNITS
+
+NAMES = ["host", "docker", "apptainer"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Of a workload's campaigns: whole runs, and steps at two levels of the allocator."""
+    base, generator = tmp_path / "campaigns/s/mnist_cnn", random.Random(3)
+    write_campaign(
+        base / "rounds.apptainer+docker+host", *rounds_campaign("s", "mnist_cnn", NAMES, {}, 7, generator)
+    )
+    write_campaign(base / "turns.apptainer+docker+host", *turns_campaign("s", "mnist_cnn", NAMES, {}, 7, generator))
+    level = arms.parse("allocator=default")
+    plan, units = turns_campaign("s", "mnist_cnn", NAMES, {}, 7, generator)  # measured together: no baselines
+    plan |= {"arm": arms.describe(arms.levels_of(HEADLINE["turns"], level))}
+    write_campaign(base / "turns.apptainer+docker+host.allocator-default", plan, units)
+    return base
+
+
+INTERVAL = r"[+-]\d+\.\d% \[[+-]\d+\.\d%, [+-]\d+\.\d%\]"
+
+
+def test_each_environment_has_one_line(folder, capsys):
+    runs._say_verdicts([folder / "rounds.apptainer+docker+host" / SEALED])
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "    sealed; before correction for the study's other comparisons:"
+    assert len(lines) == 2
+    for env, line in zip(NAMES[1:], lines, strict=True):
+        shape = rf"      mnist_cnn whole run: {env} {INTERVAL}, [a-z0-9% ]+ \(control {INTERVAL}\)"
+        assert re.fullmatch(shape, line), line
+
+
+def test_levels_measured_together_are_told_apart(folder, capsys):
+    lanes = [path / SEALED for path in sorted(folder.glob("turns.*"))]
+    runs._say_verdicts(lanes)
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert sorted(line.split(":")[0].strip() for line in lines) == [
+        *["mnist_cnn step"] * 2,
+        *["mnist_cnn step, allocator=default"] * 2,
+    ]
+
+
+def test_the_lines_are_what_the_tables_of_these_campaigns_say(folder):
+    table = extract.build([folder / "rounds.apptainer+docker+host" / SEALED], [])["verdicts"]
+    rows = table[table["metric"] == "real_s"].to_dict("records")
+    lines = extract.describe_verdicts(table)
+    for told, line in zip(rows, lines, strict=True):
+        numbers = (told["ratio"], told["ci_low"], told["ci_high"])
+        assert " ".join(f"{value - 1:+.1%}" for value in numbers) in re.sub(r"[\[\],]", "", line)
+
+
+def described(**fields):
+    base = {"workload": "mnist_cnn", "metric": "turn_step_s", "margin": 0.02, "campaign": "turns.docker+host"}
+    return extract.describe_verdicts(pd.DataFrame([row(**{**base, **fields})]))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("equivalent", "equivalent within 2%"),
+        ("equivalent but for stalls", "equivalent within 2% but for stalls"),
+        ("different within margin", "different within 2%"),
+        ("different", "different"),
+        ("inconclusive", "inconclusive"),
+    ],
+)
+def test_every_verdict_has_its_words(verdict, words):
+    values = {"ratio": 1.001, "ci_low": 0.995, "ci_high": 1.006}
+    control = {"control_ratio": 0.998, "control_ci_low": 0.99, "control_ci_high": 1.004}
+    assert described(verdict=verdict, **values, **control) == [
+        f"mnist_cnn step: docker +0.1% [-0.5%, +0.6%], {words} (control -0.2% [-1.0%, +0.4%])"
+    ]
+
+
+def test_without_an_interval_stands_the_reason():
+    line = described(ci_low=None, ci_high=None, verdict="inconclusive", reason="2 complete units")
+    assert line == ["mnist_cnn step: docker inconclusive: 2 complete units"]
+
+
+def test_large_ratios_are_multiples():
+    assert (
+        "3.21 times [2.5 times, 4 times], different"
+        in described(ratio=3.21, ci_low=2.5, ci_high=4.0, verdict="different")[0]
+    )
+
+
+def test_what_cannot_be_told_is_no_failure(folder, capsys):
+    sealed = folder / "rounds.apptainer+docker+host" / SEALED
+    with (sealed.parent / UNITS).open("a") as handle:
+        handle.write("{}\n")
+    runs._say_verdicts([sealed])
+    assert re.match(r"    no verdict here: IntegrityError: ", capsys.readouterr().out)
+    assert sealed.exists()
