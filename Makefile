@@ -29,13 +29,15 @@ study-file: # Snakemake would answer with a traceback
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report CONFIG=config/smoke.yaml
 
+# In two processes, which share out the parts that tests/conftest.py tells: more would disturb what measures.
+WORKERS ?= 2
 test: setup-test ## everything the tests need, then the tests
-	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-quick: ## unit tests without runtimes, images and network, in some four minutes; it says what it leaves out
 	@$(NEED_PYTHON)
 	@RUNTIMES=system $(PYTHON) -m tare.runtimes.bootstrap test
-	@.venv/bin/python -m pytest --quick tests/unit $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest --quick -n $(WORKERS) tests/unit $(PYTEST_ARGS)
 
 setup: ## the virtual environment and the container runtimes
 	@$(NEED_PYTHON)

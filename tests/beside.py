@@ -1,11 +1,15 @@
 """Studies that tests look at, run beside the tests before those: `python tests/beside.py FOLDER NAME...`.
 
 One after the other, in a process of its own, each in a copy of the checkout, FOLDER/<name>/tare; FOLDER/<name>.json
-says how it ended. All of it ends when standard input closes, which is when whoever started it is gone.
+says how it ended. Several processes of tests look at the same studies: the first starts them, and they end when the
+last is gone. Who is there is told by locks of the kernel: each of the tests shares FOLDER/users, and a process that
+runs studies holds FOLDER/<its first>.alive.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -45,7 +49,7 @@ def extended(folder: Path) -> None:
     study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
     study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
     for settings in study["workloads"].values():
-        settings["sweep_batches"] = settings["sweep_batches"][:2]
+        settings["sweep_batches"] = settings["sweep_batches"][:1]
     study |= yaml.safe_load(code_blocks("add-a-scenario.md", "yaml")[0])
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
     snakemake(folder, "--cores", "2", "all", **POOR)
@@ -64,67 +68,96 @@ def slow_steps(folder: Path) -> None:
 
 STUDIES = {"extended": extended, "smoke": smoke, "slow_steps": slow_steps}
 # Each line is a process; what stands in one line is run one after the other.
-LINES = (("extended", "smoke"), ("slow_steps",))
+LINES = (("extended",), ("smoke",), ("slow_steps",))
 
 
 class Beside:
     """The processes that run some studies.
 
     Args:
-        folder: for their copies of the checkout.
+        folder: for their copies of the checkout, the same for all processes of a run of the tests.
         wanted: which of STUDIES; other names do not matter.
     """
 
     def __init__(self, folder: Path, wanted: Collection[str]) -> None:
         self.folder = folder
-        self.processes = {}
-        for line in LINES:
-            names = [name for name in line if name in wanted]
-            if names:
-                self.processes |= dict.fromkeys(names, self._start(names))
+        self.users = (folder / "users").open("a")
+        fcntl.flock(self.users, fcntl.LOCK_SH)
+        self.lines = [names for line in LINES if (names := [name for name in line if name in wanted])]
+        for names in self.lines:
+            with contextlib.suppress(FileExistsError):
+                self._start(names)
 
-    def _start(self, names: Sequence[str]) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{names[0]}.log").open("wb") as log:
-            return subprocess.Popen(
+    def _start(self, names: Sequence[str]) -> None:
+        first = self.folder / names[0]
+        partly = self.folder / f"{names[0]}.alive.part"
+        with first.with_suffix(".log").open("xb") as log, partly.open("w") as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX)  # which the process inherits
+            subprocess.Popen(
                 [sys.executable, __file__, str(self.folder), *names],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                pass_fds=[alive.fileno()],
                 start_new_session=True,
             )
+            partly.rename(first.with_suffix(".alive"))
 
     def wait(self, name: str) -> Path:
         """The copy of the checkout in which a study has been run; fails with what it printed if it failed."""
         ended = self.folder / f"{name}.json"
+        first = next(names[0] for names in self.lines if name in names)
         while not ended.exists():
-            gone = self.processes[name].poll() is not None and not ended.exists()
+            gone = (self.folder / f"{first}.alive").exists() and not self._lives(first) and not ended.exists()
             assert not gone, f"what runs {name} has ended: see {self.folder}/*.log"
             time.sleep(0.2)
         error = json.loads(ended.read_text())["error"]
         assert error is None, error
         return self.folder / name / "tare"
 
+    def wait_for_all(self) -> None:
+        """Wait until none of them runs, for tests beside which nothing may."""
+        while any(self._lives(names[0]) for names in self.lines):
+            time.sleep(0.2)
+
+    def _lives(self, first: str) -> bool:
+        return not is_free(self.folder / f"{first}.alive")
+
     def end(self) -> None:
-        """End what still runs."""
-        for process in set(self.processes.values()):
-            process.stdin.close()
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        """End what still runs, unless others look at it."""
+        try:
+            fcntl.flock(self.users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        finally:
+            self.users.close()
+        until = time.monotonic() + END_S
+        while any(self._lives(names[0]) for names in self.lines):
+            assert time.monotonic() < until, f"what runs studies in {self.folder} does not end"
+            time.sleep(0.1)
 
 
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
+def is_free(path: Path) -> bool:
+    """Whether nobody holds the lock of a file."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _end_with_users(users: Path) -> None:
+    with users.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
     os.killpg(0, signal.SIGTERM)
 
 
 def main(folder: Path, names: Sequence[str]) -> None:
     """Run studies; one that fails stops no other."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    threading.Thread(target=_end_with_users, args=(folder / "users",), daemon=True).start()
     for name in names:
         error = None
         try:

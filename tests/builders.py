@@ -5,10 +5,12 @@ Records are synthetic; tables come from them through the same code as real ones.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gzip
 import hashlib
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -31,12 +33,13 @@ from cause_builders import causes_campaign
 from image_cost_builders import image_cost_tables, image_records
 
 from tare.analysis import extract
-from tare.core.files import write_json
+from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
 from tare.model import arms, tables
 from tare.model.study import HOST, campaign_name
 from tare.worker import families
 
+SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its processes share
 ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
 OTHER_STACK = "paper-2022"
@@ -329,24 +332,33 @@ def write_results(
 
 
 @functools.cache
-def templates() -> tempfile.TemporaryDirectory[str]:
-    """Where results wait to be copied, as long as this process lives."""
-    return tempfile.TemporaryDirectory(prefix="tare-results-")
+def templates() -> Path:
+    """Where results wait to be copied: the folder of this run of the tests, or one that ends with this process."""
+    chosen = os.environ.get(SHARED)
+    folder = Path(chosen or tempfile.mkdtemp(prefix="tare-results-"), "templates")
+    folder.mkdir(exist_ok=True)
+    if not chosen:
+        atexit.register(shutil.rmtree, folder.parent)
+    return folder
 
 
 def build_results(root: Path, **arguments: Any) -> Path:
     """Everything that the notebooks and the report read; returns the results folder.
 
-    Results of the same arguments are made once in a process and copied from then on: a copy is the caller's own.
+    Results of the same arguments are made once in a run of the tests and copied from then on: a copy is its
+    caller's own.
 
     Args:
         root: becomes the folder `results` of the default study.
         arguments: of `write_results`.
     """
     name = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:16]
-    made = Path(templates().name, name)
-    if not made.exists():
-        write_results(made, **arguments)
+    made, done = templates() / name, templates() / f"{name}.done"
+    with locked(templates() / f"{name}.lock", waiting_for="another test makes these results"):
+        if not done.exists():
+            shutil.rmtree(made, ignore_errors=True)
+            write_results(made, **arguments)
+            done.touch()
     shutil.copytree(made, root, dirs_exist_ok=True)
     ledger = root / "tables/ledger.csv"
     ledger.write_text(ledger.read_text().replace(str(made), str(root)))  # its notes name the folder

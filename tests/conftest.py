@@ -1,16 +1,22 @@
-"""For all tests: their order, the seed that chooses among them, and the studies that run beside them."""
+"""For all tests: their order and parts, the seed that chooses among them, the studies beside them, and quiet.
 
+`make test` runs them in two processes (pytest-xdist), by parts: a part is what one process runs in one go.
+"""
+
+import fcntl
 import os
 
 import beside
 import matrix
 import pytest
 
-# What is cheap and telling comes first, what needs a quiet machine last.
+# Long parts come first, so that little is left for one process when the other is done; what looks at the studies
+# comes when they are finished, and what needs quiet last.
+LAUNCHES = tuple(f"conformance/test_{name}.py" for name in ("images", "launches", "contract", "arms"))  # share them
+QUIET = tuple(f"conformance/test_{name}.py" for name in ("starts", "ceilings", "planted"))
 ORDER = (
-    "conformance/test_matrix.py", "unit", "browser", "conformance/test_probe.py", "conformance/test_images.py",
-    "conformance/test_launches.py", "conformance/test_contract.py", "conformance", "gpu", "workflow",
-    "conformance/test_ceilings.py", "conformance/test_planted.py",
+    *LAUNCHES, "browser", "conformance/test_probe.py", "conformance", "workflow/test_killing.py",
+    "unit/test_notebooks.py", "unit/test_device_report.py", "unit/test_report", "unit", "gpu", "workflow", *QUIET,
 )  # fmt: skip
 
 
@@ -18,6 +24,29 @@ def place(path: str) -> int:
     """Of a test file, given below tests/, in the order."""
     fits = [(len(name), number) for number, name in enumerate(ORDER) if path.startswith(name)]
     return max(fits)[1] if fits else len(ORDER)
+
+
+def part(nodeid: str) -> str:
+    """The part that a test belongs to: its file, but for those that share what takes long to make."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    return next((files[0] for files in (LAUNCHES, QUIET) if path in files), path)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "quiet: nothing of ours may run beside it")
+    os.environ[matrix.VARIABLE] = matrix.SEED  # also for a process that starts on the next day
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Parts(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return part(nodeid)
+
+    config.option.loadscopereorder = False
+    return Parts(config, log)
 
 
 def pytest_report_header():
@@ -33,11 +62,28 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: place(os.path.relpath(item.path, config.rootpath / "tests")))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """One test that needs quiet, or any of the others, whatever the number of processes."""
+    with (run_folder(item.config) / "room").open("a") as room:
+        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("quiet") else fcntl.LOCK_SH)
+        return (yield)
+
+
+def run_folder(config):
+    """Temporary files of this run of the tests, the same in all of its processes."""
+    own = config._tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(config, "workerinput") else own
+
+
 @pytest.fixture(scope="session", autouse=True)
-def studies(request, tmp_path_factory):
+def studies(request):
     """Starts the studies that chosen tests look at, beside the first of all tests."""
     wanted = {name for item in request.session.items for name in item.fixturenames}
-    running = beside.Beside(tmp_path_factory.mktemp("beside"), wanted)
+    folder = run_folder(request.config) / "beside"
+    folder.mkdir(exist_ok=True)
+    os.environ["TARE_TEST_RUN"] = str(folder.parent)
+    running = beside.Beside(folder, wanted)
     yield running
     running.end()
 

@@ -46,7 +46,7 @@ def snakemake(
         env={**os.environ, "PYTHONPATH": str(folder), **variables},
         capture_output=True,
         text=True,
-        timeout=1500,
+        timeout=2400,  # other studies and tests run beside it, perhaps from an empty cache
         stdin=subprocess.DEVNULL,
     )
     if check and done.returncode:

@@ -37,7 +37,7 @@ TINY = {
         **{"also": [], "units": 2, "stack_units": 2, "setting_units": 2},
         **{"budget_s": 10.0, "arm_budget_s": 10.0, "setting_budget_s": 5.0},
     },
-    "causes": {"units": 2, "steps": 1},
+    "causes": {"units": 1, "steps": 1},
     "arms": {
         "workloads": ["softmax_mnist"],
         "rounds": [],

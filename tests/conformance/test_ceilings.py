@@ -13,7 +13,7 @@ from tare.experiments.alone import alone_on_this_machine
 from tare.machine import facts
 from tare.runtimes.programs import which
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 AGREE = 0.10
 # The last level is shared with machines that a virtual one can't see: the two programs, each with pages of its own,
 # were up to 1.4 apart in it in one hour, and 1.03 in another.
@@ -30,8 +30,9 @@ def likwid_bench():
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """Calls in one process on one core, beside which nothing of ours measures."""
+def alone(studies):
+    """Calls in one process on one core, beside which nothing of ours runs."""
+    studies.wait_for_all()
     with alone_on_this_machine(), likwid.own_process() as call:
         yield call
 

@@ -1,4 +1,4 @@
-"""Every environment's own form of the current stack: the whole tree inside is the host's, byte for byte."""
+"""Forms of the current stack, of the environments in turn: the whole tree inside is the host's, byte for byte."""
 
 import hashlib
 import os
@@ -68,17 +68,17 @@ def inside(forms, tmp_path):
     return execute, code
 
 
-def test_tree_inside_is_the_hosts_byte_for_byte(env_name, forms, inside):
+def test_tree_inside_is_the_hosts_byte_for_byte(env_in_turn, forms, inside):
     execute, code = inside
-    tree = Path(forms(env_name).python).parent.parent
-    assert execute(env_name, LIST, str(code), str(tree)).strip() == forms("host").tree_digest
+    tree = Path(forms(env_in_turn).python).parent.parent
+    assert execute(env_in_turn, LIST, str(code), str(tree)).strip() == forms("host").tree_digest
 
 
-def test_stack_imports_with_nothing_but_glibc_from_the_environment(env_name, forms, inside):
+def test_stack_imports_with_nothing_but_glibc_from_the_environment(env_in_turn, forms, inside):
     execute, _ = inside
-    classes, _, maps = execute(env_name, IMPORT).partition("\n")
+    classes, _, maps = execute(env_in_turn, IMPORT).partition("\n")
     assert classes == "1000"
-    tree = str(Path(forms(env_name).python).parent.parent)
+    tree = str(Path(forms(env_in_turn).python).parent.parent)
     libraries = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
     # some runtimes show the path outside (overlay, unpacked folder); the tree's place inside is in it all the same
     outside = {path for path in libraries if tree not in path and "/opt/tare/" not in path}

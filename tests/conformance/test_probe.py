@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matrix import in_turn
 
 from envs._orphans import orphans
 from tare.core.files import cache_dir, project_root
@@ -112,6 +113,10 @@ def private(monkeypatch, tmp_path):
     return daemon.state()
 
 
+# Of them two in turn; the empty name is all of them.
+VICTIMS = ["tare.runtimes.daemon", "unshare", "/bin/sh", "dockerd", "containerd", ""]
+
+
 def start_user():
     process = subprocess.Popen(
         [sys.executable, "-c", USER],
@@ -154,7 +159,7 @@ class TestPrivateDaemon:
                 user.wait()
         assert str(private.folder) not in Path("/proc/self/mountinfo").read_text()
 
-    @pytest.mark.parametrize("victim", ["tare.runtimes.daemon", "unshare", "/bin/sh", "dockerd", "containerd", ""])
+    @pytest.mark.parametrize("victim", in_turn(0, VICTIMS[::2]) + in_turn(0, VICTIMS[1::2]))
     def test_whichever_part_is_killed_nothing_is_left_and_it_starts_again(self, private, victim):
         with daemon.docker_endpoint() as variables:
             image = trial_image()

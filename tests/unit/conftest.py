@@ -34,8 +34,17 @@ def pytest_collection_modifyitems(config, items):
     unknown = sorted(set(quick.LEFT_OUT) - set(config.left_out))
     if unknown:
         raise pytest.UsageError(f"tests/unit/quick.py names tests that there are not: {', '.join(unknown)}")
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = dict(config.left_out)
     config.hook.pytest_deselected(items=[item for item in items if begins[item]])
     items[:] = [item for item in items if not begins[item]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """A process that ran a part has ended: all of them leave out the same."""
+    if "left_out" in getattr(node, "workeroutput", {}):
+        node.config.left_out = Counter(node.workeroutput["left_out"])
 
 
 def pytest_terminal_summary(terminalreporter, config):

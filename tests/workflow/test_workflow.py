@@ -17,7 +17,7 @@ from project import ROOT, copy_checkout, snakemake, tare
 
 from tare.model.sealed import read_sealed
 
-pytestmark = [pytest.mark.workflow, pytest.mark.timeout(1800)]  # a whole study, on a machine that may be busy
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study, on a machine that may be busy
 
 # Findings of `snakemake --lint` that we accept, with the reason.
 ACCEPTED_LINTS = {
