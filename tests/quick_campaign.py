@@ -1,7 +1,7 @@
 """A measuring command whose launches are programs that sleep: `python quick_campaign.py OUT NOTES UNITS`.
 
 Each launch leaves its process number in NOTES while it lives, and says there when it was alive: two that were alive
-at the same time were not alone.
+at the same time were not alone. While there is a file NOTES/hold, no launch ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tare.experiments.designs import Design, Row, identity
 from tare.model.campaigns import Plan, Sampling, Unit
 
 NAMES = ("host", "host.control")
-LAUNCH = 'touch "$0/alive-$$"; sleep 0.08; rm "$0/alive-$$"'
+LAUNCH = 'touch "$0/alive-$$"; sleep 0.08; while [ -e "$0/hold" ]; do sleep 0.05; done; rm "$0/alive-$$"'
 
 
 def plan_of(units: int) -> Plan:
@@ -51,7 +51,7 @@ def main(out: Path, notes: Path, units: int) -> None:
         launches = {}
         for name in NAMES:
             began = time.monotonic_ns()
-            ended = run(["sh", "-c", LAUNCH, str(notes)], timeout_s=20, check=True)
+            ended = run(["sh", "-c", LAUNCH, str(notes)], timeout_s=60, check=True)
             launches[name] = {"status": "ok", "reason": None, "spawn_ns": began, "end_ns": ended.ended_ns}
         return {"order": list(NAMES), "launches": launches}
 

@@ -1,7 +1,11 @@
-"""The report in a real browser: drawn, quiet, offline, usable by keyboard, on a phone and in the dark."""
+"""The report in a real browser: drawn, quiet, offline, usable by keyboard, on a phone and in the dark.
+
+A page takes seconds to load and to draw: tests that only look share one, whose width and colours they set.
+"""
 
 from __future__ import annotations
 
+import functools
 import shutil
 
 import builders
@@ -36,35 +40,76 @@ def browser():
         started.close()
 
 
-@pytest.fixture
-def open_page(browser, report):
-    """Opens the report; the page carries what it logged and what it asked for."""
-    contexts = []
+def load(browser, path, width=1280):
+    """A page with what it logged and what it asked for."""
+    page = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce").new_page()
+    page.logged, page.requests = [], []
+    page.on("console", lambda message: page.logged.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: page.logged.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.goto(path.as_uri(), wait_until="networkidle")
+    return page
 
-    def opener(width=1280, **settings):
-        context = browser.new_context(viewport={"width": width, "height": 900}, **settings)
-        contexts.append(context)
-        page = context.new_page()
-        page.logged, page.requests = [], []
-        page.on("console", lambda message: page.logged.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: page.logged.append(str(error)))
-        page.on("request", lambda request: page.requests.append(request.url))
-        page.goto(report.as_uri(), wait_until="networkidle")
+
+def reader(browser, path):
+    """Gives a page to look at, with all details open or as it came."""
+
+    @functools.cache
+    def loaded(opened):
+        page = load(browser, path)
+        if opened:
+            page.eval_on_selector_all("details", "nodes => nodes.forEach(node => node.open = true)")
         return page
 
+    def give(width=1280, scheme="light", opened=False):
+        page = loaded(opened)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        return page
+
+    return give
+
+
+@pytest.fixture(scope="module")
+def read(browser, report):
+    return reader(browser, report)
+
+
+@pytest.fixture
+def open_page(browser, report):
+    """Opens the report for a test that changes it."""
+    pages = []
+
+    def opener(width=1280):
+        pages.append(load(browser, report, width))
+        return pages[-1]
+
     yield opener
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.context.close()
 
 
-def test_it_logs_nothing_and_asks_for_nothing(open_page, report):
-    page = open_page()
+def serious_violations(page, *, contrast_only=False):
+    """What axe finds, with some of the elements; `contrast_only` where other colours are all that changed."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    options = {"runOnly": ["color-contrast"]} if contrast_only else {}
+    found = axe.Axe().run(page, options=options).response
+    assert "color-contrast" in {rule["id"] for rule in found["passes"]}
+    return {
+        rule["id"]: [node["html"][:160] for node in rule["nodes"]][:3]
+        for rule in found["violations"]
+        if rule["impact"] in SERIOUS
+    }
+
+
+def test_it_logs_nothing_and_asks_for_nothing(read, report):
+    page = read()
     assert page.logged == []
     assert [url for url in page.requests if not url.startswith("data:")] == [report.as_uri()]
 
 
-def test_every_figure_is_drawn(open_page, report):
-    page = open_page()
+def test_every_figure_is_drawn(read, report):
+    page = read()
     sizes = page.eval_on_selector_all(
         "figure svg", "nodes => nodes.map(n => { const b = n.getBoundingClientRect(); return [b.width, b.height] })"
     )
@@ -76,8 +121,8 @@ def test_every_figure_is_drawn(open_page, report):
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 1000), (1280, 900)])
-def test_the_answer_is_on_the_first_screen(open_page, width, height):
-    page = open_page(width)
+def test_the_answer_is_on_the_first_screen(read, width, height):
+    page = read(width)
     boxes = page.eval_on_selector_all(
         ".glance", "nodes => nodes.map(n => { const b = n.getBoundingClientRect(); return [b.right, b.bottom] })"
     )
@@ -86,9 +131,8 @@ def test_the_answer_is_on_the_first_screen(open_page, width, height):
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
-def test_the_page_never_scrolls_sideways(open_page, width):
-    page = open_page(width)
-    page.eval_on_selector_all("details", "nodes => nodes.forEach(node => node.open = true)")
+def test_the_page_never_scrolls_sideways(read, width):
+    page = read(width, opened=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     wide = page.eval_on_selector_all(
         "main table", "nodes => nodes.filter(n => n.scrollWidth > innerWidth && !n.closest('.scroll')).length"
@@ -96,8 +140,8 @@ def test_the_page_never_scrolls_sideways(open_page, width):
     assert wide == 0
 
 
-def test_letters_in_figures_stay_readable_on_a_phone(open_page):
-    page = open_page(390)
+def test_letters_in_figures_stay_readable_on_a_phone(read):
+    page = read(390)
     heights = page.eval_on_selector_all(
         "figure svg text",
         "nodes => nodes.map(n => {"
@@ -107,7 +151,7 @@ def test_letters_in_figures_stay_readable_on_a_phone(open_page):
 
 
 def test_the_keyboard_reaches_the_answer_and_the_contents(open_page):
-    page = open_page(reduced_motion="reduce")
+    page = open_page()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#answer"
     assert page.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
@@ -132,27 +176,22 @@ def test_details_open_by_keyboard_and_tables_can_be_scrolled_by_it(open_page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_accessibility_violation(open_page, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = open_page(color_scheme=scheme, reduced_motion="reduce")
-    page.eval_on_selector_all("details", "nodes => nodes.forEach(node => node.open = true)")
-    found = axe.Axe().run(page).response["violations"]
-    serious = {v["id"]: [node["html"][:160] for node in v["nodes"]][:3] for v in found if v["impact"] in SERIOUS}
-    assert serious == {}
+def test_no_serious_accessibility_violation(read, scheme):
+    assert serious_violations(read(scheme=scheme, opened=True), contrast_only=scheme == "dark") == {}
 
 
-def test_links_to_other_results_are_relative_and_there(open_page, report):
-    page = open_page()
+def test_links_to_other_results_are_relative_and_there(read, report):
+    page = read()
     links = page.eval_on_selector_all("#provenance a", "nodes => nodes.map(n => n.getAttribute('href'))")
     assert "../tables/metrics.csv" in links
     assert all((report.parent / link).exists() for link in links)
 
 
-def test_a_dark_page_recolours_its_figures(open_page):
+def test_a_dark_page_recolours_its_figures(read):
     def paper(page):
         return page.eval_on_selector("figure svg path", "node => getComputedStyle(node).fill")
 
-    assert paper(open_page(color_scheme="light")) != paper(open_page(color_scheme="dark"))
+    assert paper(read(scheme="light")) != paper(read(scheme="dark"))
 
 
 # A study on a CUDA device, with a recorded reference machine beside it.
@@ -168,22 +207,14 @@ def device_report(tmp_path_factory):
     return build(results, results, builders.CUDA_STUDY, results / "report/index.html")
 
 
-@pytest.fixture
-def open_device_page(browser, device_report):
-    def opened(width, **options):
-        page = browser.new_context(viewport={"width": width, "height": 900}, **options).new_page()
-        page.goto(device_report.as_uri())
-        page.eval_on_selector_all("details", "nodes => nodes.forEach(node => node.open = true)")
-        return page
-
-    yield opened
-    for context in browser.contexts:
-        context.close()
+@pytest.fixture(scope="module")
+def read_device(browser, device_report):
+    return functools.partial(reader(browser, device_report), opened=True)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_page_of_a_device_fits_its_width_and_draws_everything(open_device_page, width):
-    page = open_device_page(width)
+def test_a_page_of_a_device_fits_its_width_and_draws_everything(read_device, width):
+    page = read_device(width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for name in DEVICE_SECTIONS:
         right = page.eval_on_selector_all(
@@ -197,16 +228,12 @@ def test_a_page_of_a_device_fits_its_width_and_draws_everything(open_device_page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_of_a_device_has_no_serious_accessibility_violation(open_device_page, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = open_device_page(1280, color_scheme=scheme, reduced_motion="reduce")
-    found = axe.Axe().run(page).response["violations"]
-    serious = {v["id"]: [node["html"][:160] for node in v["nodes"]][:3] for v in found if v["impact"] in SERIOUS}
-    assert serious == {}
+def test_a_page_of_a_device_has_no_serious_accessibility_violation(read_device, scheme):
+    assert serious_violations(read_device(scheme=scheme), contrast_only=scheme == "dark") == {}
 
 
-def test_letters_in_figures_of_a_device_stay_readable_on_a_phone(open_device_page):
-    heights = open_device_page(390).eval_on_selector_all(
+def test_letters_in_figures_of_a_device_stay_readable_on_a_phone(read_device):
+    heights = read_device(390).eval_on_selector_all(
         "figure svg text",
         "nodes => nodes.map(n => {"
         " const m = n.getScreenCTM(); return parseFloat(getComputedStyle(n).fontSize) * Math.hypot(m.a, m.b) })",

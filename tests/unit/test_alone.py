@@ -69,13 +69,23 @@ def launched(folder):
     return list((folder / "notes").glob("alive-*"))
 
 
+def waits_for(first, second, folder):
+    """The line by which the second of two commands says that it waits; no launch of the first ends before."""
+    hold = folder / "notes/hold"
+    wait_for(lambda: launched(folder))
+    running = second()
+    line = next(line for line in running.stdout if "waiting for" in line)
+    hold.unlink()
+    running.communicate(timeout=60)
+    assert (first.wait(60), running.returncode) == (0, 0)
+    return line
+
+
 def test_a_second_study_on_the_machine_waits_and_names_the_first(quick, tmp_path):
-    first = quick("one", units=80)
-    wait_for(lambda: launched(tmp_path))
-    second = quick("two", units=1)
-    said, _ = second.communicate(timeout=60)
+    (tmp_path / "notes/hold").touch()
+    first = quick("one", units=3)
+    said = waits_for(first, lambda: quick("two", units=1), tmp_path)
     assert f"waiting for another process: it measures on this machine (process {first.pid}, since " in said
-    assert second.returncode == 0 and first.wait(60) == 0
     spans = [
         (row.spawn_ns, row.end_ns)
         for name in ("one", "two")
@@ -87,13 +97,11 @@ def test_a_second_study_on_the_machine_waits_and_names_the_first(quick, tmp_path
 
 
 def test_a_second_writer_of_a_campaign_waits_and_takes_what_the_first_has_sealed(quick, tmp_path):
-    first = quick("one", units=100)
-    wait_for(lambda: launched(tmp_path))
-    second = quick("one", units=100)
-    said, _ = second.communicate(timeout=60)
+    (tmp_path / "notes/hold").touch()
+    first = quick("one", units=4)
+    said = waits_for(first, lambda: quick("one", units=4), tmp_path)
     assert f"waiting for another process: it measures into one (process {first.pid}, since " in said
-    assert (first.wait(60), second.returncode) == (0, 0)
-    assert [unit.unit for unit in read_sealed(tmp_path / "one" / SEALED).units] == list(range(101))
+    assert [unit.unit for unit in read_sealed(tmp_path / "one" / SEALED).units] == list(range(5))
     assert not list((tmp_path / "one").glob("superseded-*"))
 
 

@@ -1,4 +1,8 @@
-"""The notebooks: thin, stripped, executed by this Python, and pages that need no network."""
+"""The notebooks: thin, stripped, executed by this Python, and pages that need no network.
+
+What each of them shows is seen by running its cells here; one of them in turn runs in a kernel as well, as all but
+`reference` do in the studies of tests/workflow.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import builders
 import device_builders
 import nbformat
 import pytest
+from cells import run_cells
+from matrix import in_turn
 
 from tare.core.errors import TareError, UserError
 from tare.core.files import project_root, write_json
@@ -50,22 +56,28 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
     assert outside == []
 
 
-def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(results, tmp_path):
-    notebooks.execute("environments", results, list(builders.WORKLOADS), tmp_path / "environments.ipynb")
+@pytest.mark.parametrize("name", in_turn(0, [name for name in notebooks.names() if name != "batch_size"]))
+def test_a_notebook_in_turn_runs_in_a_kernel(name, request, tmp_path):
+    results = request.getfixturevalue("device_results" if name in ("device", "reference") else "results")
+    notebooks.execute(name, results, list(builders.WORKLOADS), tmp_path / f"{name}.ipynb")
+    shown = run_cells(name, results, builders.WORKLOADS)
+    assert (tmp_path / f"{name}.html").read_text().count("<svg") == shown.count("<svg")
+
+
+def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(results):
+    page = run_cells("environments", results, builders.WORKLOADS)
     for workload in builders.WORKLOADS:
         for name in ("split", "intervals", "units", "utilisation", "operators", "stacks"):
             assert (results / f"figures/{name}_{workload}.svg").exists(), name
     assert (results / "figures/arms_mnist_cnn.svg").exists()
     assert not (results / "figures/arms_sentiment_rnn.svg").exists()
-    page = (tmp_path / "environments.html").read_text()
     assert page.count("<svg") == 6 * len(builders.WORKLOADS) + 1
 
 
-def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results, tmp_path):
-    notebooks.execute("nyu2022", results, list(builders.WORKLOADS), tmp_path / "nyu2022.ipynb")
+def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results):
+    page = run_cells("nyu2022", results, builders.WORKLOADS)
     declared = {f"nyu2022_fig{number:02d}.svg" for number in range(2, 19)}
     assert {path.name for path in (results / "figures").glob("nyu2022_*.svg")} == declared
-    page = (tmp_path / "nyu2022.html").read_text()
     assert page.count("<svg") == len(declared)
     assert "0.00091093" in page, "the table of every value"
 
@@ -85,10 +97,9 @@ def test_a_cell_that_fails_is_one_line_and_leaves_nothing(results, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_notebook_of_image_costs_draws_its_figure_and_shows_every_number(results, tmp_path):
-    notebooks.execute("image_costs", results, list(builders.WORKLOADS), tmp_path / "image_costs.ipynb")
+def test_the_notebook_of_image_costs_draws_its_figure_and_shows_every_number(results):
+    page = run_cells("image_costs", results, builders.WORKLOADS)
     assert "What an image costs" in (results / "figures/image_costs.svg").read_text()
-    page = (tmp_path / "image_costs.html").read_text()
     assert page.count("<svg") == 1 and "disk_bytes" in page and "warm_start_s" in page
 
 
@@ -99,34 +110,31 @@ def device_results(tmp_path_factory):
     return found
 
 
-def test_the_choices_notebook_draws_one_figure_per_workload_that_varies_anything(results, tmp_path):
-    notebooks.execute("choices", results, list(builders.WORKLOADS), tmp_path / "choices.ipynb")
+def test_the_choices_notebook_draws_one_figure_per_workload_that_varies_anything(results):
+    page = run_cells("choices", results, builders.WORKLOADS)
     for workload in builders.WORKLOADS:
         assert (results / f"figures/choices_{workload}.svg").exists()
-    page = (tmp_path / "choices.html").read_text()
     assert page.count("<svg") == len(builders.WORKLOADS) and "control_ci_low" in page
 
 
-def test_the_device_notebook_draws_steps_and_samples(device_results, tmp_path):
-    notebooks.execute("device", device_results, list(builders.WORKLOADS), tmp_path / "device.ipynb")
+def test_the_device_notebook_draws_steps_and_samples(device_results):
+    page = run_cells("device", device_results, builders.WORKLOADS)
     for workload in builders.WORKLOADS:
         for name in ("device_time", "device_samples"):
             assert (device_results / f"figures/{name}_{workload}.svg").exists()
-    assert (tmp_path / "device.html").read_text().count("<svg") == 2 * len(builders.WORKLOADS)
+    assert page.count("<svg") == 2 * len(builders.WORKLOADS)
 
 
-def test_the_device_notebook_says_where_no_launch_ran_on_a_device(results, tmp_path):
-    notebooks.execute("device", results, ["mnist_cnn"], tmp_path / "device.ipynb")
-    page = (tmp_path / "device.html").read_text()
+def test_the_device_notebook_says_where_no_launch_ran_on_a_device(results):
+    page = run_cells("device", results, ["mnist_cnn"])
     assert "no profiled launch ran on a device" in page and "the driver gave no samples" in page
     for name in ("device_time", "device_samples"):
         assert (results / f"figures/{name}_mnist_cnn.svg").exists()
 
 
-def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(device_results, tmp_path):
+def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(device_results):
     write_json(device_results / "reference/spoilt/reference.json", {"name": "spoilt"})
-    notebooks.execute("reference", device_results, list(builders.WORKLOADS), tmp_path / "reference.ipynb")
+    page = run_cells("reference", device_results, builders.WORKLOADS)
     folder = device_results / "figures/reference/nvidia-h200-2026-01"
     assert len(list(folder.glob("*.svg"))) == 4
-    page = (tmp_path / "reference.html").read_text()
     assert page.count("<svg") == 4 and "NVIDIA H200" in page and "spoilt:" in page
