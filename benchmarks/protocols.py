@@ -114,7 +114,7 @@ class Bench:
 
             def timed(count: int) -> list[float]:
                 block.cycles(1, Burst(discard=0, steps=count))
-                return worker.draws[0]["turns"]["step_s"][-1]
+                return block.draws(worker)[0]["turns"]["step_s"][-1]
 
             take(timed)
             block.drop()
