@@ -17,6 +17,7 @@ rule extract_tables:
         metrics_csv="<results>/tables/metrics.csv",
         verdicts="<results>/tables/verdicts.csv",
         job_length="<results>/tables/job_length.csv",
+        fault_costs="<results>/tables/fault_costs.csv",
         counts="<results>/tables/counts.csv",
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import job_length, metrics, step_counts, verdicts
+from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
 from tare.analysis.choice import headlines
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
@@ -59,6 +59,7 @@ def build(
         attempt = attempts[row["workload"], row["campaign"]]
         rows["verdicts"].append({**row, "reason": attempt.beside(row["reason"])})
     rows["job_length"] = job_length.cost_rows(judged)
+    rows["fault_costs"] = fault_costs.fault_rows(judged)
     rows["ledger"] = studies.rows()
     for path, record in records:
         profile = ProfileRows(record, path.parent)

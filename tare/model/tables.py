@@ -184,6 +184,20 @@ KERNELS = _strict(
     },
 )
 
+# An estimate: its interval, the units behind it and the level; what could not be estimated has its reason.
+ESTIMATE = {
+    "value": pa.Column(float, nullable=True),
+    "low": pa.Column(float, nullable=True),
+    "high": pa.Column(float, nullable=True),
+    "unit": pa.Column(str),
+    "n_units": pa.Column(int, pa.Check.ge(0)),
+    "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
+    "kind": pa.Column(str, pa.Check.isin(KINDS)),
+    "source": pa.Column(str),
+    "reason": pa.Column(str, nullable=True),
+}
+COST_CHECK = pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason")
+
 IMAGE_COSTS = _strict(
     {
         "rep": pa.Column(pd.Int64Dtype(), nullable=True),
@@ -194,25 +208,25 @@ IMAGE_COSTS = _strict(
         "source": pa.Column(str),
         "reason": pa.Column(str, nullable=True),
     },
-    checks=pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason"),
+    checks=COST_CHECK,
 )
 
 JOB_LENGTH = _strict(
     {
         "item": pa.Column(str, pa.Check.isin(("host_fixed_s", "fixed_s", "step_share", "cost", "length_below"))),
         "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of steps, on the host
-        "value": pa.Column(float, nullable=True),  # of length_below infinite where no length is
-        "low": pa.Column(float, nullable=True),
-        "high": pa.Column(float, nullable=True),
-        "unit": pa.Column(str),
-        "n_units": pa.Column(int, pa.Check.ge(0)),
-        "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
-        "kind": pa.Column(str, pa.Check.isin(KINDS)),
-        "source": pa.Column(str),
-        "reason": pa.Column(str, nullable=True),
+        **ESTIMATE,  # the value of length_below is infinite where no length is
     },
-    checks=pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason"),
+    checks=COST_CHECK,
 )
+
+OF_LEVELS = ("more_faults", "level_cost_s", "level_share", "fault_share")
+FAULT_ITEMS_OF = {
+    "host": ("fault_cost_s", *OF_LEVELS),
+    "others": (*OF_LEVELS, "measured_ratio", "modelled_ratio", "measured_by_modelled", "equal_faults_ratio"),
+}
+FAULT_ITEMS = tuple(dict.fromkeys(item for items in FAULT_ITEMS_OF.values() for item in items))
+FAULT_COSTS = _strict({"item": pa.Column(str, pa.Check.isin(FAULT_ITEMS)), **ESTIMATE}, checks=COST_CHECK)
 
 STATES = ("opened", "sealed", "superseded", "found", "gone")
 
@@ -246,6 +260,7 @@ SCHEMAS = {
     "metrics": METRICS,
     "verdicts": VERDICT_TABLE,
     "job_length": JOB_LENGTH,
+    "fault_costs": FAULT_COSTS,
     "counts": COUNTS,
     "operators": OPERATORS,
     "families": FAMILIES,

@@ -35,7 +35,8 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, counts, job_length, fingerprints, families, kernels, image_costs, ledger: its tables.
+        metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, kernels, image_costs,
+            ledger: its tables.
         published, claims: what another study published, judged by its own data and by this machine.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
@@ -50,6 +51,7 @@ class Evidence:
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
     job_length: pd.DataFrame
+    fault_costs: pd.DataFrame
     counts: pd.DataFrame
     fingerprints: pd.DataFrame
     families: pd.DataFrame
@@ -125,6 +127,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         metrics=tables.read("metrics", folder / "metrics.parquet"),
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         job_length=tables.read("job_length", folder / "job_length.csv"),
+        fault_costs=tables.read("fault_costs", folder / "fault_costs.csv"),
         counts=tables.read("counts", folder / "counts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         families=tables.read("families", folder / "families.csv"),

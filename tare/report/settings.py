@@ -14,6 +14,7 @@ from tare.analysis.choice import METRIC_OF, arm_verdicts, is_level
 from tare.model.study import HOST
 from tare.report.designs import design_sentence, verdicts_of
 from tare.report.evidence import Campaign, Evidence
+from tare.report.fault_costs import FaultCosts, fault_costs
 from tare.report.figures import joint
 from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 from tare.report.layout import Comparison, Table
@@ -34,6 +35,7 @@ class ArmAnswer:
         environments: what environments cost at this level, each beside its headline.
         control, design: sentences.
         table: every number.
+        faults: what page faults cost a step, of the default allocator.
     """
 
     title: str
@@ -43,6 +45,7 @@ class ArmAnswer:
     control: str
     design: str
     table: Table
+    faults: FaultCosts | None
 
 
 def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
@@ -74,6 +77,7 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
         control=sentence_case(control_sentence(rows[0])),
         design=design_sentence(campaign, verdicts_of(evidence, campaign)),
         table=_table(campaign, [*levels, *others], beside),
+        faults=fault_costs(evidence, campaign),
     )
 
 

@@ -313,6 +313,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "metrics.csv",
         "verdicts.csv",
         "job_length.csv",
+        "fault_costs.csv",
         "operators.csv",
         "samples.csv",
         "fingerprints.csv",
