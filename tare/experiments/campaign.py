@@ -180,7 +180,6 @@ class _Running:
         """Keep a unit."""
         self.journal.append(unit.to_json())
         self.done.append(unit)
-        _progress(self.counter, self.plan, unit, self.decision, self.ahead())
 
     def ahead(self) -> outlook.Outlook:
         """How far it is."""
@@ -255,6 +254,10 @@ def _run_units(
             "cost_s": round(row.get("own_s", 0.0) + shared_s, 3),
         }
         one.add(parse(Unit, whole, f"{one.folder}: unit {len(one.done)}"))
+    left_s = outlook.left_s(one.ahead() for one in due)
+    for one in due:
+        if one.folder in found:
+            _progress(one, left_s)
 
 
 def _made(
@@ -301,15 +304,17 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     return parse(Decision, {**found, "pilot": len(pilot)}, str(folder))
 
 
-def _progress(counter: Counter, plan: Plan, unit: Unit, decision: Decision | None, ahead: outlook.Outlook) -> None:
+def _progress(one: _Running, left_s: float | None) -> None:
+    """Print what became of a unit; `left_s`: of all campaigns that its launches serve."""
+    unit, plan = one.done[-1], one.plan
     if unit.voided:
-        say(f"{counter.what}: a unit is void and is repeated: {unit.voided}")
+        say(f"{one.design.what}: a unit is void and is repeated: {unit.voided}")
         return
     note = failures_note(unit)
-    if decision is None and plan.sampling.units is None:
+    if one.decision is None and plan.sampling.units is None:
         note = f"(pilot; the number of units follows) {note}".strip()
-    counter.total = ahead.total
-    counter.advance(note, ahead.left_s)
+    one.counter.total = one.ahead().total
+    one.counter.advance(note, left_s)
 
 
 def machine_change(before: Machine) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,18 +115,24 @@ def _foreseen(
     return shares * min(paid, stein_units(spread, half, pilot, alpha))
 
 
+def left_s(found: Iterable[Outlook]) -> float | None:
+    """Seconds left of campaigns whose units come one after the other or together; None where one does not know."""
+    lefts = [one.left_s for one in found]
+    known = [left for left in lefts if left is not None]
+    return sum(known) if len(known) == len(lefts) else None
+
+
 def tell(found: Mapping[Path, Outlook]) -> None:
     """Tell the line of progress of a command's campaigns, by their summaries: the one farthest from its end."""
     going = [one for one in found.values() if one.done < one.total] or list(found.values())
     shown = max(going, key=lambda one: one.distance)
-    lefts = [one.left_s for one in going if one.left_s is not None]
     status.tell(
         status.Status(
             outs=tuple(os.path.relpath(out) for out in found),
             what=shown.what,
             done=shown.done,
             total=shown.total,
-            left_s=sum(lefts) if len(lefts) == len(going) else None,
+            left_s=left_s(going),
             half_width=shown.half_width,
             wanted=shown.wanted,
             at_s=time.monotonic(),
