@@ -83,4 +83,6 @@ clean-runtimes: ## takes away what `make` installed on this machine; what was th
 
 clean-cache: ## the cache as well, after asking
 	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \
+	grep -q '"all": \[$$' "$$cache/runtimes/packages.json" 2>/dev/null \
+		&& echo "What tells which packages are ours goes with it: make clean-runtimes takes them away before"; \
 	read -r -p "Delete $$cache? [y/N] " answer; [ "$$answer" = y ] && rm -rf "$$cache" || echo "kept"

@@ -322,7 +322,7 @@ def make(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_make_help_names_every_public_target(checkout):
     done = make("help")
     assert done.returncode == 0
-    for target in ("report", "test", "test-quick", "smoke", "lock", "clean", "doctor"):
+    for target in ("report", "test", "test-quick", "smoke", "lock", "clean", "clean-runtimes", "doctor"):
         assert re.search(rf"^  make {target} +\S", done.stdout, flags=re.MULTILINE), target
 
 
