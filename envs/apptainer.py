@@ -32,7 +32,8 @@ from tare.runtimes.programs import find_apptainer, origin
 
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
-REMEDY = "python -m tare runtimes install"
+GUIDE = "https://apptainer.org/docs/admin/main/installation.html"
+REMEDY = "python -m tare runtimes install" if os.getuid() == 0 else f"ask an administrator for Apptainer: {GUIDE}"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
 HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
 # Levels of the factor, each with the mounts that show it.
