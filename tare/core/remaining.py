@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,11 +20,11 @@ from tare.core.files import cache_dir, write_text
 from tare.core.status import Status
 
 UNKNOWN_S = 10.0  # a job of which nobody knows anything
-TRUST_S = 60.0  # of jobs' time that the expectation weighs as much as
+TRUST_S = 40.0  # of jobs' time that the expectation weighs as much as
 FASTEST, SLOWEST = 0.2, 4.0  # what this run's jobs may say of those that wait
 OVERDUE = 0.15  # of its time gone, that a job which takes longer than expected is thought to need yet
 SHARED = 1.6  # jobs at once, in the mean, where they may share two cores or more: they wait for one another
-LARGEST_SURPRISE = 4.0  # by which an earlier run of a job that measures is believed to differ from what is expected
+LARGEST_SURPRISE = 4.0  # by which what a job took earlier is believed to differ from what is expected
 KEPT_RUNS, KEPT_JOBS = 3, 2000  # durations of a job, jobs in the journal
 
 
@@ -36,11 +36,13 @@ class Expected:
         stage: of the workflow, for people.
         seconds: that it takes.
         alone: it has the machine for itself.
+        kept: what it makes is kept in the cache, so that it may take no time at all.
     """
 
     stage: str
     seconds: float
     alone: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class Plan:
         """What is expected of the job that makes these files."""
         own, known = set(outs), self.of_rule(rule)
         one = next((job for job in self.jobs if job.rule == rule and own.intersection(job.outs)), None)
-        return known if one is None else Expected(stage=one.stage, seconds=one.seconds, alone=known.alone)
+        return known if one is None else replace(known, stage=one.stage, seconds=one.seconds)
 
     def waiting(self, rule: str, started: set[str]) -> Expected:
         """The mean of the jobs of a rule that have neither been started nor done."""
@@ -86,7 +88,7 @@ class Plan:
         due = [job for job in jobs if not all(Path(out).exists() for out in job.outs)] or jobs
         if not due:
             return known
-        return Expected(stage=due[0].stage, seconds=statistics.fmean(job.seconds for job in due), alone=known.alone)
+        return replace(known, stage=due[0].stage, seconds=statistics.fmean(job.seconds for job in due))
 
 
 _plan = Plan()
@@ -217,7 +219,7 @@ class Remaining:
         started = {out for one in self._jobs.values() for out in one.outs}
         for rule, count in self._waiting().items():
             mean = self._plan.waiting(rule, started)
-            seconds = count * mean.seconds * self._factor(rule, mean.alone, now_s)
+            seconds = count * mean.seconds * self._factor(rule, mean.kept, now_s)
             if mean.alone:
                 alone_s += seconds
             else:
@@ -249,16 +251,16 @@ class Remaining:
         if told_s is not None:
             return told_s
         gone_s = one.gone_s(now_s)
-        expected_s = one.expected.seconds * self._factor(one.rule, one.expected.alone, now_s)
+        expected_s = one.expected.seconds * self._factor(one.rule, one.expected.kept, now_s)
         return max(expected_s - gone_s, OVERDUE * gone_s)
 
-    def _factor(self, rule: str, alone: bool, now_s: float) -> float:
+    def _factor(self, rule: str, kept: bool, now_s: float) -> float:
         """By how much a rule's jobs take longer than was expected of them, within bounds.
 
         Those that are done tell it, and those that have told what they need; where they are few, those of its sort
-        (which measure, or do not) count as well.
+        count as well: what is found in the cache says nothing of what has to be done each time.
         """
-        sort = [one for one in self._jobs.values() if one.expected.alone == alone]
+        sort = [one for one in self._jobs.values() if one.expected.kept == kept]
         factor = 1.0
         for jobs in (sort, [one for one in sort if one.rule == rule]):
             taken = [(one.taken_s(now_s), one.expected.seconds) for one in jobs]
@@ -269,16 +271,16 @@ class Remaining:
 
 
 def bounded(expected: Expected, earlier: Sequence[float]) -> Expected:
-    """An expectation with what earlier runs took in its place; of jobs that measure within LARGEST_SURPRISE.
+    """An expectation with what earlier runs took in its place, within LARGEST_SURPRISE.
 
-    What makes files may take no time at all where they are in the cache; what measures can't.
+    Where what a job makes is kept, it may take no time at all.
     """
     if not earlier:
         return expected
     seconds = min(statistics.median(earlier), LARGEST_SURPRISE * max(expected.seconds, UNKNOWN_S))
-    if expected.alone:
+    if not expected.kept:
         seconds = max(seconds, expected.seconds / LARGEST_SURPRISE)
-    return Expected(stage=expected.stage, seconds=seconds, alone=expected.alone)
+    return replace(expected, seconds=seconds)
 
 
 def key_of(rule: str, title: str) -> str:

@@ -21,20 +21,21 @@ SWEPT_S = 4.0  # at the batches of a sweep, which begin with small ones
 CAUSES_S = 5.0  # a launch that looks at kernels, operators and files
 START_S = 3.0  # a first start
 TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves
-TURNS_BEGIN_S = 50.0  # of a campaign of steps beyond its budget: copies, starts, the block that calibrates
+BEGIN_S = 5.0  # of any campaign: copies, places of its launches
+TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 60.0  # of steps beyond their budget: starts, the block that calibrates
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
 
-# By rule: the stage, seconds of a job, whether it has the machine for itself.
+# By rule: the stage, seconds of a job where the cache is empty, whether it has the machine for itself.
 RULES: Mapping[str, Expected] = {
-    "fetch_data": Expected(stage=SET_UP, seconds=3),
+    "fetch_data": Expected(stage=SET_UP, seconds=3, kept=True),
     "take_ceilings": Expected(stage=TABLES, seconds=0),
     "describe_machine": Expected(stage=SET_UP, seconds=1),
     "probe_environment": Expected(stage=IMAGES, seconds=2, alone=True),
-    "build_tree": Expected(stage=IMAGES, seconds=30),
-    "build_image": Expected(stage=IMAGES, seconds=10),
-    "bind_stack": Expected(stage=IMAGES, seconds=10),
-    "derive_image": Expected(stage=IMAGES, seconds=13),
-    "derive_arm": Expected(stage=IMAGES, seconds=45),
+    "build_tree": Expected(stage=IMAGES, seconds=30, kept=True),
+    "build_image": Expected(stage=IMAGES, seconds=10, kept=True),
+    "bind_stack": Expected(stage=IMAGES, seconds=10, kept=True),
+    "derive_image": Expected(stage=IMAGES, seconds=13, kept=True),
+    "derive_arm": Expected(stage=IMAGES, seconds=45, kept=True),
     "measure_ceilings": Expected(stage=CAUSES, seconds=15, alone=True),
     "run_rounds": Expected(stage=HEADLINE, seconds=150, alone=True),
     "run_rounds_of_arm": Expected(stage=ARMS, seconds=90, alone=True),
@@ -67,7 +68,7 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
         rule="run_turns",
         outs=tuple(_sealed(study, lane.workload, lane.name) for lane in together),
         stage=HEADLINE,
-        seconds=TURNS_BEGIN_S + sum(_seconds(study, lane) for lane in together),
+        seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
     )
     for one in campaigns(study):
         if one not in together:
@@ -83,7 +84,7 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
         rule="measure_starts",
         outs=(_sealed(study, first, campaign_name("starts", study.environments)),),
         stage=STARTS,
-        seconds=START_S * launches,
+        seconds=BEGIN_S + START_S * launches,
     )
 
 
@@ -101,9 +102,11 @@ def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches = len(arms.launch_names(None, one.environments))
     if one.kind == "causes":
-        return CAUSES_S * launches * (study.causes.units + 1)
+        return BEGIN_S + CAUSES_S * launches * (study.causes.units + 1)
     if one.kind == "sweep":
-        return SWEPT_S * (1 + study.sweep.repetitions * len(study.workloads[one.workload].sweep_batches or ()))
+        return BEGIN_S + SWEPT_S * (
+            1 + study.sweep.repetitions * len(study.workloads[one.workload].sweep_batches or ())
+        )
     arm = arms.parse(one.arm) if one.arm else None
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
@@ -118,5 +121,5 @@ def _seconds(study: Study, one: CampaignId) -> float:
         return TURNS_BEGIN_S + budget_s
     unit_s = RUN_S * len(arms.launch_names(arm, one.environments))
     if sampling.units:
-        return unit_s * (study.rounds.discarded + sampling.units)
+        return BEGIN_S + unit_s * (study.rounds.discarded + sampling.units)
     return max(unit_s * (study.rounds.discarded + (sampling.pilot or 0)), budget_s)
