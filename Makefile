@@ -1,5 +1,5 @@
 # make report   from an empty clone to the report        make test   from an empty clone to passed tests
-# CONFIG=config/smoke.yaml chooses another preset; RUNTIMES=system installs no container runtime.
+# STUDY=config/smoke.yaml chooses another study (as CONFIG= does); RUNTIMES=system installs no container runtime.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-runtimes clean-cache
 
-CONFIG ?= config/config.yaml
+STUDY ?= $(or $(CONFIG),config/config.yaml)
 CORES ?= all
 
 PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$(PYTHON)
@@ -19,15 +19,15 @@ help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 report: study-file setup ## environment, runtimes, data, images, runs, report
-	@.venv/bin/snakemake --cores $(CORES) --configfile $(CONFIG) -- all
-	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' $(CONFIG))"
+	@.venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" -- all
+	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"
 
 study-file: # Snakemake would answer with a traceback
 	@$(NEED_PYTHON)
-	@test -f "$(CONFIG)" || { echo "tare: there is no study file $(CONFIG): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
+	@test -f "$(STUDY)" || { echo "tare: there is no study file $(STUDY): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings
-	@$(MAKE) report CONFIG=config/smoke.yaml
+	@$(MAKE) report STUDY=config/smoke.yaml
 
 # In two processes, which share out the parts that tests/conftest.py tells: more would disturb what measures.
 WORKERS ?= 2

@@ -15,6 +15,7 @@ include: "rules/common.smk"
 
 pathvars:
     results=RESULTS,
+    logs=f"results/logs/{STUDY}",
 
 
 wildcard_constraints:
@@ -43,6 +44,10 @@ include: "rules/report.smk"
 
 onstart:
     workflow_lock.note_holder(Path.cwd())
+
+
+onsuccess:
+    tell_what_stays()
 
 
 rule all:

@@ -1,5 +1,6 @@
 # What several rule files share: the checked study, and the few helpers that Snakemake has no word for.
 import os
+import shlex
 import sys
 from difflib import get_close_matches
 from functools import cache
@@ -7,9 +8,10 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tare.model import arms, closure, expected
+from tare.model import arms, closure, expected, papers
 from tare.model import study as study_module
 from tare.core.errors import TareError
+from tare.core import remedies
 from tare.core.files import sha256_text
 from tare.core.progress import say
 from tare.core import remaining
@@ -22,6 +24,7 @@ from tare.experiments import alone
 from tare.images import interpreter
 from tare.runtimes import programs
 
+SNAKEMAKE = remedies.own_program("snakemake")  # as whoever reads it can call it
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
@@ -50,7 +53,7 @@ STUDY = config["study"]
 STACK = config["stack"]
 ENVIRONMENTS = config["environments"]
 WORKLOADS = list(config["workloads"])
-PROBED = module_names("envs")  # also those that are no part of this study
+PAPERS = papers.repeated(STUDIED.papers, WORKLOADS)
 RESULTS = study_module.results_folder(STUDY)
 
 stack_framework = cache(framework_of)
@@ -250,9 +253,28 @@ def refuse_mistyped_environments(taken):
     for word in sys.argv[1:]:
         if word in taken or Path(word).exists():
             continue
-        if word in PROBED:
+        if word in module_names("envs"):
             raise WorkflowError(
                 f"{word} is no environment of the study {STUDY}: name it in `environments`"
             )
         if get_close_matches(word, names, cutoff=0.75):
             raise WorkflowError(f"no environment {word!r}: {nearest(word, names)}")
+
+
+def tell_what_stays():
+    """After a run for less than everything: the page is as it was, and which command brings it up to date."""
+    page, targets = f"{RESULTS}/report/index.html", set(workflow.dag_settings.targets)
+    if not targets or targets & {"all", page} or not Path(page).exists():
+        return
+    chosen = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
+    words = ["--configfile", *chosen] if chosen else []
+    if targets & set(ENVIRONMENTS):  # the page has their campaigns with all others
+        words += [
+            word
+            for rule in sorted(workflow.dag_settings.forcerun)
+            for word in ("-R", rule)
+        ]
+    command = shlex.join(["--cores", "1", "all", *words])
+    say(
+        f"the page {page} is as it was, with the campaigns of all environments: `{SNAKEMAKE} {command}` brings it up to date"
+    )

@@ -10,7 +10,7 @@ rule measure_starts:
     output:
         sealed=f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{STARTS}/sealed.json",
     log:
-        "<results>/logs/starts.log",
+        "<logs>/starts.log",
     priority: 30
     retries: 0
     threads: workflow.cores
@@ -48,7 +48,7 @@ rule count_image_costs:
     output:
         table="<results>/tables/image_costs.csv",
     log:
-        "<results>/logs/image_costs.log",
+        "<logs>/image_costs.log",
     params:
         study=study_json("image_costs"),
         code=EXTRACTION,

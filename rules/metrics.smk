@@ -2,8 +2,11 @@
 
 
 PAPER_FILES = [
-    "config/published/nyu2022.yaml",
-    "config/published/nyu2022_kernels.csv",
+    *sorted(
+        str(path)
+        for name in PAPERS
+        for path in Path("config/published").glob(f"{name}[._]*")
+    ),
     "config/devices.yaml",
 ]
 
@@ -27,7 +30,7 @@ rule extract_tables:
         kernels="<results>/tables/kernels.csv",
         ledger="<results>/tables/ledger.csv",
     log:
-        "<results>/logs/tables.log",
+        "<logs>/tables.log",
     params:
         study=study_json("tables"),
         code=EXTRACTION,
@@ -45,20 +48,21 @@ rule judge_published:
         tables=rules.extract_tables.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
-        probes=collect("results/probe/{env}.json", env=PROBED),
+        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
     output:
         published="<results>/tables/published.csv",
         claims="<results>/tables/claims.csv",
     log:
-        "<results>/logs/audit.log",
+        "<logs>/audit.log",
     params:
+        papers=PAPERS,
         code=AUDIT,
         results=subpath(output.published, ancestor=2),
         folder=subpath(output.published, parent=True),
     message:
         "judge the published numbers and claims"
     shell:
-        "python -m tare audit --results {params.results:q} --out {params.folder:q} 2> {log:q}"
+        "python -m tare audit --paper {params.papers:q} --results {params.results:q} --out {params.folder:q} 2> {log:q}"
 
 
 rule summarize_environment:
@@ -80,7 +84,7 @@ rule summarize_environment:
             labels={"environment": "{env}", "table": "verdicts"},
         ),
     log:
-        "<results>/logs/environments/{env}.log",
+        "<logs>/environments/{env}.log",
     params:
         study=study_json("tables"),
         code=EXTRACTION,

@@ -17,25 +17,27 @@ STACK_WORKLOADS = WORKLOADS if config["stacks"] else []
 CHOICE_WORKLOADS = sorted({one.workload for one in VARIED})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.
 DEVICE_WORKLOADS = WORKLOADS if config["device"] != "cpu" else []
-# Figures of the study that this project repeats: workload and what they show.
+# Figures of the studies that this project repeats: workload and what they show.
 PAPER_FIGURES = {
-    2: ("mnist_cnn", "real time by batch size"),
-    3: ("sentiment_rnn", "real time by batch size"),
-    4: ("all", "roofline"),
-    5: ("mnist_cnn", "memset"),
-    6: ("sentiment_rnn", "memset"),
-    7: ("mnist_cnn", "host to device"),
-    8: ("sentiment_rnn", "host to device"),
-    9: ("mnist_cnn", "DRAM read throughput"),
-    10: ("sentiment_rnn", "DRAM read throughput"),
-    11: ("mnist_cnn", "DRAM write throughput"),
-    12: ("sentiment_rnn", "DRAM write throughput"),
-    13: ("mnist_cnn", "FLOPs"),
-    14: ("sentiment_rnn", "FLOPs"),
-    15: ("mnist_cnn", "HBM transactions"),
-    16: ("sentiment_rnn", "HBM transactions"),
-    17: ("mnist_cnn", "real and system time"),
-    18: ("sentiment_rnn", "real and system time"),
+    "nyu2022": {
+        2: ("mnist_cnn", "real time by batch size"),
+        3: ("sentiment_rnn", "real time by batch size"),
+        4: ("all", "roofline"),
+        5: ("mnist_cnn", "memset"),
+        6: ("sentiment_rnn", "memset"),
+        7: ("mnist_cnn", "host to device"),
+        8: ("sentiment_rnn", "host to device"),
+        9: ("mnist_cnn", "DRAM read throughput"),
+        10: ("sentiment_rnn", "DRAM read throughput"),
+        11: ("mnist_cnn", "DRAM write throughput"),
+        12: ("sentiment_rnn", "DRAM write throughput"),
+        13: ("mnist_cnn", "FLOPs"),
+        14: ("sentiment_rnn", "FLOPs"),
+        15: ("mnist_cnn", "HBM transactions"),
+        16: ("sentiment_rnn", "HBM transactions"),
+        17: ("mnist_cnn", "real and system time"),
+        18: ("sentiment_rnn", "real and system time"),
+    },
 }
 
 
@@ -119,22 +121,23 @@ NOTEBOOKS = {
             caption="roofline_families",
         ),
     ),
-    "nyu2022": (
-        "nyu2022",
+}
+for paper in PAPERS:
+    NOTEBOOKS[paper] = (
+        paper,
         "the paper's figures beside this machine's",
         ["metrics", "published", "claims"],
         [*PAPER_FILES, rules.take_ceilings.output.record],
         [
             shown(
-                f"<results>/figures/nyu2022_fig{number:02d}.svg",
-                caption="captions/nyu2022.rst",
-                category="nyu2022",
+                f"<results>/figures/{paper}_fig{number:02d}.svg",
+                caption=f"captions/{paper}.rst",
+                category=paper,
                 labels={"workload": workload, "figure": f"{number}: {title}"},
             )
-            for number, (workload, title) in PAPER_FIGURES.items()
+            for number, (workload, title) in PAPER_FIGURES[paper].items()
         ],
-    ),
-}
+    )
 if CHOICE_WORKLOADS:
     NOTEBOOKS["choices"] = (
         "environment or settings",
@@ -188,7 +191,7 @@ for notebook, (title, what, tables, files, drawn) in NOTEBOOKS.items():
             ),
             figures=drawn,
         log:
-            f"<results>/logs/notebooks/{notebook}.log",
+            f"<logs>/notebooks/{notebook}.log",
         params:
             name=notebook,
             code=DRAWING,

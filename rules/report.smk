@@ -7,7 +7,7 @@ DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLO
 rule build_report:
     input:
         tables=rules.extract_tables.output,
-        published=rules.judge_published.output,
+        published=rules.judge_published.output if PAPERS else [],
         image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
         notebooks=[getattr(rules, f"draw_{name}").output for name in NOTEBOOKS],
@@ -17,7 +17,7 @@ rule build_report:
         ),
         machine=rules.describe_machine.output.record,
         ceilings=rules.take_ceilings.output.record,
-        probes=collect("results/probe/{env}.json", env=PROBED),
+        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
         data=collect("results/data/{dataset}.json", dataset=DATASETS),
         campaigns=CAMPAIGNS,
@@ -32,7 +32,7 @@ rule build_report:
             labels={"report": "the whole report"},
         ),
     log:
-        "<results>/logs/report.log",
+        "<logs>/report.log",
     params:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,

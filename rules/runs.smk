@@ -25,7 +25,7 @@ rule describe_machine:
     output:
         record="<results>/machine.json",
     log:
-        "<results>/logs/machine.log",
+        "<logs>/machine.log",
     message:
         "describe this machine"
     shell:
@@ -61,7 +61,7 @@ rule take_ceilings:
     output:
         record="<results>/ceilings.json",
     log:
-        "<results>/logs/take_ceilings.log",
+        "<logs>/take_ceilings.log",
     localrule: True
     message:
         "take the ceilings of this machine, which studies share"

@@ -21,38 +21,48 @@ import time
 import traceback
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import job_sizes
 import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY
 
-from tare.model.study import CONTROL, HOST
+from tare.model.study import CONTROL, HOST, merge
 
 END_S = 20.0
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))
 # A machine on which neither Docker's daemon nor ch-run is to be had.
 POOR = {"masked": MASKED, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
+MINE = ("--configfile", "config/mine.yaml")  # as the pages of docs/ call it
 SMOKE = ("all", "--configfile", "config/smoke.yaml")
 
 
 def extended(folder: Path) -> None:
-    """The documentation's environment, workload and scenario, run to the report on a poor machine.
+    """The documentation's environment, workload, scenario and study, run to the report on a poor machine.
 
-    One environment is broken on purpose, and neither Docker's daemon nor ch-run is to be had.
+    The study is a preset, as a newcomer writes it. One environment is broken on purpose; neither Docker's daemon
+    nor ch-run is to be had. Then the new environment alone, its whole runs measured anew.
     """
     (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
     (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
     (folder / "tare/launch/scenarios/busy_core.py").write_text(code_blocks("add-a-scenario.md", "python")[0])
     (folder / "envs/broken.py").write_text(BROKEN)
-    study = yaml.safe_load((folder / "config/config.yaml").read_text())
-    study |= {key: {**study[key], **value} if isinstance(value, dict) else value for key, value in TINY.items()}
-    study["workloads"] = yaml.safe_load(code_blocks("add-a-workload.md", "yaml")[0])["workloads"]
-    for settings in study["workloads"].values():
-        settings["sweep_batches"] = settings["sweep_batches"][:1]
-    study |= yaml.safe_load(code_blocks("add-a-scenario.md", "yaml")[0])
-    (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    snakemake(folder, "--cores", "2", "all", **POOR)
+    study = merge(the_study_of("write-a-study.md"), TINY)
+    study["workloads"] = the_study_of("add-a-workload.md")["workloads"]
+    study["workloads"]["softmax_mnist"]["sweep_batches"] = [16]
+    study |= the_study_of("add-a-scenario.md")
+    assert set(the_study_of("add-an-environment.md")["environments"]) <= set(study["environments"])
+    (folder / "config/mine.yaml").write_text(yaml.safe_dump(study))
+    snakemake(folder, "--cores", "2", "all", *MINE, **POOR)
+    done = snakemake(folder, "--cores", "2", "namespaces", *MINE, "-R", "run_rounds", **POOR)
+    (folder / "namespaces.txt").write_text(done.stdout + done.stderr)
+
+
+def the_study_of(page: str) -> dict[str, Any]:
+    """What a page of docs/ says of a study: its block of YAML."""
+    found: dict[str, Any] = yaml.safe_load(code_blocks(page, "yaml")[0])
+    return found
 
 
 def smoke(folder: Path) -> None:

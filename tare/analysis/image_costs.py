@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.launch_rows import failure
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError
+from tare.core.remedies import require
 from tare.model import tables
 from tare.model.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.launches import LaunchRecord, StartResults
@@ -64,14 +65,11 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
     """The records of a stack below `folder`.
 
     Raises:
-        UserError: the record of one of the environments is missing.
+        UserError: records of environments are missing.
     """
-    found = {}
-    for env in environments:
-        path = folder / stack / f"{env}.json"
-        if not path.exists():
-            raise UserError(f"no image record {path}: make it with `snakemake {path}`")
-        found[env] = read(ImageRecord, path)
+    paths = {env: folder / stack / f"{env}.json" for env in environments}
+    require(paths.values())
+    found = {env: read(ImageRecord, path) for env, path in paths.items()}
     tree, image = folder / stack / "tree.json", folder / stack / f"{SHARED}.json"
     return Forms(
         stack=stack,

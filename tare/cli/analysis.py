@@ -18,8 +18,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.set_defaults(run=run_tables)
 
-    audit = subparsers.add_parser("audit", help="judge a published study by its own data and by this machine")
-    audit.add_argument("--paper", default="nyu2022", help="a study of config/published")
+    audit = subparsers.add_parser("audit", help="judge published studies by their own data and by this machine")
+    audit.add_argument("--paper", nargs="+", required=True, help="studies of config/published")
     audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machine.json")
     audit.add_argument("--shared", type=Path, default=Path("results"), help="folder of what studies share: probes")
     audit.add_argument("--out", type=Path, required=True, help="folder of the tables published and claims")
@@ -44,17 +44,25 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
 def run_audit(arguments: argparse.Namespace) -> int:
     """`tare audit`."""
+    import pandas as pd
+
     from tare.core.progress import say
     from tare.literature import audit, claims, measured_here, published
     from tare.model import tables
 
-    study = published.load(arguments.paper)
+    studies = [published.load(name) for name in arguments.paper]
     found = measured_here.gather(arguments.results, arguments.shared)
-    findings, judged = audit.judge(study, found), claims.judge_claims(study, found)
-    tables.write("published", findings, arguments.out / "published.csv")
-    tables.write("claims", judged, arguments.out / "claims.csv")
-    agree, claimed = findings["agrees"].value_counts(), judged["here"].value_counts()
-    say(f"{study.paper}: {len(findings)} findings ({_counted(agree)}); {len(judged)} claims ({_counted(claimed)})")
+    findings, judged = [], []
+    for study in studies:
+        findings.append(audit.judge(study, found))
+        judged.append(claims.judge_claims(study, found))
+        agree, claimed = findings[-1]["agrees"].value_counts(), judged[-1]["here"].value_counts()
+        say(
+            f"{study.paper}: {len(findings[-1])} findings ({_counted(agree)}); "
+            f"{len(judged[-1])} claims ({_counted(claimed)})"
+        )
+    tables.write("published", pd.concat(findings, ignore_index=True), arguments.out / "published.csv")
+    tables.write("claims", pd.concat(judged, ignore_index=True), arguments.out / "claims.csv")
     return 0
 
 

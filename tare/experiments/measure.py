@@ -18,7 +18,7 @@ from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Setup
 from tare.launch import scenarios
 from tare.launch.run import launch
-from tare.launch.sites import data_of, launch_sites, sites
+from tare.launch.sites import data_of, image_records, launch_sites, sites
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
@@ -266,6 +266,7 @@ def single(
     """
     study = _job(RoundsPart, source, workload)
     settings = study["workloads"][workload]
+    image_records(study, workload, [env], folder, record)  # said before anybody is waited for
     with (
         alone_on_this_machine(),
         sites(study, workload, [env], folder, record) as (available, unavailable, _),

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir
 from tare.core.progress import say
+from tare.core.remedies import require
 from tare.datasets import catalog
 from tare.images import build, headers
 from tare.images.copies import second_copy
@@ -49,18 +50,21 @@ def sites(
         folder: of image records.
         record: of the data.
         arm: whose image records are taken, where the arm needs others and moves the environment.
+
+    Raises:
+        UserError: there is no such environment, or records are missing; the message names all of them.
     """
-    folder = folder or Path("results/images") / study["stack"]
+    images = image_records(study, workload, names, folder, record, arm)
     prepared, provenance = data_of(workload, record) if workload else (None, {})
     available: dict[str, Site] = {}
     unavailable: dict[str, str] = {}
     provenance["images"] = {}
     with contextlib.ExitStack() as stack:
-        for name in dict.fromkeys(names):
+        for name, path in images.items():
             try:
                 adapter = environment(name)
                 stack.enter_context(adapter.session())
-                image = _image(arms.image_record(folder, name, arm))
+                image = build.ensure(read(ImageRecord, path))
                 site = site_of(name, adapter, image, prepared)
                 if study.get("device") == "cuda":
                     site, way = access.with_gpu(name, site, image, study["conditions"])
@@ -91,10 +95,28 @@ def control_site(host: Site) -> tuple[Site, dict[str, str]]:
     return replace(host, python=copy + host.python.removeprefix(first), reference=copy), {"files": OWN}
 
 
-def _image(path: Path) -> ImageRecord:
-    if not path.exists():
-        raise UserError(f"no image record {path}: make it with `snakemake {path}`")
-    return build.ensure(read(ImageRecord, path))
+def image_records(
+    study: Mapping[str, Any],
+    workload: str | None,
+    names: Sequence[str],
+    folder: Path | None,
+    record: Path | None,
+    arm: Arm | None = None,
+) -> dict[str, Path]:
+    """Image records by environment, of which each is there, and so is the record of the data; arguments as `sites`.
+
+    Raises:
+        UserError: there is no such environment, or records are missing; the message names all of them.
+    """
+    folder = folder or Path("results/images") / study["stack"]
+    found = {environment(name).name: arms.image_record(folder, name, arm) for name in names}
+    require([*found.values(), *([record or data_record(workload)] if workload else [])])
+    return found
+
+
+def data_record(workload: str) -> Path:
+    """Where the workflow has the record of a workload's data."""
+    return Path("results/data") / f"{describe_workload(workload)['dataset']}.json"
 
 
 def data_of(workload: str, record: Path | None) -> tuple[Path, dict[str, Any]]:
@@ -107,10 +129,8 @@ def data_of(workload: str, record: Path | None) -> tuple[Path, dict[str, Any]]:
     Raises:
         UserError: there is no such record.
     """
-    dataset = describe_workload(workload)["dataset"]
-    record = record or Path("results/data") / f"{dataset}.json"
-    if not record.exists():
-        raise UserError(f"no data record {record}: make it with `snakemake {record}`")
+    record = record or data_record(workload)
+    require([record])
     found = read(DataRecord, record)
     told = found.to_json()
     kept = {key: told[key] for key in ("dataset", "choice", "source", "canonical", "rows", "files")}

@@ -120,7 +120,7 @@ def gather(results: Path, shared: Path) -> Here:
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
         machine=described,
-        probes=read_probes(shared / "probe"),
+        probes=read_probes(shared / "probe", set(metrics["env"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
     )
 

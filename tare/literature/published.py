@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from tare.core.errors import UserError
-from tare.core.files import project_root
 from tare.literature.published_file import (
     Claim,
     Entry,
@@ -30,6 +29,7 @@ from tare.literature.published_file import (
     read_kernels,
     read_paper,
 )
+from tare.model import papers
 from tare.model.quantities import Quantity
 from tare.model.schema import Record
 from tare.model.words import nearest
@@ -134,11 +134,6 @@ class Published:
         raise UserError(f"{self.path}: table {table}: no row {name!r}: {nearest(name, {r.id for r in rows})}")
 
 
-def papers(folder: Path | None = None) -> list[str]:
-    """Names of the studies that have a file."""
-    return sorted(path.stem for path in (folder or _folder()).glob("*.yaml"))
-
-
 def load(paper: str, folder: Path | None = None) -> Published:
     """One study.
 
@@ -151,9 +146,10 @@ def load(paper: str, folder: Path | None = None) -> Published:
             or with one of another kind; an unknown workload; a table of kernels with other columns. Each message
             names file and key.
     """
-    folder = folder or _folder()
-    if paper not in papers(folder):
-        raise UserError(f"no published study {paper!r} in {folder}: {nearest(paper, papers(folder))}")
+    folder = folder or papers.folder()
+    known = papers.paper_names(folder)
+    if paper not in known:
+        raise UserError(f"no published study {paper!r} in {folder}: {nearest(paper, known)}")
     path = folder / f"{paper}.yaml"
     content = read_paper(path)
     return Published(
@@ -172,10 +168,6 @@ def load(paper: str, folder: Path | None = None) -> Published:
         kernels_listed={(entry.workload, entry.env): entry.names for entry in content.kernels_listed},
         path=path,
     )
-
-
-def _folder() -> Path:
-    return project_root() / "config/published"
 
 
 def _facts(entries: Sequence[Entry]) -> tuple[Fact, ...]:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, InstanceOf, model_validator
 from tare.core.errors import UserError
 from tare.model.quantities import Printed, Quantity, parse_as, printed_in
 from tare.model.registry import HOST, module_names
-from tare.model.schema import Count, Record, matching, parse, read_yaml
+from tare.model.schema import Count, Distinct, Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
 KERNEL_COLUMNS = (
@@ -318,10 +318,11 @@ class Repository(Record):
 
 
 class Paper(Record):
-    """One file of config/published."""
+    """One file of config/published; `workloads`: those of ours that it trained, of which figures and logs tell."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     paper: Annotated[str, matching(r"[a-z0-9]+", "must be lower-case letters and digits")]
+    workloads: Annotated[tuple[Workload, ...], Distinct] = ()
     title: Text
     provenance: Text
     repository: Repository | None = None
@@ -340,6 +341,15 @@ class Paper(Record):
     def _claims_have_conditions(self) -> Self:
         if self.claims and self.measured_with is None:
             raise ValueError("measured_with: missing; claims are judged beside what they were measured with")
+        return self
+
+    @model_validator(mode="after")
+    def _names_its_workloads(self) -> Self:
+        told = {name for claim in self.claims for name in claim.workloads}
+        told |= {one.workload for one in self.figures} | {one.workload for one in self.logs}
+        for name in sorted(told):
+            if name not in self.workloads:
+                raise ValueError(f"workloads: {name} is missing: figures, logs or claims are about it")
         return self
 
 

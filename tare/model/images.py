@@ -6,7 +6,7 @@ that was written without them is still read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -268,10 +268,11 @@ class DataRecord(FileRecord):
     folder: str
 
 
-def read_probes(folder: Path) -> dict[str, ProbeRecord]:
-    """Records of trial launches by environment.
+def read_probes(folder: Path, environments: Collection[str]) -> dict[str, ProbeRecord]:
+    """Records of trial launches, of these environments: other studies have theirs in the same folder.
 
     Raises:
         IntegrityError: one of them is not what its type says.
     """
-    return {path.stem: read(ProbeRecord, path) for path in sorted(folder.glob("*.json"))}
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem in environments]
+    return {path.stem: read(ProbeRecord, path) for path in paths}

@@ -18,6 +18,7 @@ from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model import arms
 from tare.model.campaigns import VERDICT_UNITS, Prior, Sampling
+from tare.model.papers import paper_names
 from tare.model.registry import (
     BASELINE,
     CONTROL,
@@ -339,9 +340,11 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         stack_kinds: what is measured of the other stacks: whole runs, training steps.
         scenarios: how many run and what runs beside them.
         workloads: modules of workloads/ with their settings.
+        papers: files of config/published; the page shows those of which the study trains something.
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    papers: Annotated[tuple[str, ...], Distinct] = ()
     rounds: Rounds
     scenarios: Scenarios = (SINGLE,)
     stack_kinds: Annotated[tuple[Literal["rounds", "turns"], ...], Field(min_length=1), Distinct] = (
@@ -441,6 +444,8 @@ def check(config: Mapping[str, Any]) -> Study:
             raise UserError(
                 f"config: stack_environments: {name} is none of the study's environments; name it there too"
             )
+    for name in study.papers:
+        _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
     if study.turns.allocator in study.turns.also:
         raise UserError(f"config: turns: also: {study.turns.allocator} is what turns already run at; name another")
     for text in study.arms.rounds:

@@ -44,9 +44,9 @@ class Group:
     table: Table
 
 
-def groups(evidence: Evidence) -> list[Group]:
+def groups(evidence: Evidence, paper: str) -> list[Group]:
     """Every finding but the specifications, which have tables of their own."""
-    findings = own(evidence, evidence.published)
+    findings = own(evidence.published, paper)
     findings = findings[findings["check"] != SPECIFICATION]
     names = sorted(findings["check"].unique(), key=_order)
     return [_group(name, findings[findings["check"] == name]) for name in names]

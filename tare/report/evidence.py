@@ -16,6 +16,7 @@ from tare.model import tables
 from tare.model.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
 from tare.model.machine import MachineRecord, read_machine
 from tare.model.measured import CeilingsRecord, ProfileRecord
+from tare.model.papers import repeated
 from tare.model.registry import describe_workload
 from tare.model.schema import read
 from tare.model.sealed import SEALED, SealedCampaign, read_sealed
@@ -37,7 +38,8 @@ class Evidence:
         results: its folder of results.
         metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, kernels, image_costs,
             ledger: its tables.
-        published, claims: what another study published, judged by its own data and by this machine.
+        published, claims: what other studies published, judged by their own data and by this machine.
+        papers: those that it repeats.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
@@ -60,6 +62,7 @@ class Evidence:
     ledger: pd.DataFrame
     published: pd.DataFrame
     claims: pd.DataFrame
+    papers: tuple[str, ...]
     machine: MachineRecord | None
     ceilings: CeilingsRecord | None
     probes: Mapping[str, ProbeRecord]
@@ -121,6 +124,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
     sealed = _campaigns(shared / "campaigns" / study.study, study)
     folder = results / "tables"
     found, broken = gather_references(shared, results)
+    papers = repeated(study.papers, study.workloads)
     return Evidence(
         study=study.replace(device=_device(study, ceilings, sealed)),
         results=results,
@@ -134,11 +138,12 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         kernels=tables.read("kernels", folder / "kernels.csv"),
         image_costs=tables.read("image_costs", folder / "image_costs.csv"),
         ledger=tables.read("ledger", folder / "ledger.csv"),
-        published=tables.read("published", folder / "published.csv"),
-        claims=tables.read("claims", folder / "claims.csv"),
+        published=_judged("published", folder, papers),
+        claims=_judged("claims", folder, papers),
+        papers=papers,
         machine=read_machine(results / "machine.json"),
         ceilings=ceilings,
-        probes=read_probes(shared / "probe"),
+        probes=read_probes(shared / "probe", study.environments),
         images=read_images(shared / "images" / study.stack),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
@@ -155,6 +160,11 @@ def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Camp
         return study.device
     used = [ceilings.device if ceilings else None, *(campaign.plan.spec.get("device") for campaign in sealed)]
     return next((device for device in used if device), "cpu")
+
+
+def _judged(name: str, folder: Path, papers: Sequence[str]) -> pd.DataFrame:
+    """What was judged of the papers that the study repeats; one that repeats none has nothing judged."""
+    return tables.read(name, folder / f"{name}.csv") if papers else tables.make(name, [])
 
 
 def _optional(path: Path) -> Record | None:

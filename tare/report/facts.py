@@ -59,10 +59,15 @@ def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[
     return rows
 
 
+def _in_paper(evidence: Evidence, number: str) -> str:
+    """Which table of the paper a table of this machine stands beside, where the study repeats one."""
+    return f" (the paper's Table {number})" if evidence.papers else ""
+
+
 def machine_table(evidence: Evidence) -> Table:
     """The paper's table I, for this machine."""
     rows = _fact_rows(evidence.machine, MACHINE)
-    return Table(caption="This machine (the paper's Table I)", columns=["", "value"], rows=rows)
+    return Table(caption=f"This machine{_in_paper(evidence, 'I')}", columns=["", "value"], rows=rows)
 
 
 def software_table(evidence: Evidence) -> Table:
@@ -81,7 +86,7 @@ def software_table(evidence: Evidence) -> Table:
         if name in SHOWN_PACKAGES and name != "torch":
             rows.append([f"{name} inside", version])
     rows.append(["Stack", evidence.study.stack])
-    return Table(caption="Software (the paper's Table IV)", columns=["", "version"], rows=rows)
+    return Table(caption=f"Software{_in_paper(evidence, 'IV')}", columns=["", "version"], rows=rows)
 
 
 def package_list(evidence: Evidence) -> list[str]:
@@ -109,4 +114,4 @@ def device_table(evidence: Evidence) -> Table:
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
-    return Table(caption="Device (the paper's Table V)", columns=["", "value"], rows=rows, note=note)
+    return Table(caption=f"Device{_in_paper(evidence, 'V')}", columns=["", "value"], rows=rows, note=note)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tare.literature.finding import listed
-from tare.literature.published import Published, load
+from tare.literature.published import Published
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report.evidence import Evidence
 from tare.report.figures import figure_names, file_name
@@ -21,7 +21,6 @@ from tare.report.labels import sentence_case, workload_title
 from tare.report.layout import UNAVAILABLE, Table
 from tare.report.wording import missing
 
-PAPER = "nyu2022"
 ROOFLINE = "4"
 # Checks that a reader wants to see below the figure that they are about.
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
@@ -67,14 +66,14 @@ class FigureView:
     found: list[str]
 
 
-def own(evidence: Evidence, table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the study that the page shows."""
-    return table[table["paper"] == PAPER]
+def own(table: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """Rows of one published study."""
+    return table[table["paper"] == paper]
 
 
-def summary(evidence: Evidence) -> list[str]:
+def summary(evidence: Evidence, paper: str) -> list[str]:
     """How many claims hold, and how many published values are what the authors' own logs have."""
-    claims, findings = own(evidence, evidence.claims), own(evidence, evidence.published)
+    claims, findings = own(evidence.claims, paper), own(evidence.published, paper)
     values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
     settled = claims["here"].isin(SETTLED_HERE).any()
     return [
@@ -93,9 +92,9 @@ def _counts(words: pd.Series, known: Sequence[str]) -> str:
     return ", ".join(f"{word}: {(words == word).sum()}" for word in known)
 
 
-def claim_cards(evidence: Evidence) -> list[ClaimCard]:
+def claim_cards(evidence: Evidence, paper: str) -> list[ClaimCard]:
     """The claims in the paper's order."""
-    claims = own(evidence, evidence.claims)
+    claims = own(evidence.claims, paper)
     cards = []
     for _, rows in claims.groupby("claim", sort=False):
         figures = {name for names in rows["figures"].dropna() for name in names.split(", ")}
@@ -136,30 +135,21 @@ def _judged(row: dict[str, Any]) -> Judged:
     )
 
 
-def title() -> str:
-    """Of the study."""
-    return load(PAPER).title
-
-
-def figure_rows(evidence: Evidence) -> list[list[FigureView]]:
+def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureView]]:
     """The figures in the paper's order, the CNN's beside the RNN's; the roofline has both and stands alone."""
-    published = load(PAPER)
+    roofline = file_name(published.paper, ROOFLINE)
     rows: list[list[FigureView]] = []
     for number in figure_names(published):
         view = _figure(evidence, published, number)
-        alone = number == ROOFLINE or not rows or len(rows[-1]) == 2 or _is_roofline(rows[-1][0])
+        alone = number == ROOFLINE or not rows or len(rows[-1]) == 2 or rows[-1][0].name == roofline
         rows.append([view]) if alone else rows[-1].append(view)
     return rows
 
 
-def _is_roofline(view: FigureView) -> bool:
-    return view.name == file_name(PAPER, ROOFLINE)
-
-
 def _figure(evidence: Evidence, published: Published, number: str) -> FigureView:
-    findings = own(evidence, evidence.published)
+    findings = own(evidence.published, published.paper)
     about = findings[(findings["figure"] == number) & findings["check"].isin(ABOUT_A_FIGURE)]
-    name = file_name(PAPER, number)
+    name = file_name(published.paper, number)
     if number == ROOFLINE:
         said = _roofline_sentences(findings)
         return FigureView(name=name, title="Figure 4", caption=said, sentences=[], found=_notes(about))
@@ -194,9 +184,9 @@ def _roofline_sentences(findings: pd.DataFrame) -> list[str]:
     ]
 
 
-def specification_tables(evidence: Evidence) -> list[Table]:
+def specification_tables(evidence: Evidence, paper: str) -> list[Table]:
     """Tables I, IV and V of the paper, beside what this machine has."""
-    findings = own(evidence, evidence.published)
+    findings = own(evidence.published, paper)
     rows = findings[findings["check"] == SPECIFICATION]
     return [_specification_table(str(name), part) for name, part in rows.groupby("figure", sort=False)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tare.literature import published
 from tare.report import (
     answer,
     audit_tables,
@@ -71,16 +72,19 @@ def _job(evidence: Evidence) -> Context | None:
     return {"jobs": found} if found else None
 
 
-def _paper(evidence: Evidence) -> Context:
+def _paper(evidence: Evidence) -> Context | None:
+    found = [_one_paper(evidence, published.load(name)) for name in evidence.papers]
+    return {"papers": found} if found else None
+
+
+def _one_paper(evidence: Evidence, study: published.Published) -> Context:
     return {
-        "paper": {
-            "title": paper.title(),
-            "summary": paper.summary(evidence),
-            "claims": paper.claim_cards(evidence),
-            "figures": paper.figure_rows(evidence),
-            "audit": audit_tables.groups(evidence),
-            "tables": paper.specification_tables(evidence),
-        }
+        "title": study.title,
+        "summary": paper.summary(evidence, study.paper),
+        "claims": paper.claim_cards(evidence, study.paper),
+        "figures": paper.figure_rows(evidence, study),
+        "audit": audit_tables.groups(evidence, study.paper),
+        "tables": paper.specification_tables(evidence, study.paper),
     }
 
 
@@ -96,6 +100,7 @@ def _time(evidence: Evidence) -> Context:
 def _batch(evidence: Evidence) -> Context:
     return {
         "batches": {name: number_tables.batch_numbers(evidence, name) for name in evidence.workloads},
+        "repeats_a_paper": bool(evidence.papers),
         "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in evidence.workloads],
     }
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asking import has_own_dev
 from stub_driver import stub_places
 
 from tare.core.errors import UnavailableError
@@ -18,8 +19,6 @@ from tare.model.registry import environment
 
 pytestmark = pytest.mark.runtime
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-# Their /dev is the host's, where a stub has no place: a folder of device files is shown instead.
-SHARE_DEV = {"host", "apptainer", "charliecloud"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,8 @@ def attempt(study, forms, driver):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), None)
         way = gpu.access(mode, using)
-        devices = using.root if name in SHARE_DEV else None
+        # Where /dev is the host's a stub has no place in it: a folder of device files is shown instead.
+        devices = None if has_own_dev(name) else using.root
         if bare:
             way = replace(way, devices=(), folders=(), variables=gpu.variables(None))
         elif devices:
@@ -60,13 +60,13 @@ def test_what_is_shown_arrives(env_name, attempt, driver):
 
 
 def test_without_the_driver_there_is_one_clear_line(env_name, attempt):
-    if env_name == "host" and no_gpu() is None:
-        pytest.skip("the host's own driver is found without a folder")
+    if not environment(env_name).contained and no_gpu() is None:
+        pytest.skip("this machine's own driver is found without a folder")
     with pytest.raises(UnavailableError) as caught:
         attempt(env_name, mode_of(env_name), bare=True)
     reason = str(caught.value)
     assert "no libcuda.so.1 inside" in reason and "\n" not in reason
-    if env_name not in SHARE_DEV:
+    if has_own_dev(env_name):
         assert "inside there is no device file /dev/nvidia0" in reason
 
 

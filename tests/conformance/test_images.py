@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from asking import a_launch
 
 from tare.core.files import project_root
 from tare.core.process import run
@@ -14,7 +15,7 @@ from tare.experiments.alone import alone_on_this_machine
 from tare.images import build
 from tare.images.oci import blob_path
 from tare.launch.conditions import launcher_environment
-from tare.model.environment import Bind, Launch
+from tare.model.environment import Bind
 from tare.model.registry import environment
 
 pytestmark = pytest.mark.runtime
@@ -48,17 +49,11 @@ def inside(forms, tmp_path):
 
     def execute(name, *argv):
         record, adapter = forms(name), environment(name)
-        planned = Launch(
-            name=f"tare-conformance-{os.getpid()}",
-            argv=("/usr/bin/env", "-i", record.python, "-s", "-c", *argv),
+        planned = a_launch(
+            f"tare-conformance-{os.getpid()}",
+            ("/usr/bin/env", "-i", record.python, "-s", "-c", *argv),
             reference=record.reference,
             binds=(Bind(source=code, target=code),),
-            workdir=Path("/"),
-            cpus=tuple(sorted(os.sched_getaffinity(0))),
-            shm_bytes=64 << 20,
-            nofile=1024,
-            uid=os.getuid(),
-            gid=os.getgid(),
         )
         with adapter.session():
             finished = run(adapter.command(planned), timeout_s=300, env=launcher_environment(adapter))

@@ -1,6 +1,7 @@
 """What a run of the tests takes in turn: each row's cell by the seed, all cells over the days."""
 
 import pytest
+from asking import has_own_dev, shows_read_only
 from matrix import ALL, REQUIRED, SEED, envs_in_turn, in_turn, workloads_of
 
 from tare.model.registry import module_names
@@ -25,3 +26,14 @@ def test_the_host_has_every_workload_and_every_environment_has_one():
     assert "host" in envs_in_turn("test_x.py")
     assert set(module_names("envs")) - REQUIRED <= set(envs_in_turn("test_x.py"))
     assert SEED == ALL or len(REQUIRED.intersection(envs_in_turn("test_x.py"))) == 2
+
+
+def test_an_environment_is_asked_what_its_launches_see():
+    """As its page of the documentation promises, whatever its name."""
+    found = {name: (shows_read_only(name), has_own_dev(name)) for name in REQUIRED}
+    assert found == {
+        "host": (False, False),
+        "docker": (True, True),
+        "apptainer": (True, False),
+        "charliecloud": (False, False),
+    }

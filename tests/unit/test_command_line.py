@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tare.core.files import project_root
 
 HEAVY = {"pydantic", "numpy", "pandas", "scipy", "yaml", "torch", "jinja2", "matplotlib", "fastjsonschema"}
@@ -22,3 +24,12 @@ def test_help_loads_nothing_heavy_and_comes_at_once():
         if seconds[-1] < 0.5:
             return
     raise AssertionError(f"{seconds} s of a CPU, 0.06 where nothing else runs (load {os.getloadavg()[0]:.1f})")
+
+
+@pytest.mark.parametrize("word", ["STUDY", "CONFIG"])
+def test_a_study_file_that_there_is_not_is_one_line(word):
+    command = ["make", "study-file", f"{word}=config/nowhere.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project_root())
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert len(said) == 1 and "there is no study file config/nowhere.yaml: there are config/config.yaml" in said[0]

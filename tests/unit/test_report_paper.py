@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import shutil
 from dataclasses import replace
 
 import builders
@@ -12,10 +14,14 @@ import pytest
 from pages import draw, visible
 
 from tare.core.errors import UserError
+from tare.literature.published import load
 from tare.model import tables
+from tare.model.papers import repeated
 from tare.report import audit_tables, build, paper
 from tare.report.evidence import gather
 from tare.report.sections import SECTIONS
+
+PAPER = "nyu2022"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,7 @@ def test_it_comes_right_after_the_answer():
 
 def test_the_summary_counts_the_tables(evidence):
     claims, findings = evidence.claims, evidence.published
-    first, second, third = paper.summary(evidence)[:3]
+    first, second, third = paper.summary(evidence, PAPER)[:3]
     assert f"makes {claims['claim'].nunique()} claims" in first
     assert sum((claims["here"] == word).sum() for word in tables.HERE) == len(claims)
     for word in tables.HERE:
@@ -62,7 +68,7 @@ def test_the_summary_counts_the_tables(evidence):
 def test_the_summary_follows_the_tables(evidence):
     claims = evidence.claims.assign(here="open here", reason="no units", published_says="contradicted")
     values = evidence.published[evidence.published["check"] == "figure_value"].assign(agrees="yes")
-    said = paper.summary(replace(evidence, claims=claims, published=values))
+    said = paper.summary(replace(evidence, claims=claims, published=values), PAPER)
     assert f"holds here: 0, does not hold here: 0, open here: {len(claims)}, not the same question: 0" in said[0]
     assert f"contradicted: {len(claims)}" in said[1]
     assert f"{len(values)} are what their own logs have, 0 are not, and 0 have no log" in said[2]
@@ -70,7 +76,7 @@ def test_the_summary_follows_the_tables(evidence):
 
 
 def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, page):
-    cards = paper.claim_cards(evidence)
+    cards = paper.claim_cards(evidence, PAPER)
     assert sum(len(card.judged) for card in cards) == len(evidence.claims)
     assert len(cards) == evidence.claims["claim"].nunique()
     text = shown(page)
@@ -88,14 +94,16 @@ def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, p
 
 
 def test_figures_stand_in_order_the_cnn_beside_the_rnn(evidence, page):
-    rows = [[view.name.removeprefix("nyu2022_fig") for view in row] for row in paper.figure_rows(evidence)]
+    rows = [
+        [view.name.removeprefix("nyu2022_fig") for view in row] for row in paper.figure_rows(evidence, load(PAPER))
+    ]
     assert rows[:3] == [["02", "03"], ["04"], ["05", "06"]] and rows[-1] == ["17", "18"]
     assert sum(map(len, rows)) == 17
     assert section(page).count("<figure") == 17
 
 
 def test_captions_say_what_was_published_recomputed_and_measured(evidence, page):
-    views = {view.name[-2:]: view for row in paper.figure_rows(evidence) for view in row}
+    views = {view.name[-2:]: view for row in paper.figure_rows(evidence, load(PAPER)) for view in row}
     assert "the authors' own logs have 2 of the 3 values." in views["07"].caption[0]
     assert views["07"].caption[-1] == "Here: unavailable."
     assert "calls × average" in views["13"].caption[1] and views["13"].caption[2].startswith("Modelled here: Host")
@@ -107,7 +115,7 @@ def test_captions_say_what_was_published_recomputed_and_measured(evidence, page)
 
 
 def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
-    groups = audit_tables.groups(evidence)
+    groups = audit_tables.groups(evidence, PAPER)
     findings = evidence.published[evidence.published["check"] != "specification"]
     assert sum(len(group.table.rows) for group in groups) == len(findings)
     assert {group.title for group in groups} == {
@@ -124,11 +132,11 @@ def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
 def test_an_unknown_check_is_shown_by_its_own_name(evidence):
     changed = evidence.published.copy()
     changed.loc[changed["check"] == "units", "check"] = "brand_new"
-    assert audit_tables.groups(replace(evidence, published=changed))[-1].title == "Brand new"
+    assert audit_tables.groups(replace(evidence, published=changed), PAPER)[-1].title == "Brand new"
 
 
 def test_modelled_numbers_say_so(evidence):
-    values = audit_tables.groups(evidence)[0]
+    values = audit_tables.groups(evidence, PAPER)[0]
     flops = [row for row in values.table.rows if row[0].text.startswith("Figure 13")]
     assert len(flops) == 3 and all(row[3].below == "modelled" for row in flops)
 
@@ -146,7 +154,7 @@ def test_outcomes(agrees, said):
 
 
 def test_tables_stand_beside_this_machine_and_a_shared_reason_is_said_once(evidence):
-    found = {table.caption.split(":")[0]: table for table in paper.specification_tables(evidence)}
+    found = {table.caption.split(":")[0]: table for table in paper.specification_tables(evidence, PAPER)}
     assert list(found) == ["Table I", "Table IV", "Table V"]
     rows = {row[0]: row[1:] for row in found["Table I"].rows}
     assert rows["vCPUs"] == ["8 vCPU", "2 logical CPUs"]
@@ -158,7 +166,7 @@ def test_tables_stand_beside_this_machine_and_a_shared_reason_is_said_once(evide
 
 def test_a_study_without_the_rnn_has_the_section_too(results, evidence):
     own = evidence.metrics[evidence.metrics["workload"] == "mnist_cnn"]
-    views = [view for row in paper.figure_rows(replace(evidence, metrics=own)) for view in row]
+    views = [view for row in paper.figure_rows(replace(evidence, metrics=own), load(PAPER)) for view in row]
     assert views[-1].caption[-1] == "Here: unavailable."
     assert "Measured here: unavailable, this workload is not part of this study." in views[-1].sentences
 
@@ -184,3 +192,18 @@ def test_what_matches_is_said_in_a_few_words():
         "runtimes: same (published 1; here 1)"
     )
     assert paper.matches(told) == "other device class and stack; same runtimes"
+
+
+def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
+    """Neither by its own word nor because it trains nothing of it; the tables of an audit are not asked for."""
+    moved = shutil.copytree(results, tmp_path / "results")
+    for name in ("published", "claims"):
+        (moved / f"tables/{name}.csv").unlink()
+    draw(moved)
+    study = json.dumps({**json.loads(builders.STUDY), "papers": []})
+    page = build(moved, moved, study, tmp_path / "index.html").read_text()
+    assert 'id="paper"' not in page and 'href="#paper"' not in page
+    text = visible(page)
+    assert "published beside" not in text and "Table IV" not in text and "Its claims" not in text
+    assert repeated(["nyu2022"], ["sentiment_rnn", "mine"]) == ("nyu2022",)
+    assert repeated(["nyu2022", "columbia2025"], ["mine"]) == ()

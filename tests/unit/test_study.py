@@ -86,6 +86,7 @@ def change(config, path, value):
         (("margins",), {"run": 0.05}, "margins: step missing"),
         (("environments",), ["host", "dokcer"], "did you mean 'docker'"),
         (("environments",), ["docker"], "host is missing"),
+        (("papers",), ["nyu2021"], "papers: no file config/published/nyu2021.yaml: did you mean 'nyu2022'"),
         (("stack",), "torch-2.14", "did you mean 'torch-2.13'"),
         (("data", "sentiment"), "imbd", "did you mean 'imdb'"),
         (("margins", "run"), 0, "margins: run"),

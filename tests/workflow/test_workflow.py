@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from beside import POOR
-from project import ROOT, copy_checkout, snakemake, tare
+from beside import MINE, POOR
+from project import ROOT, code_blocks, copy_checkout, snakemake, tare
 
 from tare.model.sealed import read_sealed
 
@@ -180,19 +180,81 @@ def test_the_documentations_environment_and_workload_reach_the_report(extended):
     assert re.search(r">\s*Namespaces\s*<", page)
 
 
+def test_a_page_has_nothing_of_a_paper_of_which_its_study_runs_nothing(extended):
+    page = (extended / "results/tiny/report/index.html").read_text()
+    assert 'id="paper"' not in page and "nyu2022" not in page
+    assert not list((extended / "results/tiny").glob("**/nyu2022*"))
+
+
+def test_only_the_studys_environments_are_tried(extended):
+    probes = {path.stem for path in (extended / "results/probe").glob("*.json")}
+    assert probes == {"host", "namespaces", "broken", "docker", "charliecloud"}
+
+
+def test_logs_lie_in_one_place(extended):
+    assert not (extended / "results/tiny/logs").exists()
+    own = {path.name for path in (extended / "results/logs/tiny").iterdir()}
+    assert {"report.log", "tables.log", "rounds", "notebooks"} <= own
+
+
+def test_an_environment_run_anew_says_what_brings_the_page_up_to_date(extended):
+    said = (extended / "namespaces.txt").read_text()
+    line = next(line for line in said.splitlines() if "results/tiny/report/index.html is as it was" in line)
+    command = line.split("`")[1].split()
+    assert command[1:] == ["--cores", "1", "all", *MINE, "-R", "run_rounds"]
+    done = subprocess.run([*command, "-n"], cwd=extended, capture_output=True, text=True)
+    assert "broken+charliecloud+docker+host+namespaces" in done.stdout + done.stderr
+
+
+def test_the_documentations_environment_passes_the_conformance_tests(extended):
+    """Those that once named the host where a new environment without an image is none."""
+    chosen = "namespaces and (can_not_be_written or adapter_says or shown_arrives or without_the_driver)"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance", "-k", chosen],
+        cwd=extended, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
 def test_a_second_run_has_nothing_to_do_and_says_so_quickly(extended):
     started = time.monotonic()
-    done = snakemake(extended, "-n", "--cores", "1", "all", **POOR)
+    done = snakemake(extended, "-n", "--cores", "1", "all", *MINE, **POOR)
     assert time.monotonic() - started < 30  # 5 s on an idle machine: benchmarks/ measures it
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
 
 
 def test_snakemakes_own_report_still_works(extended, tmp_path):
     page = tmp_path / "report.html"
-    snakemake(extended, "--cores", "1", "--report", str(page), "all", **POOR)
+    snakemake(extended, "--cores", "1", "--report", str(page), "all", *MINE, **POOR)
     text = page.read_text()
     for words in ("the whole report", "ratio to the host", "what an image costs"):
         assert words in text
+
+
+@pytest.fixture
+def mine(checkout):
+    """The study of docs/write-a-study.md in a copy, as its page says."""
+    path = checkout / "config/mine.yaml"
+    path.write_text(code_blocks("write-a-study.md", "yaml")[0])
+    yield checkout
+    path.unlink()
+
+
+def test_every_command_of_the_page_on_studies_does_what_it_says(mine):
+    """Dry; of two commands of which one is the beginning of the other, the longer one."""
+    assert len(code_blocks("write-a-study.md", "yaml")[0].splitlines()) <= 20
+    lines = "\n".join(code_blocks("write-a-study.md", "console")).splitlines()
+    commands = {line.split("#")[0].strip() for line in lines if line.startswith("snakemake ")}
+    chosen = [one for one in commands if not any(other.startswith(f"{one} ") for other in commands)]
+    found = {}
+    for command in chosen:
+        done = snakemake(mine, *command.split()[1:], *([] if command.endswith(" -n") else ["-n"]))
+        found[command] = done.stdout + done.stderr
+    text = found["snakemake --cores 1 all --configfile config/mine.yaml -n"]
+    assert "write the report" in text and "nyu2022" not in text and "apptainer" not in text
+    text = next(text for command, text in found.items() if "--until" in command)
+    assert "describe this machine" in text and ROUNDS not in text
 
 
 MEASUREMENTS = (ROUNDS, TURNS, PROFILE, "kernels, operators and files", "batch sweep", "measure the ceilings")
@@ -409,7 +471,7 @@ def test_an_interrupted_campaign_carries_on(extended):
         "tare",
         "rounds",
         "--study",
-        '{"rounds": {"units": 2, "discarded": 0}, "conditions": {"page_cache": "as_found"}}',
+        "config/mine.yaml",
         "--workload",
         "softmax_mnist",
         "--environments",
@@ -454,7 +516,7 @@ def test_a_runtime_that_came_is_tried_again(extended, tmp_path):
     """On the machine as it is, where ch-run is there: the old `unavailable` is forgotten, by itself."""
     folder = tmp_path / "copy"
     shutil.copytree(extended, folder, symlinks=True)
-    done = snakemake(folder, "-n", "--cores", "1", "all")
+    done = snakemake(folder, "-n", "--cores", "1", "all", *MINE)
     planned = done.stdout + done.stderr
     assert "try a launch in charliecloud" in planned
     assert "try a launch in namespaces" not in planned
