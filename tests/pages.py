@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import builders
@@ -47,49 +48,82 @@ def draw(results):
         write_text(results / f"figures/{stem}.svg", stand_in(stem))
 
 
-def draw_all(results, *, device="cpu"):
+def draw_all(results):
     """Every figure that the notebooks would draw of these results, by the same functions."""
+    for name, drawing in host_drawings(results).items():
+        figures.write(drawing(), results / f"figures/{name}.svg")
+    draw_references(results)
+
+
+def draw_device(results):
+    """What a device changes in figures, by the notebooks' own functions; small stand-ins for the others."""
+    draw(results)
+    for name, drawing in device_drawings(results).items():
+        figures.write(drawing(), results / f"figures/{name}.svg")
+    draw_references(results)
+
+
+def draw_references(results):
+    for one in references.gather(results, results)[0]:
+        references.draw(one, results / "figures/reference" / one.name)
+
+
+def host_drawings(results):
+    """By file name, what draws the figure."""
     folder = results / "tables"
     metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
     samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
-    jobs = tables.read("job_length", folder / "job_length.csv")
+    jobs, costs = (tables.read(name, folder / f"{name}.csv") for name in ("job_length", "image_costs"))
     own, headline = figures.joint(metrics), figures.joint(verdicts)
-    families, ceilings = tables.read("families", folder / "families.csv"), read_ceilings(results / "ceilings.json")
-    drawings = {"roofline": figures.roofline(metrics, ceilings)}
-    drawings["image_costs"] = figures.image_costs(tables.read("image_costs", folder / "image_costs.csv"))
-    drawings |= {
-        f"arms_{workload}": figures.arms(verdicts, workload) for workload in figures.arm_workloads(metrics)
-    }
+    drawings = {"image_costs": partial(figures.image_costs, costs), **roofline_drawings(results, metrics)}
+    for workload in figures.arm_workloads(metrics):
+        drawings[f"arms_{workload}"] = partial(figures.arms, verdicts, workload)
     for workload in builders.WORKLOADS:
         drawings |= {
-            f"batch_size_{workload}": figures.batch_size(metrics, workload),
-            f"intervals_{workload}": figures.intervals(headline, workload),
-            f"units_{workload}": figures.units(own, workload),
-            f"split_{workload}": figures.split(own, workload),
-            f"utilisation_{workload}": figures.utilisation(samples, workload),
-            f"operators_{workload}": figures.operator_times(operators, workload),
-            f"roofline_{workload}": figures.families_roofline(families, metrics, ceilings, workload),
-            f"job_length_{workload}": figures.job_length(jobs, workload),
-            f"why_{workload}": figures.why(metrics, verdicts, workload),
-            f"stacks_{workload}": figures.stacks(verdicts, workload),
+            f"batch_size_{workload}": partial(figures.batch_size, metrics, workload),
+            f"intervals_{workload}": partial(figures.intervals, headline, workload),
+            f"units_{workload}": partial(figures.units, own, workload),
+            f"split_{workload}": partial(figures.split, own, workload),
+            f"utilisation_{workload}": partial(figures.utilisation, samples, workload),
+            f"operators_{workload}": partial(figures.operator_times, operators, workload),
+            f"job_length_{workload}": partial(figures.job_length, jobs, workload),
+            f"why_{workload}": partial(figures.why, metrics, verdicts, workload),
+            f"stacks_{workload}": partial(figures.stacks, verdicts, workload),
         }
     study, published = load("nyu2022"), tables.read("published", folder / "published.csv")
-    drawings |= {
-        figures.file_name(study.paper, number): figures.paper_figure(study, published, metrics, number)
-        for number in figures.figure_names(study)
-        if number != "4"
-    }
-    drawings[figures.file_name(study.paper, "4")] = figures.paper_roofline(study, metrics, ceilings)
-    drawings |= {f"choices_{name}": figures.choices(verdicts, name) for name in figures.choice_workloads(metrics)}
-    if device == "cuda":
-        sensors = tables.read("device_samples", folder / "device_samples.csv")
-        for workload in builders.WORKLOADS:
-            drawings[f"device_time_{workload}"] = figures.device_time(metrics, workload)
-            drawings[f"device_samples_{workload}"] = figures.device_samples(sensors, workload)
-    for name, drawing in drawings.items():
-        figures.write(drawing, results / f"figures/{name}.svg")
-    for one in references.gather(results, results)[0]:
-        references.draw(one, results / "figures/reference" / one.name)
+    for number in figures.figure_names(study):
+        name = figures.file_name(study.paper, number)
+        drawings[name] = partial(figures.paper_figure, study, published, metrics, number)
+    ceilings = read_ceilings(results / "ceilings.json")
+    drawings[figures.file_name(study.paper, "4")] = partial(figures.paper_roofline, study, metrics, ceilings)
+    for workload in figures.choice_workloads(metrics):
+        drawings[f"choices_{workload}"] = partial(figures.choices, verdicts, workload)
+    return drawings
+
+
+def roofline_drawings(results, metrics):
+    families, ceilings = (
+        tables.read("families", results / "tables/families.csv"),
+        read_ceilings(results / "ceilings.json"),
+    )
+    drawings = {"roofline": partial(figures.roofline, metrics, ceilings)}
+    for workload in builders.WORKLOADS:
+        drawings[f"roofline_{workload}"] = partial(figures.families_roofline, families, metrics, ceilings, workload)
+    return drawings
+
+
+def device_drawings(results):
+    """Of those, what there is on a device alone, and what looks another way there."""
+    folder = results / "tables"
+    metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
+    sensors = tables.read("device_samples", folder / "device_samples.csv")
+    drawings = roofline_drawings(results, metrics)
+    for workload in figures.choice_workloads(metrics):
+        drawings[f"choices_{workload}"] = partial(figures.choices, verdicts, workload)
+    for workload in builders.WORKLOADS:
+        drawings[f"device_time_{workload}"] = partial(figures.device_time, metrics, workload)
+        drawings[f"device_samples_{workload}"] = partial(figures.device_samples, sensors, workload)
+    return drawings
 
 
 def visible(page):

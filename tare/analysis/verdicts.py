@@ -61,8 +61,10 @@ IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch"
 
 def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Logs of the units that have all of `names`, positive."""
-    complete = values[list(names)].dropna()
-    return np.log(complete[complete.gt(0).all(axis=1)])
+    found = values[list(names)]
+    numbers = found.to_numpy(dtype=float)
+    whole = (numbers > 0).all(axis=1)
+    return pd.DataFrame(np.log(numbers[whole]), index=found.index[whole], columns=found.columns)
 
 
 def log_ratios(values: pd.DataFrame, env: str) -> pd.Series:
@@ -90,15 +92,18 @@ def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
     left out.
     """
     if reference == HOST and env != CONTROL:
-        logs = logs_of(values, [HOST, CONTROL, env])
-        pairs = [logs[env] - logs[HOST], logs[env] - logs[CONTROL]]
+        logs = logs_of(values, [env, HOST, CONTROL])
+        first, second, third = logs.to_numpy().T
+        pairs = [first - second, first - third]
     elif env == HOST:
         logs = logs_of(values, [HOST, CONTROL, reference])
-        pairs = [logs[HOST] - logs[reference], logs[CONTROL] - logs[reference]]
+        first, second, third = logs.to_numpy().T
+        pairs = [first - third, second - third]
     else:
         logs = logs_of(values, [env, reference])
-        pairs = [logs[env] - logs[reference]] * 2
-    return pd.concat(pairs, axis=1, keys=[0, 1])
+        first, second = logs.to_numpy().T
+        pairs = [first - second] * 2
+    return pd.DataFrame(np.column_stack(pairs), index=logs.index)
 
 
 def estimate_of(pairs: pd.DataFrame, design: str, pilot: Sequence[int]) -> Estimate:
