@@ -169,6 +169,8 @@ class LogHandler(LogHandlerBase):
             return
         shown = bool(record.shellcmd or record.rule_msg or not _is_target(record))
         self._jobs[record.jobid]["shown"] = shown
+        if shown and not self._live:
+            self._print(f"{self._head(record.jobid)} {title}{' (again)' if again else ''}")
         if self._line is None:
             self._begin()
         outs = [str(path).split(" (")[0] for path in record.output or ()]
@@ -176,8 +178,6 @@ class LogHandler(LogHandlerBase):
         now_s = time.monotonic()
         self._remaining.start(record.jobid, record.rule_name, title, outs, now_s)
         self._timeline.add("start", now_s, job=record.jobid, rule=record.rule_name, title=title, outs=outs)
-        if shown and not self._live:
-            self._print(f"{self._head(record.jobid)} {title}{' (again)' if again else ''}")
 
     def _begin(self) -> None:
         """Begin the line of progress, in a folder of its own: those of runs that were killed go."""

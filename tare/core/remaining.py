@@ -258,13 +258,18 @@ class Remaining:
         """By how much a rule's jobs take longer than was expected of them, within bounds.
 
         Those that are done tell it, and those that have told what they need; where they are few, those of its sort
-        count as well: what is found in the cache says nothing of what has to be done each time.
+        count as well: what is found in the cache says nothing of what has to be done each time, nor does a campaign
+        that was there already.
         """
         sort = [one for one in self._jobs.values() if one.expected.kept == kept]
         factor = 1.0
         for jobs in (sort, [one for one in sort if one.rule == rule]):
             taken = [(one.taken_s(now_s), one.expected.seconds) for one in jobs]
-            known = [(taken_s, expected_s) for taken_s, expected_s in taken if taken_s is not None]
+            known = [
+                (taken_s, expected_s)
+                for taken_s, expected_s in taken
+                if taken_s is not None and (kept or taken_s >= FASTEST * expected_s)
+            ]
             whole_s, thought_s = (sum(each) for each in zip(*known, strict=True)) if known else (0.0, 0.0)
             factor = (TRUST_S * factor + whole_s) / (TRUST_S + thought_s)
         return min(SLOWEST, max(FASTEST, factor))

@@ -85,6 +85,13 @@ def test_jobs_that_took_longer_make_those_that_wait_longer_within_bounds():
     assert own.outlook(99_999.0).left_s == pytest.approx(100 * remaining.SLOWEST)
 
 
+def test_a_campaign_that_was_there_already_makes_the_others_no_faster():
+    own = run(measure=2)
+    own.start(1, "measure", "a", [], 0.0)
+    own.end(1, 3.0, succeeded=True)
+    assert own.outlook(3.0).left_s == 100
+
+
 def test_what_a_running_job_tells_is_expected_of_the_next():
     own = run(measure=2)
     own.start(1, "measure", "a", ["x"], 0.0)
