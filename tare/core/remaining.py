@@ -20,7 +20,8 @@ from tare.core.files import cache_dir, write_text
 from tare.core.status import Status
 
 UNKNOWN_S = 10.0  # a job of which nobody knows anything
-TRUST_S = 40.0  # of jobs' time that the expectation weighs as much as
+TRUST_S, RULE_TRUST_S = 80.0, 120.0  # of jobs' time, that what is thought before weighs: of all jobs, of a rule's
+LEAST_S = 1.0  # below which nobody minds how much longer or shorter a job was
 FASTEST, SLOWEST = 0.2, 4.0  # what this run's jobs may say of those that wait
 OVERDUE = 0.15  # of its time gone, that a job which takes longer than expected is thought to need yet
 SHARED = 1.6  # jobs at once, in the mean, where they may share two cores or more: they wait for one another
@@ -257,22 +258,31 @@ class Remaining:
     def _factor(self, rule: str, kept: bool, now_s: float) -> float:
         """By how much a rule's jobs take longer than was expected of them, within bounds.
 
-        Those that are done tell it, and those that have told what they need; where they are few, those of its sort
-        count as well: what is found in the cache says nothing of what has to be done each time, nor does a campaign
-        that was there already.
+        The median of those that are done, and of those that have told what they need, beside what is thought of
+        them before: 1 of all jobs, and of a rule's what all jobs say. What is found in the cache says nothing of what
+        has to be done each time, nor does a campaign that was there already.
         """
         sort = [one for one in self._jobs.values() if one.expected.kept == kept]
         factor = 1.0
-        for jobs in (sort, [one for one in sort if one.rule == rule]):
-            taken = [(one.taken_s(now_s), one.expected.seconds) for one in jobs]
-            known = [
-                (taken_s, expected_s)
-                for taken_s, expected_s in taken
-                if taken_s is not None and (kept or taken_s >= FASTEST * expected_s)
-            ]
-            whole_s, thought_s = (sum(each) for each in zip(*known, strict=True)) if known else (0.0, 0.0)
-            factor = (TRUST_S * factor + whole_s) / (TRUST_S + thought_s)
+        for jobs, trust_s in ((sort, TRUST_S), ([one for one in sort if one.rule == rule], RULE_TRUST_S)):
+            found = [(factor, trust_s)]
+            for one in jobs:
+                taken_s, expected_s = one.taken_s(now_s), one.expected.seconds
+                if taken_s is None or expected_s <= 0 or not (kept or taken_s >= FASTEST * expected_s):
+                    continue
+                found.append((max(taken_s, LEAST_S) / max(expected_s, LEAST_S), expected_s))
+            factor = _median(found)
         return min(SLOWEST, max(FASTEST, factor))
+
+
+def _median(found: Sequence[tuple[float, float]]) -> float:
+    """The median of values with weights: one that is far off moves it no more than one that is near."""
+    half, below = sum(weight for _, weight in found) / 2, 0.0
+    for value, weight in sorted(found):
+        below += weight
+        if below >= half:
+            return value
+    return max(found)[0]
 
 
 def bounded(expected: Expected, earlier: Sequence[float]) -> Expected:

@@ -74,15 +74,21 @@ def test_jobs_that_took_longer_make_those_that_wait_longer_within_bounds():
     own = run(measure=3)
     own.start(1, "measure", "a", [], 0.0)
     own.end(1, 200.0, succeeded=True)
-    trust = remaining.TRUST_S
-    factor = (trust * (trust + 200) / (trust + 100) + 200) / (trust + 100)
-    assert own.outlook(200.0).left_s == pytest.approx(200 * factor)
-    other = own._factor("another", False, 200.0)
-    assert 1 < other < factor, "another rule's jobs less so"
+    assert own.outlook(200.0).left_s == 2 * 200
     assert own._factor("build", True, 200.0) == 1, "what is in the cache is another matter"
     own.start(2, "measure", "b", [], 200.0)
     own.end(2, 99_999.0, succeeded=True)
-    assert own.outlook(99_999.0).left_s == pytest.approx(100 * remaining.SLOWEST)
+    own.start(3, "measure", "c", [], 99_999.0)
+    own.end(3, 199_999.0, succeeded=True)
+    assert own._factor("measure", False, 199_999.0) == remaining.SLOWEST
+
+
+def test_one_job_that_is_far_off_does_not_move_the_others():
+    rules = {**RULES, "short": Expected(stage="arms", seconds=50, alone=True)}
+    own = run(Plan(rules=rules), short=4, measure=2)
+    own.start(1, "short", "an odd one", [], 0.0)
+    own.end(1, 500.0, succeeded=True)
+    assert own.outlook(500.0).left_s == 3 * 50 + 2 * 100
 
 
 def test_a_campaign_that_was_there_already_makes_the_others_no_faster():
@@ -96,9 +102,7 @@ def test_what_a_running_job_tells_is_expected_of_the_next():
     own = run(measure=2)
     own.start(1, "measure", "a", ["x"], 0.0)
     own.hear([told(left_s=200.0)])
-    trust = remaining.TRUST_S
-    factor = (trust * (trust + 200) / (trust + 100) + 200) / (trust + 100)
-    assert own.outlook(0.0).left_s == pytest.approx(200 + 100 * factor)
+    assert own.outlook(0.0).left_s == 200 + 2 * 100
 
 
 def test_a_job_that_takes_longer_than_expected_is_thought_to_need_some_more():
