@@ -259,8 +259,8 @@ class Remaining:
         """By how much a rule's jobs take longer than was expected of them, within bounds.
 
         The median of those that are done, and of those that have told what they need, beside what is thought of
-        them before: 1 of all jobs, and of a rule's what all jobs say. What is found in the cache says nothing of what
-        has to be done each time, nor does a campaign that was there already.
+        them before: 1 of all jobs, and of a rule's what all jobs say. What is found in the cache says nothing of
+        what has to be done each time, nor does a campaign that was there already.
         """
         sort = [one for one in self._jobs.values() if one.expected.kept == kept]
         factor = 1.0
