@@ -446,6 +446,9 @@ def test_progress_says_stage_and_n_of_m(smoke):
     progress = (smoke / "progress.txt").read_text()
     assert "rounds 2 of 2" in progress and "turns 3 of 3" in progress
     assert "[ 1/" in progress
+    assert "sealed; before correction for the study's other comparisons:" in progress
+    assert "mnist_cnn whole run: docker" in progress and "mnist_cnn step: docker" in progress
+    assert "\x1b" not in progress, "nothing is drawn where there is no terminal"
 
 
 def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(extended):
