@@ -17,7 +17,7 @@ from pathlib import Path
 from tare.core import status
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
-from tare.core.progress import Counter, say
+from tare.core.progress import Counter, below_a_line, say
 from tare.experiments import ledger, outlook
 from tare.experiments.alone import accepted_by_snakemake, writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
@@ -311,7 +311,7 @@ def _progress(one: _Running, left_s: float | None) -> None:
         say(f"{one.design.what}: a unit is void and is repeated: {unit.voided}")
         return
     note = failures_note(unit)
-    if one.decision is None and plan.sampling.units is None:
+    if one.decision is None and plan.sampling.units is None and not below_a_line():
         note = f"(pilot; the number of units follows) {note}".strip()
     one.counter.total = one.ahead().total
     one.counter.advance(note, left_s)

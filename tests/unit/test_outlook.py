@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from campaign_builders import BLOCK_S, ROUND_S, rounds_campaign, turns_campaign
-from test_campaign import TO_THE_PILOT, Clock, clock, run, values_of  # noqa: F401  (clock is a fixture)
+from test_campaign import TO_THE_PILOT, clock, run, unit  # noqa: F401  (a fixture: each unit takes as long)
 
-from tare.core import status
-from tare.experiments import outlook
+from tare.core import progress, status
+from tare.experiments import campaign, outlook
 from tare.experiments.designs import Design
 from tare.model.campaigns import Plan, Unit
 from tare.model.schema import parse
@@ -106,3 +106,10 @@ def test_nobody_listens_and_nothing_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv(status.FOLDER, raising=False)
     monkeypatch.setattr(status, "tell", lambda one: pytest.fail("nobody asked"))
     run(tmp_path / "c")
+
+
+def test_where_a_line_is_drawn_units_are_not_printed_but_what_failed_is(tmp_path, monkeypatch, capsys):
+    for module in (progress, campaign):
+        monkeypatch.setattr(module, "below_a_line", lambda: True)
+    run(tmp_path / "c", lambda k, done: unit(k, done, status="failed" if k == 2 else "ok"), sampling=TO_THE_PILOT)
+    assert capsys.readouterr().out == f"{progress.CLEAR}    test 3 of 5: failed: docker\n"
