@@ -92,7 +92,12 @@ def control_site(host: Site) -> tuple[Site, dict[str, str]]:
     except UnavailableError as error:
         say(f"{CONTROL} launches from the host's own files: {error}")
         return host, {"files": SHARED, "reason": str(error)}
-    return replace(host, python=copy + host.python.removeprefix(first), reference=copy), {"files": OWN}
+    return from_copy(host, copy), {"files": OWN}
+
+
+def from_copy(host: Site, copy: str) -> Site:
+    """The host's site with its files in the folder of a copy."""
+    return replace(host, python=copy + host.python.removeprefix(host.reference or ""), reference=copy)
 
 
 def image_records(

@@ -1,0 +1,391 @@
+"""How much do copies of the same files differ? The variance of a step between copies of a stack's tree.
+
+    .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/host.json
+    .venv/bin/python benchmarks/copies.py --minutes 6
+
+Launches of the host from K copies of the tree, the first and the second host's among them, are alive together and
+take turns on training steps, as in a campaign: balanced random orders, pages dropped before each block, several
+draws of each launch. The log of a copy's step in a block is
+
+    block + copy + rest,        copy ~ (0, sd_between^2), rest ~ (0, sd_within^2)
+
+An environment keeps its copy for a whole campaign: more blocks make the rest smaller, never the copies' part. The
+ratio of an environment to the mean of two hosts, each from a copy of its own, has a variance of 3/2 sd_between^2
+from copies alone, that of the control 2 sd_between^2.
+
+Estimators: analysis of variance of a two-way table with one value a cell (Searle, Casella and McCulloch, Variance
+Components, 1992, chapter 4); the interval of sd_between is Williams's (Biometrika 49, 1962), that of sd_within by
+chi squared; F test of "copies do not differ".
+
+Each block is a row of results/benchmarks/copies.jsonl: an interrupted benchmark goes on, from the same copies,
+which it leaves in the cache. When its minutes are over the copies that it made are removed (--keep: they stay, so
+that more minutes can be added). results/benchmarks/copies.json, made from the rows each time, holds
+
+    schema, workload, stack, tree, allocator, page_cache, at, cpu, kernel, copies, blocks, draws, cycles,
+    burst {discard, steps}
+    pages         what units say of them: drawn anew before a block, or kept and why
+    load          others_cpus: CPUs that other programs took during blocks, median and highest; load_1min alike
+    sd_between    {value, low, high} of the log of a step, at 95%; value is 0 where copies differ less than the rest
+    sd_within     {value, low, high} of one launch in one block, at 95%
+    p             of the F test
+    effects       by copy: the mean of its logs less that of all
+    half_width    the study's, of steps; widened: {value, high}, by what factor 3/2 sd_between^2 widens it
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import random
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import show
+from scipy import stats
+
+from tare.core import store
+from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.files import Journal, project_root, write_json
+from tare.experiments import turns
+from tare.experiments.alone import alone_on_this_machine
+from tare.experiments.blocks import Block, Burst, Stretch, live_block
+from tare.experiments.designs import LARGEST_PAD_BYTES
+from tare.experiments.orders import balanced_orders
+from tare.images.copies import second_copy
+from tare.launch.pages import draw_anew
+from tare.launch.place import Site
+from tare.launch.sites import from_copy, sites
+from tare.machine.facts import describe
+from tare.machine.fitting import settled
+from tare.model.campaigns import Unit
+from tare.model.schema import parse
+from tare.model.study import HOST, load_checked
+from tare.stats.fits import turn_values
+
+SCHEMA = 1
+JOURNAL = project_root() / "results/benchmarks/copies.jsonl"
+DRAWS, CYCLES = 4, 6
+LEVEL = 0.95
+FEWEST_BLOCKS = 2
+MOST_VOID = 2  # blocks in a row
+OF_AN_ENVIRONMENT = 1.5  # variances between copies, in a ratio to the mean of two hosts
+Record = dict[str, Any]
+
+
+def copies_of(first: Path, count: int) -> list[Path]:
+    """The tree and its copies, each made from the one before it and checked against it.
+
+    Raises:
+        UnavailableError: one can't be made.
+    """
+    found = [first]
+    while len(found) < count:
+        found.append(second_copy(found[-1]))
+    return found
+
+
+def existing(first: Path) -> list[Path]:
+    """The tree and its copies that are there already."""
+    found, path = [], first
+    while path.is_dir():
+        found.append(path)
+        path = path.with_name(store.copy_key(path.name))
+    return found
+
+
+def identity_of(copy: Path) -> str:
+    """A name of a copy that no other one has, not even one that is made again in its place."""
+    return f"{copy.name[:8]}.{copy.stat().st_ctime_ns}"
+
+
+def remove_copies(first: Path) -> None:
+    """Remove the copies that no campaign uses: all but the tree and the second host's."""
+    for copy in existing(first)[2:]:
+        store.forget(copy.parent, copy.name)
+
+
+class Load:
+    """CPU time that other programs take meanwhile."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.before = self._others_s()
+
+    def _others_s(self) -> float:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        user, nice, system, _, _, irq, softirq, *_ = map(int, fields)
+        busy_s = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+        own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return busy_s - sum(usage.ru_utime + usage.ru_stime for usage in own)
+
+    def seen(self) -> Record:
+        """CPUs that others took since the start, on average, and the load of the last minute."""
+        taken_s = self._others_s() - self.before
+        return {
+            "others_cpus": max(0.0, taken_s / (time.monotonic() - self.started)),
+            "load_1min": os.getloadavg()[0],
+        }
+
+
+def calibrate(block: Block) -> Record:
+    """What the first block settles: the step alone, and from it warm-up and burst."""
+    block.draw(0, 1)
+    step_s = turns.step_alone_s(block)
+    block.forget()
+    trial = turns.trial_of(step_s)
+    return {"step_s": step_s, "warmup": trial.warmup, "discard": trial.short.discard, "steps": trial.short.steps}
+
+
+def one_block(
+    study: Mapping[str, Any], workload: str, copies: Mapping[str, Site], number: int, settings: Record | None
+) -> Record:
+    """One block as a row: seconds of a step by copy, or why it is void.
+
+    Args:
+        study: whose conditions hold.
+        workload: whose steps are taken.
+        copies: sites by identity.
+        number: of the block; its orders follow from it.
+        settings: as the first block calibrated them; None for the first.
+    """
+    conditions = {**study["conditions"], "allocator": study["turns"]["allocator"]}
+    row: Record = {"block": number, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    generator = random.Random(f"{study['seed']}/{number}/copies")
+    orders = balanced_orders(len(copies), random.Random(f"{study['seed']}/copies"))
+    names = [list(copies)[place] for place in next(islice(orders, number, None))]
+    load, started = Load(), time.monotonic()
+    row["pages"] = draw_anew(copies, conditions["page_cache"])
+    with live_block(
+        copies,
+        turns.turn_spec(workload, study["workloads"][workload]["batch"], study),
+        dict.fromkeys(copies, conditions),
+        order=names,
+        pads={name: generator.randrange(LARGEST_PAD_BYTES) for name in names},
+        cores=turns.cores_of(number, conditions),
+        generator=generator,
+    ) as (block, record):
+        row["settings"] = settings or calibrate(block)
+        burst = Burst(discard=row["settings"]["discard"], steps=row["settings"]["steps"])
+        block.run(Stretch(draws=DRAWS, cycles=CYCLES, warmup=row["settings"]["warmup"], burst=burst))
+    machine_s = time.monotonic() - started
+    unit = parse(Unit, {"unit": number, "discarded": False, "cost_s": machine_s, **record}, f"block {number}")
+    return row | {"machine_s": machine_s, "voided": unit.voided, "step_s": turn_values(unit), **load.seen()}
+
+
+def components(logs: Sequence[Sequence[float]]) -> Record:
+    """Variance components of a table of logs, one row a block and one column a copy.
+
+    Returns:
+        `sd_between`, `sd_within`: value, low, high; `p` of the F test; `effects`: of each column.
+    """
+    table = np.asarray(logs, dtype=float)
+    blocks, copies = table.shape
+    effects = table.mean(axis=0) - table.mean()
+    rest = table - table.mean(axis=1, keepdims=True) - effects
+    of_copies, of_rest = copies - 1, (copies - 1) * (blocks - 1)
+    squares, within = blocks * float((effects**2).sum()), float((rest**2).sum())
+    ratio = squares / of_copies / (within / of_rest)
+    tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    low, high = (
+        math.sqrt(
+            max(0.0, squares * (1 - stats.f.ppf(tail, of_copies, of_rest) / ratio))
+            / (blocks * stats.chi2.ppf(tail, of_copies))
+        )
+        for tail in reversed(tails)
+    )
+    low_within, high_within = (math.sqrt(within / stats.chi2.ppf(tail, of_rest)) for tail in reversed(tails))
+    between = max(0.0, squares / of_copies - within / of_rest) / blocks
+    return {
+        "sd_between": {"value": math.sqrt(between), "low": low, "high": high},
+        "sd_within": {"value": math.sqrt(within / of_rest), "low": low_within, "high": high_within},
+        "p": float(stats.f.sf(ratio, of_copies, of_rest)),
+        "effects": effects.tolist(),
+    }
+
+
+def widened(sd_between: float, half_width: float) -> float:
+    """By what factor an environment's half-width, of a log-ratio, grows when the copies' part is put into it.
+
+    Beside the interval of the rest stands an independent, normal part that does not shrink with blocks:
+    h' = sqrt(h^2 + z^2 * 3/2 * sd_between^2), z the normal quantile.
+    """
+    copies = float(stats.norm.ppf((1 + LEVEL) / 2)) * math.sqrt(OF_AN_ENVIRONMENT) * sd_between
+    return math.hypot(half_width, copies) / half_width
+
+
+def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
+    """What the JSON holds.
+
+    Raises:
+        UnavailableError: too few blocks.
+    """
+    whole = [row for row in rows if row["voided"] is None]
+    if len(whole) < FEWEST_BLOCKS:
+        raise UnavailableError(f"{len(whole)} whole blocks say nothing of copies: give it more --minutes")
+    names = key["copies"]
+    found = components([[math.log(row["step_s"][name]) for name in names] for row in whole])
+    settings, between = whole[0]["settings"], found["sd_between"]
+    return {
+        **key,
+        "at": whole[-1]["at"],
+        "cpu": describe()["cpu_model"],
+        "blocks": len(whole),
+        "draws": DRAWS,
+        "cycles": CYCLES,
+        "burst": {name: settings[name] for name in ("discard", "steps")},
+        "pages": sorted({told for row in whole for told in row["pages"].values()}),
+        "load": {
+            name: {"median": statistics.median(seen), "highest": max(seen)}
+            for name in ("others_cpus", "load_1min")
+            for seen in [[row[name] for row in whole]]
+        },
+        **found,
+        "effects": dict(zip(names, found["effects"], strict=True)),
+        "half_width": half_width,
+        "widened": {end: widened(between[end], math.log1p(half_width)) for end in ("value", "high")},
+    }
+
+
+def tell(found: Record) -> None:
+    """Print what was found, as a table."""
+
+    def interval(name: str) -> str:
+        value, low, high = (f"{100 * found[name][end]:.2f}%" for end in ("value", "low", "high"))
+        return f"{value} ({low} to {high})"
+
+    others, half = found["load"]["others_cpus"], f"{100 * found['half_width']:g}%"
+    factors = [f"{found['widened'][end]:.2f}" for end in ("value", "high")]
+    rows = [
+        [
+            f"{len(found['copies'])} copies, {found['blocks']} blocks",
+            interval("sd_between"),
+            interval("sd_within"),
+            f"{found['p']:.2g}",
+            f"{factors[0]} ({factors[1]} at most)",
+            f"{others['median']:.2f} (highest {others['highest']:.2f})",
+        ]
+    ]
+    show(
+        [
+            found["workload"],
+            "between copies, sd (95%)",
+            "within: a launch in a block, sd (95%)",
+            "p that copies do not differ",
+            f"widens a half-width of {half} by",
+            "CPUs that others took",
+        ],
+        rows,
+    )
+
+
+def next_row(rows: Sequence[Record], budget_s: float) -> int | None:
+    """Number of the next block, where the machine time that is left pays for one; None where it does not."""
+    longest = max((row["machine_s"] for row in rows), default=0.0)
+    return len(rows) if sum(row["machine_s"] for row in rows) + longest <= budget_s else None
+
+
+def take_blocks(
+    journal: Journal,
+    rows: list[Record],
+    key: Record,
+    copies: Mapping[str, Site],
+    study: Mapping[str, Any],
+    budget_s: float,
+) -> None:
+    """Make blocks as long as the machine time pays.
+
+    Raises:
+        UnavailableError: blocks are void.
+    """
+    while (number := next_row(rows, budget_s)) is not None:
+        settings = next((row["settings"] for row in rows if row["voided"] is None), None)
+        row = one_block(study, key["workload"], copies, number, settings)
+        rows.append({"key": key, **row})
+        journal.append(rows[-1])
+        print(f"block {number}: {row['voided'] or 'whole'}, {row['machine_s']:.0f} s", flush=True)
+        if len(rows) >= MOST_VOID and all(one["voided"] for one in rows[-MOST_VOID:]):
+            raise UnavailableError(f"{MOST_VOID} blocks in a row are void: {row['voided']}")
+
+
+def measure(
+    arguments: argparse.Namespace, study: Mapping[str, Any], budget_s: float
+) -> tuple[list[Record], Record]:
+    """The rows, those that were there and those that are made now, and what they have in common.
+
+    Raises:
+        UserError: the journal is of other copies or settings.
+        UnavailableError: blocks are void, or a copy can't be made.
+    """
+    journal = Journal(arguments.out.with_suffix(".jsonl"))
+    rows = journal.read()
+    with (
+        alone_on_this_machine(),
+        sites(study, arguments.workload, [HOST], None, None) as (available, _, provenance),
+    ):
+        first = Path(available[HOST].reference or "")
+        key = {
+            "schema": SCHEMA,
+            "workload": arguments.workload,
+            "stack": study["stack"],
+            "tree": provenance["images"][HOST]["tree_digest"],
+            "allocator": study["turns"]["allocator"],
+            "page_cache": study["conditions"]["page_cache"],
+            "kernel": platform.release(),
+            "copies": [identity_of(copy) for copy in existing(first)[: arguments.copies]],
+        }
+        if rows and next_row(rows, budget_s) is None:
+            key = rows[0]["key"]
+        elif rows and rows[0]["key"] != key:
+            other = [name for name in key if rows[0]["key"].get(name) != key[name]]
+            raise UserError(
+                f"{journal.path} has blocks of other {', '.join(other)}: name another --out, or remove it"
+            )
+        else:
+            copies = copies_of(first, arguments.copies)
+            key["copies"] = [identity_of(copy) for copy in copies]
+            found = {
+                name: from_copy(available[HOST], str(copy))
+                for name, copy in zip(key["copies"], copies, strict=True)
+            }
+            take_blocks(journal, rows, key, found, study, budget_s)
+        if not arguments.keep:
+            remove_copies(first)
+    return rows, key
+
+
+def main() -> None:
+    """Measure, then write and print what all blocks say."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=6, help="machine time, what was measured before included")
+    parser.add_argument(
+        "--copies", type=int, default=6, help="the tree and the second host's among them; from 3 on"
+    )
+    parser.add_argument("--workload", default="mnist_cnn")
+    parser.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    parser.add_argument("--keep", action="store_true", help="leave the copies in the cache, for more minutes")
+    parser.add_argument("--out", type=Path, default=JOURNAL.with_suffix(".json"))
+    arguments = parser.parse_args()
+    if arguments.copies < 3:
+        raise UserError(f"--copies {arguments.copies}: a variance between copies needs three or more")
+    study = settled(load_checked(arguments.study)).to_json()
+    rows, key = measure(arguments, study, 60 * arguments.minutes)
+    found = summary(rows, key, study["turns"]["half_width"])
+    write_json(arguments.out, found)
+    tell(found)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TareError as error:
+        print(f"copies: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
