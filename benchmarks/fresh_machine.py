@@ -38,6 +38,7 @@ PACKAGES = ("ca-certificates", "git", "make", "mount", "passwd", "python3", "sud
 USERS = {"root": (0, "/root"), "sudo": (1000, "/home/sudoer"), "ordinary": (1001, "/home/ordinary")}
 NAMES = {"root": "root", "sudo": "sudoer", "ordinary": "ordinary"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHOWN = 40
 SETTLE_S = 40  # the private Docker daemon ends 20 s after its last user
 LOOSE = ("dev/", "proc/", "run/", "sys/", "var/cache/", "var/lib/apt/", "var/lib/dpkg/", "var/log/")
 # The first process of the machine mounts, becomes the user, runs the command, and looks at what is left.
@@ -112,15 +113,22 @@ def main(argv: Sequence[str]) -> int:
     base = make_base(arguments.bases, arguments.release, arguments.keyring)
     arguments.out.mkdir(parents=True, exist_ok=True)
     with machine(arguments, base) as case:
-        found = [run(arguments, base, case, command) for command in arguments.command]
+        found = []
+        for command in arguments.command:
+            found.append(run(arguments, base, case, command))
+            tell(found[-1])
         keep_pages(case, arguments.out)
-    (arguments.out / "ended.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
-    for one in found:
-        print(f"{one.command}: status {one.status} after {one.seconds:.0f} s")
-        for what in ("processes", "mounts", "files"):
-            for line in getattr(one, what)[:40]:
-                print(f"    left, {what}: {line}")
+        (arguments.out / "ended.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
     return int(any(one.status or one.processes or one.mounts or one.files for one in found))
+
+
+def tell(one: Ended) -> None:
+    """Print how a command ended, and what it left."""
+    print(f"{one.command}: status {one.status} after {one.seconds:.0f} s, packages added: {len(one.packages)}")
+    for what in ("processes", "mounts", "files"):
+        for line in getattr(one, what)[:SHOWN]:
+            print(f"    left, {what}: {line}")
+    sys.stdout.flush()
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
