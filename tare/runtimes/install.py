@@ -33,7 +33,6 @@ from tare.runtimes.programs import (
     missing,
     note_added,
     record_path,
-    which,
 )
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -104,16 +103,23 @@ def without_services() -> Iterator[None]:
 
 
 def keep_services_off() -> None:
-    """Services of packages that we added do not start with the machine either; says which."""
+    """Services of packages that we added do not start with the machine either; says which.
+
+    A unit's link goes as `systemctl disable` takes it, which is not there on every machine with packages of units.
+    """
     names = added("unsettled")
-    if which("systemctl") is None or not names:
+    if not names:
         return
-    files = run(["dpkg", "--listfiles", *names], timeout_s=60).stdout
-    units = {Path(line).name for line in files.splitlines() if UNIT.search(line)}
-    wanted = {link.name for link in ENABLED.glob("*.wants/*") if link.name in units}
-    if wanted:
-        run(["systemctl", "disable", *sorted(wanted)], timeout_s=60)
-        say(f"installed, and off until they are enabled: {', '.join(sorted(wanted))}")
+    files = run(["dpkg", "--listfiles", *names], timeout_s=60).stdout.splitlines()
+    units = {Path(line).name for line in files if UNIT.search(line)}
+    links = [link for link in ENABLED.glob("*.wants/*") if link.name in units]
+    for link in links:
+        link.unlink(missing_ok=True)
+    for line in files:
+        if line.startswith("/etc/init.d/"):
+            run(["update-rc.d", Path(line).name, "disable"], timeout_s=60, env={"PATH": SYSTEM_PATH})
+    if links:
+        say(f"installed, and off until they are enabled: {', '.join(sorted({link.name for link in links}))}")
     note_added(added(), [])
 
 

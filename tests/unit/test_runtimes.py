@@ -217,13 +217,13 @@ def test_services_of_what_was_added_do_not_start_with_the_machine(machine, monke
 
     def answer(argv, **_):
         asked.append(argv)
-        return finished("/usr/lib/systemd/system/docker.service\n/usr/bin/dockerd\n")
+        return finished("/usr/lib/systemd/system/docker.service\n/usr/bin/dockerd\n/etc/init.d/docker\n")
 
     monkeypatch.setattr(install, "ENABLED", tmp_path)
-    monkeypatch.setattr(install, "which", lambda name: Path("/bin/systemctl"))
     monkeypatch.setattr(install, "run", answer)
     install.keep_services_off()
-    assert asked == [["dpkg", "--listfiles", "containerd", "docker.io"], ["systemctl", "disable", "docker.service"]]
+    assert asked == [["dpkg", "--listfiles", "containerd", "docker.io"], ["update-rc.d", "docker", "disable"]]
+    assert [path.name for path in wants.iterdir()] == ["ssh.service"]
     assert "off until they are enabled: docker.service" in capsys.readouterr().out
     asked.clear()
     install.keep_services_off()
