@@ -40,7 +40,17 @@ NAMES = {"root": "root", "sudo": "sudoer", "ordinary": "ordinary"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHOWN = 40
 SETTLE_S = 40  # the private Docker daemon ends 20 s after its last user
-LOOSE = ("dev/", "proc/", "run/", "sys/", "var/cache/", "var/lib/apt/", "var/lib/dpkg/", "var/log/")
+LOOSE = (
+    "dev/",
+    "etc/alternatives/",
+    "proc/",
+    "run/",
+    "sys/",
+    "var/cache/",
+    "var/lib/apt/",
+    "var/lib/dpkg/",
+    "var/log/",
+)
 # The first process of the machine mounts, becomes the user, runs the command, and looks at what is left.
 FIRST_PROCESS = r"""
 set -e
@@ -76,7 +86,7 @@ cd "$FOLDER" || exit 99
 setsid setpriv --reuid "$USER_ID" --regid "$USER_ID" --init-groups --reset-env sh -c "cd \"\$1\"
     export PATH=$PATH HOME=\"$HOME_INSIDE\" $VARIABLES; exec $COMMAND" sh "$FOLDER" < /dev/null 3>&- &
 pid=$!
-if [ -n "$KILL_AFTER" ]; then sleep "$KILL_AFTER"; kill "-$KILL_SIGNAL" -- "-$pid"; fi
+if [ -n "$KILL_AFTER" ]; then sleep "$KILL_AFTER"; kill "-$KILL_SIGNAL" "-$pid"; fi
 wait $pid
 echo "status $?" >&3
 waited=0
@@ -305,6 +315,8 @@ def foreign_files(arguments: argparse.Namespace, case: Path) -> list[str]:
     for path in sorted((case / "upper").rglob("*")):
         name = str(path.relative_to(case / "upper"))
         whiteout = path.is_char_device()
+        if path.is_symlink() and str(path.readlink()).startswith("/etc/alternatives/"):
+            continue
         if (path.is_dir() and not path.is_symlink()) or whiteout or name in shown or name.startswith(LOOSE):
             continue
         usr = f"/usr/{name}" if not name.startswith("usr/") else f"/{name.removeprefix('usr/')}"

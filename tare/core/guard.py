@@ -111,4 +111,7 @@ if __name__ == "__main__":
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     told = watch(int(sys.argv[1]))
-    end({**{str(pid): {"group": pid} for pid in untold(*sys.argv[2:4])}, **told})
+    # What we were not told of may have been started by what must not be cut short (apt gives dpkg a session).
+    patience = max((note.get("patience_s", 0.0) for note in told.values()), default=0.0)
+    found = {str(pid): {"group": pid, "patience_s": patience} for pid in untold(*sys.argv[2:4])}
+    end({**found, **told})

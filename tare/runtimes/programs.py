@@ -26,7 +26,7 @@ RETRY_S = 6 * 3600.0
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 APT_OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
 DPKG_JOURNAL = Path("/var/lib/dpkg/updates")
-PIECES = {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
+PIECES = {"half-installed", "unpacked", "half-configured"}
 ONLY_ROOT = "only root can"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -249,9 +249,11 @@ def install_missing(wants: list[Want]) -> None:
         return
     with step(f"installing {', '.join(packages)}"):
         failed = install_packages(packages)
+    for reason in dict.fromkeys(failed.values()):
+        alike = [package for package in packages if failed.get(package) == reason]
+        say(f"{', '.join(alike)} could not be installed: {reason}")
     for package in packages:
         if package in failed:
-            say(f"{package} could not be installed: {failed[package]}")
             note(package, how=None)
         else:
             note(package, how="the distribution's package", version=candidate(package))

@@ -165,7 +165,8 @@ def test_what_has_ended_is_not_ended_again(tmp_path):
 
 @pytest.mark.parametrize("end", ["killed", "interrupted"])
 def test_what_must_not_be_cut_short_goes_on_for_a_while_and_no_longer(tmp_path, end):
-    patient = HARNESS.replace('; wait"]', '; sleep 1; echo done > {folder}/done; sleep 987125"]')
+    slow = "; setsid sh -c 'sleep 1; echo done > {folder}/done'; sleep 987125\"]"  # as apt starts dpkg
+    patient = HARNESS.replace('; wait"]', slow)
     patient = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + patient
     patient = patient.replace("timeout_s=600", "timeout_s=600, patience_s=2")
     assert patient.count("patience_s=2") == patient.count("{folder}/done") == 1
