@@ -127,6 +127,8 @@ def test_an_arm_says_what_the_level_costs_and_what_environments_cost_at_it(evide
     for arm in (native, allocator):
         assert arm.weighing in text and arm.control in text and arm.design in text
         assert all(found.sentence in text for found in (*arm.levels, *arm.environments))
+    assert native.faults is None
+    assert ". ".join(allocator.faults.sentences) in text and allocator.faults.table.caption in text
     assert settings.arm_answers(evidence, "sentiment_rnn") == []
 
 
