@@ -188,6 +188,7 @@ class LogHandler(LogHandlerBase):
         earlier = Durations(plan.study).read() if plan.study is not None else {}
         self._remaining = Remaining(plan, cores=os.cpu_count() or 1, earlier=earlier, started_s=self._started)
         self._remaining.due(self._due)
+        self._timeline.add("study", self._started, study=plan.settings)
         self._timeline.add("due", self._started, counts=self._due)
         self._line = Line(
             self._stream,

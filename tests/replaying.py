@@ -38,7 +38,7 @@ def replay(
                 remaining.start(event["job"], event["rule"], event["title"], event["outs"], event["at_s"])
             elif event["event"] == "end":
                 remaining.end(event["job"], event["at_s"], succeeded=event["succeeded"])
-            elif event["event"] == "told":
+            elif event["event"] == "told":  # of `left`, what was estimated then, nothing follows
                 status = Status(**{**event["status"], "outs": tuple(event["status"]["outs"])})
                 told[status.outs] = status
         remaining.hear(told.values())

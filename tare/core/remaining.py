@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from tare.core.errors import TareError
 from tare.core.files import cache_dir, write_text
@@ -62,11 +63,13 @@ class Plan:
 
     Attributes:
         study: whose jobs they are; None where nobody has said anything.
+        settings: the whole study, for the record.
         rules: by name of the rule; one that ends in * stands for all that begin so.
         jobs: those that are known by their outputs.
     """
 
     study: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     rules: Mapping[str, Expected] = field(default_factory=dict)
     jobs: Sequence[ExpectedJob] = ()
 

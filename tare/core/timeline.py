@@ -1,7 +1,9 @@
 """What happened in a run of a workflow, and when: recorded on request, to see whether the time left was right.
 
-`TARE_TIMELINE=file make report` keeps one JSON line for each event, seconds on the clock of time.monotonic: `due`
-(jobs by rule), `start` and `end` of a job, `told` (what a job told, once), `left` (the estimate, once a minute).
+`TARE_TIMELINE=file make report` keeps one JSON line for each event, seconds on the clock of time.monotonic:
+`study`, `due` (jobs by rule), `start` and `end` of a job, `told` (what a job told, once), `left` (each
+minute, the estimate).
+Such a file, as tests/data/timeline_<name>.jsonl, is one more run that the tests estimate again.
 """
 
 from __future__ import annotations

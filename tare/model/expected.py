@@ -58,7 +58,7 @@ RULES: Mapping[str, Expected] = {
 
 def plan(study: Study) -> Plan:
     """What is expected of a study's workflow."""
-    return Plan(study=study.study, rules=RULES, jobs=tuple(jobs(study)))
+    return Plan(study=study.study, settings=study.to_json(), rules=RULES, jobs=tuple(jobs(study)))
 
 
 def jobs(study: Study) -> Iterator[ExpectedJob]:

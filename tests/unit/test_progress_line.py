@@ -224,4 +224,4 @@ def test_on_a_terminal_one_line_is_drawn_below_what_scrolls(toy):
     assert "1 of 3 jobs done" in scrolled[-2] and scrolled[-1] == ""
     assert not list((toy["cwd"] / ".snakemake/tare-status").iterdir()), "neither this run's folder nor an old one"
     kept = (toy["cwd"] / "timeline.jsonl").read_text()
-    assert all(f'"event": "{event}"' in kept for event in ("due", "start", "told", "left", "end"))
+    assert all(f'"event": "{event}"' in kept for event in ("study", "due", "start", "told", "left", "end"))
