@@ -168,8 +168,8 @@ rule killed:
 TELL = """
 import os, sys, time
 from tare.core import progress, status
-for done in range(3):
-    status.tell(status.Status(outs=(sys.argv[1],), what=f"units of {sys.argv[1]}", done=done, total=3, left_s=70.0,
+for done in range(4):
+    status.tell(status.Status(outs=(sys.argv[1],), what=f"units of {sys.argv[1]}", done=done, total=4, left_s=70.0,
                               half_width=0.02, wanted=0.01, at_s=time.monotonic()))
     time.sleep(0.9)
     if sys.argv[2:]:
