@@ -15,6 +15,7 @@ from matrix import in_turn
 from pages import draw_all, draw_device
 from playwright.sync_api import sync_playwright
 
+from tare.core.files import project_root
 from tare.report import build
 
 pytestmark = pytest.mark.browser
@@ -151,6 +152,20 @@ def test_letters_in_figures_stay_readable_on_a_phone(read):
         " const m = n.getScreenCTM(); return parseFloat(getComputedStyle(n).fontSize) * Math.hypot(m.a, m.b) })",
     )
     assert min(heights) >= 8
+
+
+@pytest.mark.parametrize(("kind", "beside"), [("pair", 2), ("cards", 3)])
+def test_what_stands_alone_keeps_its_measure(browser, kind, beside):
+    """On a page of one workload, or of one environment beside the host."""
+    css = (project_root() / "tare/report/templates/page.css").read_text()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+
+    def width(count):
+        page.set_content(f'<style>{css}</style><main><div class="{kind}">{"<div>x</div>" * count}</div></main>')
+        return page.locator(f".{kind} > div").first.bounding_box()["width"]
+
+    assert 200 < width(1) == width(beside)
+    page.close()
 
 
 def test_the_keyboard_reaches_the_answer_and_the_contents(open_page):
