@@ -41,6 +41,7 @@ LOCKS = {"run": ("run",), "test": ("run", "test")}
 FIRST = ("pip", "setuptools", "wheel")  # they build what has no wheel
 # The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+PATIENCE = ("--timeout", "15", "--retries", "1")  # one more index, which may be out of reach
 INDEX = "https://pypi.org/simple"  # where pip itself comes from, where pip's settings name no other
 CONNECT_S = 30.0
 INSTALL_S = 1800.0
@@ -290,7 +291,7 @@ def pip_install(lock: Path, *options: str) -> None:
     arguments = ["--require-hashes", *options, "--requirement", str(lock)]
     finished = _pip(*arguments)
     if "No matching distribution found for torch" in finished.stderr:
-        finished = _pip(*arguments, "--extra-index-url", TORCH_INDEX)
+        finished = _pip(*arguments, "--extra-index-url", TORCH_INDEX, *PATIENCE)
     if not finished.ok:
         reason = _pip_reason(finished)
         remedy = "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make report" if "found for torch" in reason else None
