@@ -41,7 +41,7 @@ LOCKS = {"run": ("run",), "test": ("run", "test")}
 FIRST = ("pip", "setuptools", "wheel")  # they build what has no wheel
 # The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-PATIENCE = ("--timeout", "15", "--retries", "1")  # one more index, which may be out of reach
+PATIENCE = ("--timeout", "15", "--retries", "1")
 INDEX = "https://pypi.org/simple"  # where pip itself comes from, where pip's settings name no other
 CONNECT_S = 30.0
 INSTALL_S = 1800.0
@@ -283,7 +283,7 @@ def install_lock(name: str) -> None:
 
 
 def pip_install(lock: Path, *options: str) -> None:
-    """Install a lock with pip; what its own places lack is looked for in torch's own index too.
+    """Install a lock with pip; a build of torch that its own places lack is looked for in torch's own index.
 
     Raises:
         UnavailableError: as `install_lock`.
@@ -291,11 +291,27 @@ def pip_install(lock: Path, *options: str) -> None:
     arguments = ["--require-hashes", *options, "--requirement", str(lock)]
     finished = _pip(*arguments)
     if "No matching distribution found for torch" in finished.stderr:
-        finished = _pip(*arguments, "--extra-index-url", TORCH_INDEX, *PATIENCE)
+        install_torch(read_lock(lock)["torch"])
+        finished = _pip(*arguments)
     if not finished.ok:
-        reason = _pip_reason(finished)
-        remedy = "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make report" if "found for torch" in reason else None
-        raise UnavailableError(f"pip could not install {lock}: {reason}", remedy)
+        raise UnavailableError(f"pip could not install {lock}: {_pip_reason(finished)}")
+
+
+def install_torch(block: str) -> None:
+    """Install the lock's torch from torch's own index, which is asked for nothing else: it may be out of reach.
+
+    Raises:
+        UnavailableError: it does not answer, or has no build for this Python.
+    """
+    alone = VENV / "torch.txt"
+    alone.write_text(block, encoding="utf-8")
+    finished = _pip("--require-hashes", "--requirement", str(alone), "--index-url", TORCH_INDEX, *PATIENCE)
+    if not finished.ok:
+        raise UnavailableError(
+            f"{block.split()[0]} for CPython {platform.python_version()} is neither where pip looks nor at "
+            f"{TORCH_INDEX} ({_pip_reason(finished)})",
+            "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make report",
+        )
 
 
 def _pip(*arguments: str) -> Finished:

@@ -238,6 +238,33 @@ def test_pip_without_a_network_is_one_line_that_names_the_proxy(monkeypatch, bro
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+NO_TORCH = "ERROR: No matching distribution found for torch==2.13.0+cpu\n"
+
+
+def test_torch_is_looked_for_in_its_own_index_and_nothing_else_is(checkout, monkeypatch):
+    calls = []
+
+    def pip(*arguments):
+        calls.append(arguments)
+        lacks = len(calls) == 1 or (not answers and bootstrap.TORCH_INDEX in arguments)
+        return finished(returncode=int(lacks), stderr=NO_TORCH if lacks else "")
+
+    monkeypatch.setattr(bootstrap, "_pip", pip)
+    (checkout / ".venv").mkdir()
+    answers = True
+    bootstrap.pip_install(Path("requirements/run.txt"))
+    alone = (checkout / ".venv/torch.txt").read_text()
+    assert alone.startswith("torch==") and alone.count("==") == 1
+    assert [bootstrap.TORCH_INDEX in call for call in calls] == [False, True, False] and calls[0] == calls[2]
+    calls.clear()
+    answers = False
+    with pytest.raises(
+        UnavailableError, match=r"torch==2\S+ for CPython 3\.\d+\.\d+ is neither where pip looks nor at"
+    ) as one:
+        bootstrap.pip_install(Path("requirements/run.txt"))
+    assert "PIP_FIND_LINKS" in str(one.value) and "\n" not in str(one.value)
+
+
 def test_a_full_disk_while_pip_installs_is_one_line(monkeypatch):
     full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
     monkeypatch.setattr(bootstrap, "_pip", lambda *_: finished(returncode=1, stderr=full))
