@@ -1,4 +1,4 @@
-# The one page: everything that was found, self-contained.
+# The pages: index.html is the answer, the others lie beside it, and results/studies.html links all studies.
 import json
 
 DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})

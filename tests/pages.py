@@ -126,6 +126,11 @@ def device_drawings(results):
     return drawings
 
 
+def whole(index):
+    """All pages of the report whose answer this is, as one."""
+    return index.with_name("print.html").read_text()
+
+
 def visible(page):
     """Text of the page as a reader sees it, in one line."""
     text = re.sub(r"<(style|svg)\b.*?</\1>", " ", page, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""`tare notebook`, `tare report`: from tables and records to figures, notebooks and the one page."""
+"""`tare notebook`, `tare report`: from tables and records to figures, notebooks and pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
     notebook.add_argument("--out", type=Path, required=True, help="executed notebook; a page .html goes beside it")
     notebook.set_defaults(run=run_notebook)
 
-    report = subparsers.add_parser("report", parents=[common], help="the one page that opens from disk")
+    report = subparsers.add_parser("report", parents=[common], help="the pages, which open from disk")
     report.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
     report.add_argument(
         "--shared",
@@ -26,7 +26,7 @@ def add(subparsers: Any) -> None:
         default=Path("results"),
         help="folder of campaigns, profiles, images, data and probes",
     )
-    report.add_argument("--out", type=Path, required=True, help="index.html to write")
+    report.add_argument("--out", type=Path, required=True, help="index.html to write; the other pages go beside it")
     report.set_defaults(run=run_report)
 
 

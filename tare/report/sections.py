@@ -1,4 +1,4 @@
-"""The sections of the page, in its order: each has one template of its name, and what that template shows.
+"""The sections of the report, in their order: each has a template, a page that it stands on, and what it shows.
 
 A section's template sees its own context and what every section shares (`workloads`, `colours`, `figure`).
 """
@@ -40,23 +40,34 @@ Context = Mapping[str, Any]
 
 
 class Section(NamedTuple):
-    """One section of the page.
+    """One section of the report.
 
     Attributes:
         name: of its template and its anchor.
         title: in the contents.
+        page: which page it stands on, as tare.report.site calls it.
         context: what its template shows; None where there is nothing to show: it is left out of page and contents.
     """
 
     name: str
     title: str
+    page: str
     context: Callable[[Evidence], Context | None]
 
 
 def present(evidence: Evidence) -> list[tuple[Section, Context]]:
-    """The sections of this page, each with its context."""
-    found = ((section, section.context(evidence)) for section in SECTIONS)
+    """The sections of this report, each with its context; every paper has one of its own."""
+    papers = [_paper_section(published.load(name)) for name in evidence.papers]
+    sections = [*SECTIONS[:FIRST], *papers, *SECTIONS[FIRST:]]
+    found = ((section, section.context(evidence)) for section in sections)
     return [(section, context) for section, context in found if context is not None]
+
+
+def _paper_section(study: published.Published) -> Section:
+    page = f"paper-{study.paper}"
+    return Section(
+        "paper", f"The paper {study.paper}", page, lambda evidence: {"paper": _one_paper(evidence, study)}
+    )
 
 
 def _answer(evidence: Evidence) -> Context:
@@ -70,11 +81,6 @@ def _answer(evidence: Evidence) -> Context:
 def _job(evidence: Evidence) -> Context | None:
     found = job_length.sections(evidence)
     return {"jobs": found} if found else None
-
-
-def _paper(evidence: Evidence) -> Context | None:
-    found = [_one_paper(evidence, published.load(name)) for name in evidence.papers]
-    return {"papers": found} if found else None
 
 
 def _one_paper(evidence: Evidence, study: published.Published) -> Context:
@@ -188,23 +194,23 @@ def _stacks(evidence: Evidence) -> Context | None:
     )
 
 
+FIRST = 4  # of the sections below, before the papers
 SECTIONS = (
-    Section("job", "By job length", _job),
-    Section("answer", "Answer", _answer),
-    Section("paper", "The paper", _paper),
-    Section("choices", "Environment or settings?", _choices),
-    Section("time", "Time", _time),
-    Section("why", "Why", _why),
-    Section("arms", "Arms", _arms),
-    Section("stacks", "Stacks", _stacks),
-    Section("batch", "Batch size", _batch),
-    Section("roofline", "Roofline", lambda evidence: {"roof": rooflines.section(evidence)}),
-    Section("profiles", "Profiles", _profiles),
-    Section("reference", "Reference machine", reference_section.section),
-    Section("images", "Images", _images),
-    Section("data", "Data", _data),
-    Section("machine", "Machine", _machine),
-    Section("conditions", "Conditions", _conditions),
-    Section("method", "Method", _method),
-    Section("provenance", "Provenance", _provenance),
+    Section("job", "By job length", "index", _job),
+    Section("answer", "Answer", "environments", _answer),
+    Section("time", "Time", "environments", _time),
+    Section("batch", "Batch size", "environments", _batch),
+    Section("why", "Why", "why", _why),
+    Section("profiles", "Profiles", "why", _profiles),
+    Section("roofline", "Roofline", "why", lambda evidence: {"roof": rooflines.section(evidence)}),
+    Section("choices", "Environment or settings?", "settings", _choices),
+    Section("arms", "Arms", "settings", _arms),
+    Section("stacks", "Stacks", "settings", _stacks),
+    Section("images", "Images", "images", _images),
+    Section("machine", "Machine", "machine", _machine),
+    Section("conditions", "Conditions", "machine", _conditions),
+    Section("reference", "Reference machine", "machine", reference_section.section),
+    Section("method", "Method", "method", _method),
+    Section("data", "Data", "provenance", _data),
+    Section("provenance", "Provenance", "provenance", _provenance),
 )

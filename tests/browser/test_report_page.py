@@ -15,7 +15,6 @@ from matrix import in_turn
 from pages import draw_all, draw_device
 from playwright.sync_api import sync_playwright
 
-from tare.core.files import project_root
 from tare.report import build
 
 pytestmark = pytest.mark.browser
@@ -24,7 +23,7 @@ SERIOUS = ("serious", "critical")
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """Path of a whole report, figures included, of a synthetic study."""
+    """Path of the answer of a whole report, figures included, of a synthetic study."""
     results = builders.build_results(tmp_path_factory.mktemp("browser") / "results")
     draw_all(results)
     return build(results, results, builders.STUDY, results / "report/index.html")
@@ -42,14 +41,14 @@ def browser():
         started.close()
 
 
-def load(browser, path, width=1280):
+def load(browser, path, width=1280, query=""):
     """A page with what it logged and what it asked for."""
     page = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce").new_page()
     page.logged, page.requests = [], []
     page.on("console", lambda message: page.logged.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: page.logged.append(str(error)))
     page.on("request", lambda request: page.requests.append(request.url))
-    page.goto(path.as_uri(), wait_until="networkidle")
+    page.goto(path.as_uri() + query, wait_until="networkidle")
     return page
 
 
@@ -74,16 +73,22 @@ def reader(browser, path):
 
 @pytest.fixture(scope="module")
 def read(browser, report):
+    """All of the report, in one page."""
+    return reader(browser, report.with_name("print.html"))
+
+
+@pytest.fixture(scope="module")
+def read_answer(browser, report):
     return reader(browser, report)
 
 
 @pytest.fixture
 def open_page(browser, report):
-    """Opens the report for a test that changes it."""
+    """Opens one page of the report, for a test that changes it."""
     pages = []
 
-    def opener(width=1280):
-        pages.append(load(browser, report, width))
+    def opener(file, width=1280, query=""):
+        pages.append(load(browser, report.with_name(file), width, query))
         return pages[-1]
 
     yield opener
@@ -106,10 +111,72 @@ def serious_violations(page, *, within=None, contrast_only=False):
     }
 
 
-def test_it_logs_nothing_and_asks_for_nothing(read, report):
-    page = read()
+def test_pages_are_quiet_not_long_and_lead_to_each_other(open_page, report):
+    """Each logs nothing, asks for nothing, has the same navigation, and every link of it has its target.
+
+    The answer has six screens of 900 pixels at most, the others fifteen; all of it in one page has as many as it has.
+    """
+    files = sorted(path.name for path in report.parent.glob("*.html"))
+    assert {"index.html", "print.html", "search.html", "paper-nyu2022.html", "why.html"} <= set(files)
+    hrefs, seen = "nodes => nodes.map(n => n.getAttribute('href'))", set()
+    for file in files:
+        page = open_page(file)
+        assert page.logged == [], file
+        assert [url for url in page.requests if not url.startswith("data:")] == [report.with_name(file).as_uri()]
+        screens = page.evaluate("document.documentElement.scrollHeight") / 900
+        assert screens <= {"index.html": 6, "print.html": 1e9}.get(file, 15), file
+        seen.add(tuple(page.eval_on_selector_all("nav ol a", hrefs)))
+        for link in page.eval_on_selector_all("a[href]", hrefs):
+            target, _, anchor = link.partition("#")
+            path = (report.parent / target).resolve() if target else report.with_name(file)
+            assert path.exists(), (file, link)
+            assert not anchor or f'id="{anchor}"' in path.read_text(), (file, link)
+        page.context.close()
+    [navigation] = seen
+    assert set(navigation) == set(files) - {"print.html", "search.html"}
+
+
+def test_the_search_finds_from_any_page_on_disk(open_page):
+    page = open_page("why.html")
+    page.locator("nav input[name=q]").fill("ledger tries")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=*")
+    page.wait_for_selector("#found a")
+    found = page.eval_on_selector_all("#found a", "nodes => nodes.map(n => n.getAttribute('href'))")
+    assert "provenance.html#provenance" in found
+    assert "place" in page.locator("#said").inner_text()
+    page.locator("#field").fill("nothingofthekind")
+    assert page.locator("#found a").count() == 0
     assert page.logged == []
-    assert [url for url in page.requests if not url.startswith("data:")] == [report.as_uri()]
+
+
+def test_strings_from_outside_stay_text(open_page):
+    """What a search is asked for, and a script that got into a page, run nothing."""
+    page = open_page("search.html", query="?q=<img src=x onerror=document.title='hit'>")
+    assert page.title() != "hit" and page.locator("#found img").count() == 0
+    refused = open_page("index.html").evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.hit = 1';"
+        " document.body.append(s); return window.hit === undefined }"
+    )
+    assert refused
+
+
+def test_a_card_and_a_figure_keep_their_measure_when_they_are_alone(open_page):
+    page = open_page("environments.html")
+    names = (".cards .card", ".pair figure")
+    before = [page.evaluate(f"document.querySelector('{name}').getBoundingClientRect().width") for name in names]
+    page.evaluate(
+        "document.querySelectorAll('.cards, .pair').forEach(n => [...n.children].slice(1).forEach(c => c.remove()))"
+    )
+    after = [page.evaluate(f"document.querySelector('{name}').getBoundingClientRect().width") for name in names]
+    assert after == pytest.approx(before, rel=0.02)
+
+
+def test_all_studies_are_linked_from_one_page(browser, report):
+    page = load(browser, report.parents[1] / "studies.html")
+    assert page.locator("a").first.get_attribute("href") == "report/index.html"
+    assert "nyu2022" in page.locator("main").inner_text()
+    page.context.close()
 
 
 def test_every_figure_is_drawn(read, report):
@@ -125,8 +192,8 @@ def test_every_figure_is_drawn(read, report):
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 1000), (1280, 900)])
-def test_the_answer_is_on_the_first_screen(read, width, height):
-    page = read(width)
+def test_the_answer_is_on_the_first_screen(read_answer, width, height):
+    page = read_answer(width)
     boxes = page.eval_on_selector_all(
         ".glance", "nodes => nodes.map(n => { const b = n.getBoundingClientRect(); return [b.right, b.bottom] })"
     )
@@ -135,7 +202,8 @@ def test_the_answer_is_on_the_first_screen(read, width, height):
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
-def test_the_page_never_scrolls_sideways(read, width):
+def test_no_page_scrolls_sideways(read, read_answer, width):
+    assert read_answer(width, opened=True).evaluate("document.documentElement.scrollWidth") <= width
     page = read(width, opened=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     wide = page.eval_on_selector_all(
@@ -154,36 +222,24 @@ def test_letters_in_figures_stay_readable_on_a_phone(read):
     assert min(heights) >= 8
 
 
-@pytest.mark.parametrize(("kind", "beside"), [("pair", 2), ("cards", 3)])
-def test_what_stands_alone_keeps_its_measure(browser, kind, beside):
-    """On a page of one workload, or of one environment beside the host."""
-    css = (project_root() / "tare/report/templates/page.css").read_text()
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-
-    def width(count):
-        page.set_content(f'<style>{css}</style><main><div class="{kind}">{"<div>x</div>" * count}</div></main>')
-        return page.locator(f".{kind} > div").first.bounding_box()["width"]
-
-    assert 200 < width(1) == width(beside)
-    page.close()
-
-
-def test_the_keyboard_reaches_the_answer_and_the_contents(open_page):
-    page = open_page()
+def test_the_keyboard_reaches_the_content_and_every_page(open_page):
+    page = open_page("index.html")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.getAttribute('href')") == "#answer"
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#main"
     assert page.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
     reached = []
     for _ in range(page.locator("nav a").count()):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.getAttribute('href')"))
-    assert {"#paper", "#time", "#arms", "#batch", "#roofline", "#machine", "#provenance"} <= set(reached)
-    page.locator("nav a[href='#machine']").press("Enter")
-    page.wait_for_function("Math.abs(document.querySelector('#machine').getBoundingClientRect().top) < 200")
+    assert {"index.html", "paper-nyu2022.html", "why.html", "machine.html", "provenance.html"} <= set(reached)
+    page.locator("nav a[href='machine.html']").press("Enter")
+    page.wait_for_url("**/machine.html")
+    page.locator(".onpage a[href='#conditions']").press("Enter")
+    page.wait_for_function("Math.abs(document.querySelector('#conditions').getBoundingClientRect().top) < 200")
 
 
 def test_details_open_by_keyboard_and_tables_can_be_scrolled_by_it(open_page):
-    page = open_page(390)
+    page = open_page("paper-nyu2022.html", 390)
     summary = page.locator("details:has(.scroll) > summary").first
     summary.focus()
     page.keyboard.press("Enter")
@@ -194,7 +250,9 @@ def test_details_open_by_keyboard_and_tables_can_be_scrolled_by_it(open_page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_accessibility_violation(read, scheme):
+def test_no_serious_accessibility_violation(read, read_answer, scheme):
+    if scheme == "light":
+        assert serious_violations(read_answer()) == {}
     assert serious_violations(read(scheme=scheme, opened=True), contrast_only=scheme == "dark") == {}
 
 
@@ -227,7 +285,7 @@ def device_report(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def read_device(browser, device_report):
-    return functools.partial(reader(browser, device_report), opened=True)
+    return functools.partial(reader(browser, device_report.with_name("print.html")), opened=True)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -88,7 +88,8 @@ def evidence(results):
 def page(results, tmp_path_factory):
     """Its page, as HTML."""
     import builders
+    from pages import whole
 
     from tare.report import build
 
-    return build(results, results, builders.STUDY, tmp_path_factory.mktemp("page") / "index.html").read_text()
+    return whole(build(results, results, builders.STUDY, tmp_path_factory.mktemp("page") / "index.html"))

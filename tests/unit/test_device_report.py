@@ -9,7 +9,7 @@ import device_builders
 import numpy as np
 import pytest
 from campaign_builders import json_units, with_units
-from pages import draw_device, visible
+from pages import draw_device, visible, whole
 
 from tare.analysis import roofs
 from tare.analysis.ceilings import read_ceilings
@@ -161,6 +161,6 @@ def test_what_happened_to_the_gpu_is_told_by_campaign(evidence):
 
 def test_the_page_of_a_study_on_a_device(results):
     draw_device(results)
-    text = visible(build(results, results, builders.CUDA_STUDY, results / "report/index.html").read_text())
+    text = visible(whole(build(results, results, builders.CUDA_STUDY, results / "report/index.html")))
     assert "What the driver reports" in text and "The device while campaigns ran" in text
     assert "No unit saw an error of the device" in text

@@ -10,7 +10,7 @@ from dataclasses import replace
 import builders
 import pytest
 from campaign_builders import json_units, with_plan, with_units
-from pages import draw, row, visible
+from pages import draw, row, visible, whole
 
 from tare.model.campaigns import OWN, SHARED
 from tare.model.units import DRAWN_ANEW
@@ -68,7 +68,7 @@ def test_a_campaign_that_ended_early_says_so(tmp_path):
     ended = "ended before its time, with 3 blocks: the machine changed: kernel was 1, is 2"
     assert f"CNN on MNIST, training steps: {ended}" in lines
     draw(results)
-    text = visible(build(results, results, STUDY, results / "report/index.html").read_text())
+    text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert all(line in text for line in lines)
     assert "3 blocks; ±0.5% wanted" in text and "Stein);" not in text
 
@@ -178,7 +178,7 @@ def test_a_study_without_arms_has_no_such_section(tmp_path):
     study = json.loads(STUDY) | {"arms": {"workloads": [], "rounds": [], "turns": []}}
     results = builders.build_results(tmp_path / "results", units=2)
     draw(results)
-    page = build(results, results, json.dumps(study), results / "report/index.html").read_text()
+    page = whole(build(results, results, json.dumps(study), results / "report/index.html"))
     assert 'id="arms"' not in page and 'href="#arms"' not in page
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import builders
 import pandas as pd
 import pytest
-from pages import draw, visible
+from pages import draw, visible, whole
 
 from tare.core.errors import UserError
 from tare.literature.published import load
@@ -20,6 +20,7 @@ from tare.model.papers import repeated
 from tare.report import audit_tables, build, paper
 from tare.report.evidence import gather
 from tare.report.sections import SECTIONS
+from tare.report.site import pages_of
 
 PAPER = "nyu2022"
 
@@ -37,7 +38,7 @@ def evidence(results):
 @pytest.fixture(scope="module")
 def page(results):
     draw(results)
-    return build(results, results, builders.STUDY, results / "report/index.html").read_text()
+    return whole(build(results, results, builders.STUDY, results / "report/index.html"))
 
 
 def shown(page):
@@ -46,11 +47,13 @@ def shown(page):
 
 
 def section(page):
-    return page[page.index('<section id="paper"') : page.index('<section id="choices"')]
+    return page[page.index('<section id="paper"') : page.index('<section id="why"')]
 
 
-def test_it_comes_right_after_the_answer():
-    assert [one.name for one in SECTIONS][:4] == ["job", "answer", "paper", "choices"]
+def test_every_paper_has_a_page_of_its_own_after_the_environments():
+    names = [page.name for page in pages_of(["nyu2022", "columbia2025"])]
+    assert names[:5] == ["index", "environments", "paper-nyu2022", "paper-columbia2025", "why"]
+    assert {section.page for section in SECTIONS} <= set(names)
 
 
 def test_the_summary_counts_the_tables(evidence):
@@ -201,7 +204,7 @@ def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
         (moved / f"tables/{name}.csv").unlink()
     draw(moved)
     study = json.dumps({**json.loads(builders.STUDY), "papers": []})
-    page = build(moved, moved, study, tmp_path / "index.html").read_text()
+    page = whole(build(moved, moved, study, tmp_path / "index.html"))
     assert 'id="paper"' not in page and 'href="#paper"' not in page
     text = visible(page)
     assert "published beside" not in text and "Table IV" not in text and "Its claims" not in text

@@ -7,7 +7,7 @@ from dataclasses import replace
 import builders
 import device_builders
 import pytest
-from pages import draw, visible
+from pages import draw, visible, whole
 
 from tare.core.files import read_json, write_json
 from tare.literature.published import load
@@ -85,14 +85,14 @@ def test_a_broken_reference_is_named_with_its_reason(root, spoil, says):
 def test_a_broken_reference_never_breaks_the_page_and_none_is_said(tmp_path, recorded):
     results = builders.build_results(tmp_path / "results", units=2)
     draw(results)
-    page = build(results, results, builders.STUDY, results / "report/index.html").read_text()
+    page = whole(build(results, results, builders.STUDY, results / "report/index.html"))
     assert reference_section.NONE in visible(page)
     device_builders.reference(results, recorded)
     (results / "reference/nvidia-h200-2026-01/reference.json").write_text("{")
-    text = visible(build(results, results, builders.STUDY, results / "report/index.html").read_text())
+    text = visible(whole(build(results, results, builders.STUDY, results / "report/index.html")))
     assert "The reference nvidia-h200-2026-01 can't be read" in text and "No reference campaign" in text
     device_builders.reference(results, recorded)
-    text = visible(build(results, results, builders.STUDY, results / "report/index.html").read_text())
+    text = visible(whole(build(results, results, builders.STUDY, results / "report/index.html")))
     assert "NVIDIA H200, recorded 2026-01-05" in text and "No reference campaign" not in text
 
 

@@ -120,7 +120,7 @@ def test_a_broken_environment_never_stops_the_others(extended):
     broken = metrics[(metrics["env"] == "broken") & (metrics["metric"] == "real_s")]
     assert set(broken["kind"]) == {"unavailable"}
     assert broken["reason"].str.contains("broken on purpose").all()
-    page = (extended / "results/tiny/report/index.html").read_text()
+    page = (extended / "results/tiny/report/print.html").read_text()
     assert "broken on purpose" in page
 
 
@@ -150,7 +150,7 @@ def test_another_stack_is_compared_or_says_what_would_provide_it(extended):
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
     rows = verdicts[verdicts["stack"] == "paper-2022"]
     tree = json.loads((extended / "results/images/paper-2022/tree.json").read_text())
-    page = (extended / "results/tiny/report/index.html").read_text()
+    page = (extended / "results/tiny/report/print.html").read_text()
     if tree["status"] == "ok":
         for metric in ("real_s", "turn_step_s"):
             own = rows[rows["metric"] == metric].set_index(["env", "reference"])
@@ -163,7 +163,7 @@ def test_another_stack_is_compared_or_says_what_would_provide_it(extended):
 
 
 def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
-    page = (extended / "results/tiny/report/index.html").read_text()
+    page = (extended / "results/tiny/report/print.html").read_text()
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
     for env, word in (("charliecloud", "ch-run"), ("docker", "docker")):
         rows = metrics[(metrics["env"] == env) & (metrics["metric"] == "real_s")]
@@ -175,13 +175,13 @@ def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
 
 
 def test_the_documentations_environment_and_workload_reach_the_report(extended):
-    page = (extended / "results/tiny/report/index.html").read_text()
+    page = (extended / "results/tiny/report/print.html").read_text()
     assert "Softmax regression on MNIST" in page
     assert re.search(r">\s*Namespaces\s*<", page)
 
 
 def test_a_page_has_nothing_of_a_paper_of_which_its_study_runs_nothing(extended):
-    page = (extended / "results/tiny/report/index.html").read_text()
+    page = (extended / "results/tiny/report/print.html").read_text()
     assert 'id="paper"' not in page and "nyu2022" not in page
     assert not list((extended / "results/tiny").glob("**/nyu2022*"))
 
@@ -390,7 +390,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
     for env in ("host", "docker", "apptainer", "charliecloud"):
         record = json.loads((smoke / f"results/images/torch-2.13/{env}.json").read_text())
         assert record["status"] == "ok", record["reason"]
-    page = (results / "report/index.html").read_text()
+    page = (results / "report/print.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "") and 'src="http' not in page
 
 
@@ -460,7 +460,7 @@ def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(exten
         (extended / "results/campaigns/tiny/softmax_mnist/turns.host.graph-capture/sealed.json").read_text()
     )
     assert (sealed["status"], sealed["units"]) == ("sealed", 0)
-    page = (extended / "results/tiny/report/index.html").read_text()
+    page = (extended / "results/tiny/report/print.html").read_text()
     assert "Environment or settings?" in page
     assert "graph=capture needs a CUDA device" in page
 

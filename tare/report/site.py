@@ -1,0 +1,280 @@
+"""The pages of a report: which sections stand where, the navigation that all share, what is written beside them.
+
+Every page is whole in itself and opens from disk with no network; a content-security policy keeps strings from
+outside from being anything but text. `index` is the answer, `print` is all of it in one page, `search` finds what
+stands where, and the overview links the reports of all studies under the results of this checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from html import unescape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tare import __version__
+from tare.core.errors import UserError
+from tare.core.files import project_root, write_text
+from tare.model import tables
+from tare.model.study import CONTROL, DEFAULT_STUDY
+from tare.report import advice, answer, figures, search
+from tare.report.evidence import Evidence
+from tare.report.figures import style
+from tare.report.labels import workload_title
+from tare.report.sections import present
+
+FOLDER = "tare/report/templates"
+INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
+OVERVIEW = "studies.html"
+NO_SCRIPTS = "'none'"
+NOTEBOOKS = {
+    "job_length": "What a job costs, by its length",
+    "environments": "Environments",
+    "why": "Why",
+    "image_costs": "What an image costs",
+    "choices": "Environment or settings",
+    "device": "The device",
+    "reference": "Reference machines",
+    "batch_size": "Batch size",
+    "roofline": "Roofline",
+}
+
+
+class Page(NamedTuple):
+    """One page.
+
+    Attributes:
+        name: as sections call it, and of its file.
+        title: in the navigation.
+        heading: at its head.
+        about: what a reader finds there.
+    """
+
+    name: str
+    title: str
+    heading: str
+    about: str
+
+    @property
+    def file(self) -> str:
+        """Its name on the disk."""
+        return f"{self.name}.html"
+
+
+ANSWER = Page("index", "Answer", "What does an execution environment cost this training?", "")
+BEFORE_PAPERS = (
+    Page(
+        "environments", "Environments", "Each environment beside the host",
+        "Whole runs and training steps of each environment, with intervals and verdicts; phases; batch sizes.",
+    ),
+)  # fmt: skip
+AFTER_PAPERS = (
+    Page(
+        "why", "Why", "Why they differ",
+        "Files, kernels, operators and imports compared, host against host first; profiles; the roofline.",
+    ),
+    Page(
+        "settings", "Settings and stacks", "What settings and stacks weigh beside an environment",
+        "Allocator, compiler, precision and other stacks on the same axis as the environments.",
+    ),
+    Page(
+        "images", "Images", "What an image costs",
+        "Seconds and bytes to build, convert and start, and what is inside.",
+    ),
+    Page(
+        "machine", "Machine", "This machine, and what was held equal",
+        "Processor, memory, software; the conditions of every launch, as seen inside; reference machines.",
+    ),
+    Page(
+        "method", "Method", "How it was measured",
+        "Designs, intervals, the instrument's own errors, its limits.",
+    ),
+    Page(
+        "provenance", "Provenance", "Where every number comes from",
+        "Hashes, versions, the ledger of all tries, data, losses, notebooks and tables.",
+    ),
+)  # fmt: skip
+
+
+def pages_of(papers: Sequence[str]) -> list[Page]:
+    """Every page that a study which repeats these papers may have, in the order of the navigation."""
+    own = [
+        Page(
+            f"paper-{paper}",
+            f"Paper {paper}",
+            f"{paper}: published, recomputed, measured",
+            "Its claims, figures, numbers and tables: as published, from its own logs, and on this machine.",
+        )
+        for paper in papers
+    ]
+    return [ANSWER, *BEFORE_PAPERS, *own, *AFTER_PAPERS]
+
+
+def write_site(evidence: Evidence, folder: Path, overview: Path) -> Path:
+    """Write every page, the answer last; pages of an earlier report that it has no longer are removed.
+
+    Args:
+        evidence: what was found.
+        folder: of the pages.
+        overview: folder of all results of this checkout, which gets the page that links every study's report.
+
+    Returns:
+        The answer's page.
+
+    Raises:
+        UserError: a figure is missing.
+    """
+    found = render(evidence, folder, os.path.relpath(overview / OVERVIEW, folder))
+    for path in set(folder.glob("*.html")) - {folder / name for name in found}:
+        if 'content="Tare ' in path.read_text(encoding="utf-8")[:4096]:
+            path.unlink()
+    for name in sorted(found, key=lambda name: name == INDEX):
+        write_text(folder / name, found[name])
+    write_overview(overview)
+    return folder / INDEX
+
+
+def render(evidence: Evidence, folder: Path, overview: str) -> dict[str, str]:
+    """The HTML of every page by its file's name; links to other results are relative to `folder`."""
+    templates = _templates()
+    shared = {
+        "css": Markup(_read("page.css")),
+        "scripts": Markup(NO_SCRIPTS),
+        "overview": overview,
+        "figure": lambda name: _figure(evidence.results, name),
+        "links": _links(evidence, folder),
+        **_context(evidence),
+    }
+    sections: dict[str, list[dict[str, Any]]] = {}
+    for section, context in present(evidence):
+        html = templates.get_template(f"sections/{section.name}.html.j2").render(**shared, **context)
+        own = {"name": section.name, "title": section.title, "html": Markup(html)}
+        sections.setdefault(section.page, []).append(own)
+    pages = [page for page in pages_of(evidence.papers) if page is ANSWER or page.name in sections]
+    shared["pages"] = [{"file": page.file, **page._asdict()} for page in pages]
+    done = {
+        page.file: templates.get_template("index.html.j2" if page is ANSWER else "page.html.j2").render(
+            **shared,
+            file=page.file,
+            heading=page.heading,
+            sections=sections.get(page.name, []),
+            advice=advice.lines(evidence) if page is ANSWER else [],
+        )
+        for page in pages
+    }
+    every = [section for page in pages for section in sections.get(page.name, [])]
+    whole = templates.get_template("print.html.j2")
+    done[PRINT] = _opened(whole.render(**shared, file=PRINT, heading=ANSWER.heading, sections=every))
+    found = search.entries({file: html for file, html in done.items() if file != PRINT})
+    script = _read("search.js")
+    looking = {
+        "scripts": Markup(f"'{search.source_hash(script)}'"),
+        "script": Markup(script),
+        "entries": Markup(search.as_data(found)),
+        "titles": Markup(_as_json({page.file: page.title for page in pages})),
+    }
+    done[SEARCH] = templates.get_template("search.html.j2").render(
+        **{**shared, **looking}, file=SEARCH, heading="Search"
+    )
+    return done
+
+
+def _templates() -> Templates:
+    return Templates(
+        loader=FileSystemLoader(project_root() / FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _read(name: str) -> str:
+    return (project_root() / FOLDER / name).read_text(encoding="utf-8")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _opened(html: str) -> str:
+    """Nothing is folded on paper, and links lead within the one page."""
+    html = html.replace("<details>", "<details open>")
+    return re.sub(r'href="[a-z0-9-]+\.html#', 'href="#', html)
+
+
+def _context(evidence: Evidence) -> dict[str, Any]:
+    """What every section shares, and the head of the pages."""
+    return {
+        "study": evidence.study,
+        "version": __version__,
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
+        "summary": answer.summary(evidence),
+        "together": answer.together(evidence),
+        "glances": answer.glances(evidence),
+        "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
+    }
+
+
+def _figure(results: Path, name: str) -> Markup:
+    path = results / "figures" / f"{name}.svg"
+    if not path.exists():
+        raise UserError(f"no figure {path}: make it with `snakemake {path}`")
+    return Markup(figures.inline(path))  # our own drawing: its texts were escaped when it was written
+
+
+def _links(evidence: Evidence, folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Notebooks and tables that lie beside the pages, by relative address."""
+
+    def existing(paths: dict[Path, str]) -> list[dict[str, str]]:
+        return [
+            {"href": Path(os.path.relpath(path, folder)).as_posix(), "title": title}
+            for path, title in paths.items()
+            if path.exists()
+        ]
+
+    results = evidence.results
+    notebooks = {**{paper: f"Figures of {paper}" for paper in evidence.papers}, **NOTEBOOKS}
+    return {
+        "notebooks": existing({results / f"notebooks/{name}.html": title for name, title in notebooks.items()}),
+        "tables": existing({results / f"tables/{name}.csv": name for name in tables.NAMES}),
+    }
+
+
+# --- all studies
+
+
+def write_overview(results: Path) -> Path:
+    """Write the page that links the report of every study below `results`; returns its path."""
+    found = sorted(
+        (path for path in (results / "report" / INDEX, *results.glob(f"*/report/{INDEX}")) if path.exists()),
+        key=lambda path: (path.parent.parent != results, path),
+    )
+    studies = [{"href": path.relative_to(results).as_posix(), **_head(path)} for path in found]
+    page = _templates().get_template("studies.html.j2")
+    write_text(
+        results / OVERVIEW,
+        page.render(css=Markup(_read("page.css")), version=__version__, studies=studies, default=DEFAULT_STUDY),
+    )
+    return results / OVERVIEW
+
+
+def _head(path: Path) -> Mapping[str, str]:
+    """What a report's page says of itself in its head."""
+    text = path.read_text(encoding="utf-8")[:16384]
+    found = dict(re.findall(r'<meta name="([a-z]+)" content="([^"]*)">', text))
+    study = found.get("study", path.parent.parent.name)
+    return {
+        "study": unescape(study),
+        "written": unescape(found.get("written", "")),
+        "summary": unescape(found.get("description", "")),
+    }
