@@ -13,12 +13,14 @@ def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:
 
     Args:
         results: folder of the study's tables, figures and notebooks.
-        shared: folder of campaigns, images, data and probes; the overview of all studies goes there.
+        shared: folder of campaigns, images, data and probes.
         study_source: study file, or the study as inline JSON.
-        out: index.html; the other pages go beside it.
+        out: index.html; the other pages go beside it. Where it lies below `shared`, the overview of all studies there
+            is written too.
 
     Raises:
         UserError: a table or a figure is missing.
         IntegrityError: a table, a record or a campaign is damaged.
     """
-    return write_site(gather(results, shared, study_source), out.parent, shared)
+    overview = shared if out.resolve().is_relative_to(shared.resolve()) else None
+    return write_site(gather(results, shared, study_source), out.parent, overview)

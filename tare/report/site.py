@@ -118,13 +118,14 @@ def pages_of(papers: Sequence[str]) -> list[Page]:
     return [ANSWER, *BEFORE_PAPERS, *own, *AFTER_PAPERS]
 
 
-def write_site(evidence: Evidence, folder: Path, overview: Path) -> Path:
+def write_site(evidence: Evidence, folder: Path, overview: Path | None = None) -> Path:
     """Write every page, the answer last; pages of an earlier report that it has no longer are removed.
 
     Args:
         evidence: what was found.
         folder: of the pages.
-        overview: folder of all results of this checkout, which gets the page that links every study's report.
+        overview: folder of all results of this checkout, which gets the page that links every study's report; None
+            where the pages lie elsewhere.
 
     Returns:
         The answer's page.
@@ -132,17 +133,18 @@ def write_site(evidence: Evidence, folder: Path, overview: Path) -> Path:
     Raises:
         UserError: a figure is missing.
     """
-    found = render(evidence, folder, os.path.relpath(overview / OVERVIEW, folder))
+    found = render(evidence, folder, os.path.relpath(overview / OVERVIEW, folder) if overview else None)
     for path in set(folder.glob("*.html")) - {folder / name for name in found}:
         if 'content="Tare ' in path.read_text(encoding="utf-8")[:4096]:
             path.unlink()
     for name in sorted(found, key=lambda name: name == INDEX):
         write_text(folder / name, found[name])
-    write_overview(overview)
+    if overview:
+        write_overview(overview)
     return folder / INDEX
 
 
-def render(evidence: Evidence, folder: Path, overview: str) -> dict[str, str]:
+def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dict[str, str]:
     """The HTML of every page by its file's name; links to other results are relative to `folder`."""
     templates = _templates()
     shared = {

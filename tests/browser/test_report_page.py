@@ -114,7 +114,7 @@ def serious_violations(page, *, within=None, contrast_only=False):
 def test_pages_are_quiet_not_long_and_lead_to_each_other(open_page, report):
     """Each logs nothing, asks for nothing, has the same navigation, and every link of it has its target.
 
-    The answer has six screens of 900 pixels at most, the others fifteen; all of it in one page has as many as it has.
+    The answer has six screens of 900 pixels at most, the others fifteen; the one to print is as long as it is.
     """
     files = sorted(path.name for path in report.parent.glob("*.html"))
     assert {"index.html", "print.html", "search.html", "paper-nyu2022.html", "why.html"} <= set(files)
