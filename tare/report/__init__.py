@@ -15,8 +15,8 @@ def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:
         results: folder of the study's tables, figures and notebooks.
         shared: folder of campaigns, images, data and probes.
         study_source: study file, or the study as inline JSON.
-        out: index.html; the other pages go beside it. Where it lies below `shared`, the overview of all studies there
-            is written too.
+        out: index.html; the other pages go beside it. Where that is below `shared`, the overview of all studies
+            there is written too.
 
     Raises:
         UserError: a table or a figure is missing.
