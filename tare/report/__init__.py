@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tare.report.evidence import gather
-from tare.report.site import write_site
+from tare.report.pages import write_site
 
 
 def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:

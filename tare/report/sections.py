@@ -45,7 +45,7 @@ class Section(NamedTuple):
     Attributes:
         name: of its template and its anchor.
         title: in the contents.
-        page: which page it stands on, as tare.report.site calls it.
+        page: which page it stands on, as tare.report.pages calls it.
         context: what its template shows; None where there is nothing to show: it is left out of page and contents.
     """
 

@@ -19,8 +19,8 @@ from tare.model import tables
 from tare.model.papers import repeated
 from tare.report import audit_tables, build, paper
 from tare.report.evidence import gather
+from tare.report.pages import pages_of
 from tare.report.sections import SECTIONS
-from tare.report.site import pages_of
 
 PAPER = "nyu2022"
 
