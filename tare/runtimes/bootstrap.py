@@ -215,7 +215,7 @@ def fetch_pip(folder: Path) -> Path:
     except OSError as error:
         why = getattr(error, "reason", None) or error
         raise UnavailableError(
-            f"this Python lacks ensurepip, and {index} does not answer ({why})", remedy
+            f"this Python lacks ensurepip, and {index} does not answer ({why}){through_proxy()}", remedy
         ) from None
     if hashlib.sha256(data).hexdigest() not in block:
         raise UnavailableError(f"{index} has another {name} than requirements/run.txt")
@@ -325,10 +325,14 @@ def _pip_reason(finished: Finished) -> str:
     broken = "\n".join(re.findall(r"connection broken by (.*)", finished.stderr))
     if broken and "No matching distribution" in finished.stderr:
         why = next((found[0] for pattern in BROKEN if (found := re.findall(pattern, broken))), broken[:100])
-        proxies = [value for name, value in os.environ.items() if name.lower() == "https_proxy" and value]
-        through = f", through the proxy {proxies[0]}: unset https_proxy, or mend it" if proxies else ""
-        return f"no package index answers ({why}){through}"
+        return f"no package index answers ({why}){through_proxy()}"
     return lines[-1].removeprefix("ERROR: ")[:300] if lines else finished.explain()
+
+
+def through_proxy() -> str:
+    """What to add where an index does not answer and a proxy is set."""
+    proxies = [value for name, value in os.environ.items() if name.lower() == "https_proxy" and value]
+    return f", through the proxy {proxies[0]}: unset https_proxy, or mend it" if proxies else ""
 
 
 def install_project() -> None:
