@@ -1,5 +1,7 @@
 """Whole files, hashes and journals."""
 
+import errno
+
 import pytest
 
 from tare.core.errors import IntegrityError, UserError
@@ -60,3 +62,16 @@ def test_the_cache_lies_where_the_user_says(tmp_path, monkeypatch):
 
 def test_hash_of_a_known_text():
     assert sha256_text("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_a_full_disk_names_the_file_that_could_not_be_written(tmp_path):
+    def full(temporary):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a write says it: of no file
+
+    with (
+        pytest.raises(OSError, match="No space left on device") as caught,
+        atomic_path(tmp_path / "a.json") as path,
+    ):
+        full(path)
+    assert caught.value.filename == str(tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []

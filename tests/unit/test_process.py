@@ -22,6 +22,11 @@ def test_output_status_and_cpu_time():
     assert 0.25 < busy.user_s + busy.system_s < busy.wall_s + 0.5  # one process is never busier than the clock
 
 
+def test_a_program_that_found_the_disk_full_says_so_and_what_to_do():
+    done = run(["sh", "-c", "echo 'wrote'; echo '/x/y: No space left on device' >&2; exit 1"], timeout_s=10)
+    assert done.explain() == "sh found no space left: free some, or point TARE_CACHE and TMPDIR at a larger disk"
+
+
 def test_a_timeout_kills_the_whole_group(tmp_path):
     mark = tmp_path / "pid"
     done = run(["sh", "-c", f"sleep 600 & echo $! > {mark}; wait"], timeout_s=0.5)
