@@ -127,11 +127,6 @@ class Beside:
         assert error is None, error
         return self.folder / name / "tare"
 
-    def wait_for_all(self) -> None:
-        """Wait until none of them runs, for tests beside which nothing may."""
-        while any(self._lives(names[0]) for names in self.lines):
-            time.sleep(0.2)
-
     def _lives(self, first: str) -> bool:
         return not is_free(self.folder / f"{first}.alive")
 
@@ -147,6 +142,12 @@ class Beside:
         while any(self._lives(names[0]) for names in self.lines):
             assert time.monotonic() < until, f"what runs studies in {self.folder} does not end"
             time.sleep(0.1)
+
+
+def wait_for_all(folder: Path) -> None:
+    """Wait until no study runs in a folder, for tests beside which nothing may."""
+    while not all(map(is_free, folder.glob("*.alive"))):
+        time.sleep(0.2)
 
 
 def is_free(path: Path) -> bool:

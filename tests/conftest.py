@@ -64,9 +64,12 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
-    """One test that needs quiet, or any of the others, whatever the number of processes."""
-    with (run_folder(item.config) / "room").open("a") as room:
-        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("quiet") else fcntl.LOCK_SH)
+    """One test that needs quiet, when no study runs, or any of the others, whatever the number of processes."""
+    folder, quiet = run_folder(item.config), item.get_closest_marker("quiet")
+    if quiet:
+        beside.wait_for_all(folder / "beside")
+    with (folder / "room").open("a") as room:
+        fcntl.flock(room, fcntl.LOCK_EX if quiet else fcntl.LOCK_SH)
         return (yield)
 
 

@@ -30,9 +30,8 @@ def likwid_bench():
 
 
 @pytest.fixture(scope="module")
-def alone(studies):
+def alone():
     """Calls in one process on one core, beside which nothing of ours runs."""
-    studies.wait_for_all()
     with alone_on_this_machine(), likwid.own_process() as call:
         yield call
 

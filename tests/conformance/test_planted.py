@@ -50,9 +50,8 @@ def attempt(host, study, budget_s, folder):
 
 
 @pytest.fixture(scope="module")
-def attempts(host, study, studies, tmp_path_factory):
+def attempts(host, study, tmp_path_factory):
     """One campaign after the other, until one can tell the planted effect from zero."""
-    studies.wait_for_all()
     made = []
     for budget_s in BUDGETS_S:
         rows, found = attempt(host, study, budget_s, tmp_path_factory.mktemp("planted"))

@@ -18,9 +18,8 @@ LEAST_COLD_BYTES = 100 << 20  # the framework's libraries are larger than that, 
 
 
 @pytest.fixture(scope="module")
-def pairs(study, forms, studies):
+def pairs(study, forms):
     """A cold start and the warm one after it, once in each environment, beside which little was read."""
-    studies.wait_for_all()
     found = {}
 
     def pair(name):
