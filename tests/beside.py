@@ -52,6 +52,7 @@ def extended(folder: Path) -> None:
     study["workloads"] = the_study_of("add-a-workload.md")["workloads"]
     study["workloads"]["softmax_mnist"]["sweep_batches"] = [16]
     study |= the_study_of("add-a-scenario.md")
+    assert set(the_study_of("add-a-stack.md")) <= set(study)
     assert set(the_study_of("add-an-environment.md")["environments"]) <= set(study["environments"])
     (folder / "config/mine.yaml").write_text(yaml.safe_dump(study))
     snakemake(folder, "--cores", "2", "all", *MINE, **POOR)
