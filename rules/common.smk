@@ -268,13 +268,13 @@ def tell_what_stays():
         return
     chosen = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
     words = ["--configfile", *chosen] if chosen else []
-    if targets & set(ENVIRONMENTS):  # the page has their campaigns with all others
+    own = targets & set(ENVIRONMENTS)
+    if any({"host", name} != set(ENVIRONMENTS) for name in own):
+        # The page has the campaigns of all environments together, which were not measured anew.
         words += [
             word
             for rule in sorted(workflow.dag_settings.forcerun)
             for word in ("-R", rule)
         ]
     command = shlex.join(["--cores", "1", "all", *words])
-    say(
-        f"the page {page} is as it was, with the campaigns of all environments: `{SNAKEMAKE} {command}` brings it up to date"
-    )
+    say(f"the page {page} is as it was: `{SNAKEMAKE} {command}` brings it up to date")
