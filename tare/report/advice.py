@@ -30,34 +30,36 @@ def lines(evidence: Evidence) -> list[str]:
 
 def _by_environment(evidence: Evidence) -> list[str]:
     rows = {name: job_rows(evidence.job_length, name) for name in evidence.workloads}
-    names = {env for own in rows.values() for env in cost_environments(own)}
-    return [_of_environment(env, rows) for env in sorted(names, key=env_order)]
+    names = sorted({env for own in rows.values() for env in cost_environments(own)}, key=env_order)
+    found = {env: _of_environment(env, rows) for env in names}
+    told = [f"{env_title(env, short=True)}: {line}" for env, line in found.items() if line]
+    open_ones = [env_title(env, short=True) for env, line in found.items() if line is None]
+    if open_ones:
+        told.append(f"{listed(open_ones)}: nothing can be advised yet: no length of a job has an interval.")
+    return told
 
 
-def _of_environment(env: str, rows: dict[str, pd.DataFrame]) -> str:
-    """From which length on jobs in an environment cost little, over all workloads."""
-    title = env_title(env, short=True)
+def _of_environment(env: str, rows: dict[str, pd.DataFrame]) -> str | None:
+    """From which length on jobs in an environment cost little, over all workloads; None where nobody knows."""
     below = {name: own[(own["env"] == env) & (own["item"] == "length_below")] for name, own in rows.items()}
     known = {name: own.iloc[0] for name, own in below.items() if len(own) and missing(own.iloc[0]["reason"])}
     if not known:
-        return f"{title}: nothing can be advised yet: no length of a job has an interval."
+        return None
     longest = max(row["high"] for row in known.values())
     costly = [workload_title(name) for name, row in known.items() if math.isinf(row["low"])]
     if costly:
-        return f"{title}: a long job of {listed(costly)} pays for it with every step; look at what differs there."
+        return f"a long job of {listed(costly)} pays for it with every step; look at what differs there."
     if math.isinf(longest):
         unsure = [workload_title(name) for name, row in known.items() if math.isinf(row["high"])]
-        return (
-            f"{title}: whether a long job of {listed(unsure)} pays for it can't be told yet; it takes more units."
-        )
+        return f"whether a long job of {listed(unsure)} pays for it can't be told yet; it takes more units."
     of_which = listed([workload_title(name) for name in known])
     length = f"whose steps take longer than {duration(longest)}" if longest > 0 else "of any length"
-    return f"{title}: a job of {of_which} {length} pays {WHAT}: choose it, or not, for other reasons than speed."
+    return f"a job of {of_which} {length} pays {WHAT}: choose it, or not, for other reasons than speed."
 
 
 def _settings(evidence: Evidence) -> list[str]:
     found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads)
-    return [f"{item.title}: {item.lead[0]}" for item in found if item.lead]
+    return [f"{item.title}: {item.lead[0]}" for item in found if item.lead and item.choices]
 
 
 def _open(evidence: Evidence) -> list[str]:

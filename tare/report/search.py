@@ -16,6 +16,7 @@ BLOCKS = ("h1", "h2", "h3", "h4", "p", "li", "caption", "summary", "dd", "th", "
 HEADINGS = ("h1", "h2", "h3", "h4")
 SILENT = ("style", "script", "svg", "nav", "footer")
 VOID = ("meta", "link", "input", "br", "hr", "img")
+APART = ("br", "span", "div")  # what stands on a line of its own
 LONGEST = 220  # characters of an entry
 SHORTEST = 3
 
@@ -33,6 +34,8 @@ class _Texts(HTMLParser):
         self._text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in APART:
+            self._text.append(" ")
         if tag in VOID:
             return
         if tag in BLOCKS:

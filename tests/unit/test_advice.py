@@ -1,0 +1,61 @@
+"""What to do: a line by rule for each environment, and nothing that no interval supports."""
+
+from types import SimpleNamespace
+
+import builders
+import pandas as pd
+import pytest
+
+from tare.model import tables
+from tare.report import advice
+
+
+def length(env, low, high, reason=None, workload="mnist_cnn"):
+    return {"workload": workload, "env": env, "item": "length_below", "low": low, "high": high, "reason": reason}
+
+
+def jobs(*rows):
+    costs = [{**row, "item": "cost"} for row in rows]
+    table = pd.DataFrame([*rows, *costs])
+    return {name: own for name, own in table.groupby("workload")}
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [length("docker", 3.0, 90.0)],
+            "CNN on MNIST whose steps take longer than 90 seconds pays below 1%",
+        ),
+        ([length("docker", 0.0, 0.0)], "a job of CNN on MNIST of any length pays below 1%"),
+        (
+            [length("docker", 3.0, 90.0), length("docker", 3.0, 600.0, workload="sentiment_rnn")],
+            "whose steps take longer than 10 minutes",
+        ),
+        ([length("docker", 3.0, float("inf"))], "whether a long job of CNN on MNIST pays for it can't be told yet"),
+        ([length("docker", float("inf"), float("inf"))], "pays for it with every step"),
+    ],
+)
+def test_an_environment_is_judged_by_the_worst_of_its_workloads(rows, says):
+    assert says in advice._of_environment("docker", jobs(*rows))
+
+
+def test_where_nobody_knows_nothing_is_advised():
+    assert advice._of_environment("docker", jobs(length("docker", None, None, "2 complete rounds of 6"))) is None
+
+
+def test_the_answer_of_a_study_ends_in_what_to_do(evidence):
+    lines = advice.lines(evidence)
+    for title in ("Apptainer", "Charliecloud", "Docker"):
+        assert sum(line.startswith(f"{title}: ") for line in lines) == 1
+    assert any("settings and stacks" in line or "stack paper-2022" in line for line in lines)
+
+
+def test_a_study_of_the_host_alone_says_so(evidence):
+    nothing = SimpleNamespace(
+        workloads=list(builders.WORKLOADS),
+        job_length=tables.make("job_length", []),
+        metrics=evidence.metrics.iloc[:0],
+        verdicts=evidence.verdicts.iloc[:0],
+    )
+    assert advice.lines(nothing) == ["Nothing follows yet: no environment but the host ran."]
