@@ -94,8 +94,9 @@ def test_a_damaged_archive_is_said_in_one_line(tmp_path):
         logs.read(tmp_path / "log.gz")
 
 
-def test_every_file_of_the_folder_is_read():
-    assert {path.name for path in DATA.iterdir()} == {*FORMS, "README.md"}
+def test_every_log_of_the_folder_is_read():
+    others = {"README.md", "timeline_smoke_earlier.jsonl"}
+    assert {path.name for path in DATA.iterdir()} == {*FORMS, *others}
 
 
 def test_a_log_of_another_systems_encoding_is_read(tmp_path):

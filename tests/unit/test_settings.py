@@ -56,7 +56,7 @@ def test_unknown_levels_and_factors_are_named():
 
 
 def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
-    names = {campaign.name for campaign in study.campaigns(study.load_checked("config/config.yaml"))}
+    names = {campaign.name for campaign in study.campaigns(study.load_checked("config/full.yaml"))}
     assert {"turns.host.amp-bf16", "turns.host.compile-inductor", "turns.host.tf32-on"} <= names
     levels = arms.levels_of({"stack": "same", "allocator": "steady", "page_cache": "warm"}, arms.parse("amp=bf16"))
     assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"amp": "bf16"}
