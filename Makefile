@@ -12,6 +12,8 @@ CORES ?= all
 
 PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$(PYTHON)
 NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
+# Where the home can't be written, Snakemake keeps what it keeps beside what we do.
+CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || export XDG_CACHE_HOME="$$TARE_CACHE/others"
 REPORT_PATH = import pathlib, sys; from tare.model import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
@@ -19,7 +21,7 @@ help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 report: study-file setup ## environment, runtimes, data, images, runs, report
-	@.venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" -- all
+	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"
 
 study-file: # Snakemake would answer with a traceback
