@@ -24,8 +24,8 @@ from tare.model.sealed import read_sealed
 ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
-CAMPAIGNS, UNITS = ("a", "b", "c"), 24
-KILLS = 12  # of each kind two, in a run of the tests
+CAMPAIGNS, UNITS = ("a", "b", "c"), 40
+KILLS = 20  # of each kind three or more
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
 import os
