@@ -23,7 +23,7 @@ def row(**fields):
         "n_units": 6, "ratio": 1.03, "total_ratio": 1.03, "ci_low": 1.0184, "ci_high": 1.0412, "margin": 0.05,
         "verdict": "different within margin", "reason": None, "more_units": None, "alpha": 0.05, "family_size": 1,
         "family_alpha": 0.05, "role": "primary", "total_ci_low": 1.0184, "total_ci_high": 1.0412,
-        "total_verdict": "different within margin", "stalls_ci_low": None, "stalls_ci_high": None,
+        "total_verdict": "different within margin", "stalls_ci_low": None, "stalls_ci_high": None, "steps": None,
         "control_reaches": False, "all_within": None,
         "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
     }  # fmt: skip

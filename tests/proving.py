@@ -24,6 +24,7 @@ from tare.stats.fits import turn_values
 from tare.stats.intervals import (
     Estimate,
     Interval,
+    allowing_unseen,
     judge,
     log_ratios_of,
     qualified,
@@ -164,7 +165,7 @@ def estimates_of(units: Sequence[Mapping[str, float]], names: Sequence[str], dec
 
 
 def campaign(
-    next_unit: Callable[[], Mapping[str, float]], names: Sequence[str], design: Design, *, totals: bool = False
+    next_unit: Callable[[], Mapping[str, float]], names: Sequence[str], design: Design, *, steps: int = 0
 ) -> Outcome:
     """Pilot, decision, the units that it asks for, intervals and verdicts.
 
@@ -172,7 +173,8 @@ def campaign(
         next_unit: values of the next unit by name of the launch.
         names: launches; the control is judged as well.
         design: what is declared.
-        totals: the units hold means, stalls in full, as well: verdicts say where they do not say the same.
+        steps: that count in a unit, of each launch, where the units hold means, stalls in full, as well: verdicts
+            say where they do not say the same.
     """
     judged = [name for name in names if name not in (HOST, CONTROL)]
     alpha = (1 - design.confidence) / max(1, len(judged))
@@ -189,11 +191,14 @@ def campaign(
     intervals = {name: found.interval(alpha) for name, found in estimates_of(units, names, decided).items()}
     verdicts = {name: judge(interval, design.margin) for name, interval in intervals.items()}
     whole: dict[str, Interval] = {}
-    if totals:
+    if steps:
         whole = {name: total_of(units, name).interval(alpha) for name in judged}
         stalls = {name: t_interval(_stalls(units, name), alpha) for name in judged}
         for name in judged:
-            verdicts[name] = qualified(verdicts[name], judge(whole[name], design.margin), stalls[name])
+            seen = (
+                allowing_unseen(whole[name], steps * len(units)) if verdicts[name] == "equivalent" else whole[name]
+            )
+            verdicts[name] = qualified(verdicts[name], judge(seen, design.margin), stalls[name])
     return Outcome(design=decided, units=len(units), intervals=intervals, verdicts=verdicts, totals=whole)
 
 
@@ -210,15 +215,16 @@ def _stalls(units: Sequence[Mapping[str, float]], name: str) -> np.ndarray:
 
 
 def simulate(world: World, generator: np.random.Generator, design: Design) -> Outcome:
-    """One campaign in a world; with more than one step a turn, all time is judged as well."""
+    """One campaign in a world; with more than one step a turn, or stalls, all time is judged as well."""
     machine = Machine(world, generator)
-    totals = world.steps > 1
+    totals = world.steps > 1 or bool(world.stalled)
 
     def next_unit() -> dict[str, float]:
         unit = unit_of_rows(row := machine.unit())
         return turn_values(unit) | (means_of(row) if totals else {})
 
-    return campaign(next_unit, world.names, design, totals=totals)
+    steps = world.draws * world.cycles * world.steps if totals else 0
+    return campaign(next_unit, world.names, design, steps=steps)
 
 
 def means_of(row: Mapping) -> dict[str, float]:

@@ -31,6 +31,7 @@ from tare.stats.intervals import (
     Interval,
     Spread,
     all_within,
+    allowing_unseen,
     bootstrap_interval,
     judge,
     more_units,
@@ -219,6 +220,7 @@ class _Table:
         self.typical = {key: self.control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
         self.total = {key: student(contrasts(self.totals, *key).mean(axis=1).to_numpy()) for key in keys}
         self.typical, self.total = (guarded(found) for found in (self.typical, self.total))
+        self.steps = {} if self.is_total else counted_steps(self.campaign)
         self.within = self._within([(env, reference) for env, reference in pairs if reference == HOST])
 
     def _bound(self) -> dict[str, int]:
@@ -313,6 +315,7 @@ class _Comparison:
             "total_verdict": total_verdict,
             "stalls_ci_low": _exp(stalls.low) if stalls else None,
             "stalls_ci_high": _exp(stalls.high) if stalls else None,
+            "steps": self._steps(),
             "alpha": alpha,
             "family_size": family,
             "family_alpha": self.family_alpha,
@@ -345,7 +348,14 @@ class _Comparison:
             verdict = "different" if low is not None and low > 0 else "inconclusive"
             return verdict, verdict
         typical, whole = judge(interval, self.table.margin), judge(total, self.table.margin)
-        return qualified(typical, whole, stalls), whole
+        steps = self._steps()
+        seen = whole if steps is None else judge(allowing_unseen(total, steps), self.table.margin)
+        return qualified(typical, seen if typical == "equivalent" else whole, stalls), whole
+
+    def _steps(self) -> int | None:
+        """Counted steps of the environment or of its reference, whichever has fewer; None where none were timed."""
+        steps = self.table.steps
+        return min((steps[name] for name in (self.env, self.reference) if name in steps), default=None)
 
     def _failures(self) -> dict[str, Any]:
         """How many of the environment's launches failed, those stopped at the time limit among them; the share's
@@ -399,6 +409,16 @@ def _reaches(control: Interval, interval: Interval, verdict: str, margin: float)
     _, low, high = control.told
     claimed = abs(interval.mean) if verdict.startswith("different") else math.log1p(margin)
     return max(abs(low), abs(high)) > claimed
+
+
+def counted_steps(campaign: SealedCampaign) -> dict[str, int]:
+    """Steps that count of every launch of a campaign of turns, over the units that count."""
+    found: dict[str, int] = {}
+    for unit in campaign.counted:
+        for name, launch in unit.launches.items():
+            draws = launch.draws or ()
+            found[name] = found.get(name, 0) + sum(len(turn) for draw in draws for turn in draw.turns.step_s)
+    return found
 
 
 def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float | None:

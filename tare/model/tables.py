@@ -75,6 +75,7 @@ VERDICT_TABLE = _strict(
         "total_verdict": pa.Column(str, pa.Check.isin(PLAIN)),
         "stalls_ci_low": pa.Column(float, nullable=True),
         "stalls_ci_high": pa.Column(float, nullable=True),
+        "steps": pa.Column(pd.Int64Dtype(), nullable=True),
         "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
         "family_size": pa.Column(int, pa.Check.ge(1)),
         "family_alpha": pa.Column(float, pa.Check.in_range(0, 1)),

@@ -19,7 +19,8 @@ from tare.report.labels import arm_title, env_order, env_title, metric_title, se
 from tare.report.layout import Comparison
 from tare.report.number_tables import stalled
 from tare.report.references import Reference
-from tare.report.wording import control_sentence, margin_text, percent, signed, tally, verdict_sentence
+from tare.report.wording import control_sentence, margin_text, missing, percent, signed, tally, verdict_sentence
+from tare.stats.intervals import BUT_FOR_STALLS, RULE_OF_THREE
 
 HEADLINES = ("real_s", "turn_step_s")
 KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
@@ -179,9 +180,16 @@ def _finding(row: Mapping[str, Any], reach: float) -> Comparison:
 
 
 def stall_note(row: Mapping[str, Any]) -> str | None:
-    """What stalls add, where their interval excludes nothing added, and what all time comes to with them."""
+    """What stalls add, where their interval excludes nothing added, and what all time comes to with them; or how
+    rare those are that would not have been seen, where that is why a verdict holds but for them."""
     if not stalled(row):
-        return None
+        few = row["verdict"].endswith(BUT_FOR_STALLS) and not missing(row["steps"])
+        rare = max(1, round(row["steps"] / RULE_OF_THREE)) if few else 0
+        return (
+            f"{row['steps']} steps were timed: stalls of one step in {rare} or fewer could have gone unseen"
+            if few
+            else None
+        )
     return (
         f"Stalls count here: they change the ratio by {signed(row['stalls_ci_low'], row['stalls_ci_high'])}; all "
         f"time, stalls included, is {signed(row['total_ci_low'], row['total_ci_high'])}"

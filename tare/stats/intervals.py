@@ -27,6 +27,8 @@ TRIM_FROM = 8  # units: with fewer, trimming costs more degrees of freedom than 
 TRIM_WIDER = 1.05  # normal units with six kept miss 1.2 times as often as Yuen's t says (docs/proof.md)
 MOST_PRIOR = 4.0  # degrees of freedom that other comparisons' spreads may lend to one
 BUT_FOR_STALLS = " but for stalls"
+UNSEEN_STALL = 0.5  # of a step: how much longer a stall takes that must not hide
+RULE_OF_THREE = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +251,22 @@ def qualified(typical: str, total: str, stalls: Interval | None) -> str:
     else:
         alike = typical != "different within margin" or total in ("equivalent", typical)
     return typical if alike else typical + BUT_FOR_STALLS
+
+
+def allowing_unseen(total: Interval, steps: int) -> Interval:
+    """All time, with what stalls too rare to be seen may add to either side.
+
+    Where none of `steps` steps stalls, up to 3 / steps of all may (95%; Hanley and Lippman-Hand 1983), each by
+    half a step: few steps can't say that nothing stalls.
+
+    Args:
+        total: of the log-ratio of all time.
+        steps: counted ones of the environment, and as many of the host at least.
+    """
+    if total.low is None or total.high is None:
+        return total
+    unseen = math.log1p(UNSEEN_STALL * min(1.0, RULE_OF_THREE / max(1, steps)))
+    return replace(total, low=total.low - unseen, high=total.high + unseen)
 
 
 def all_within(estimates: Sequence[Estimate], alpha: float) -> float | None:

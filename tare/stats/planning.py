@@ -19,7 +19,7 @@ from tare.stats.intervals import MAD_TO_SD, MOST_UNITS, stein_units, t_quantile
 
 HUBER_VARIANCE = 1.05  # variance of a Huber mean by that of the mean, where data are normal
 DRAWS = range(3, 9)  # three at least: of two that differ, nobody knows which one fell badly
-CYCLES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+CYCLES = (4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
 
 
 @dataclass(frozen=True, kw_only=True)

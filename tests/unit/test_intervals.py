@@ -13,6 +13,7 @@ from tare.stats.intervals import (
     Interval,
     Spread,
     all_within,
+    allowing_unseen,
     bootstrap_interval,
     judge,
     log_ratios_of,
@@ -382,3 +383,13 @@ def test_the_interval_of_a_share_is_the_tables():
     assert share_interval(1, 10, 0.05) == pytest.approx((0.002529, 0.445016), abs=1e-5)
     assert share_interval(0, 10, 0.05) == pytest.approx((0.0, 1 - 0.025**0.1))
     assert share_interval(0, 0, 0.05) == (0.0, 1.0)
+
+
+def test_few_steps_leave_room_for_stalls_that_nobody_saw():
+    total = Interval(n=6, mean=0.0, low=-0.005, high=0.005)
+    few, many = allowing_unseen(total, 72), allowing_unseen(total, 7200)
+    assert few.high == pytest.approx(0.005 + math.log1p(0.5 * 3 / 72)) == pytest.approx(-few.low)
+    assert (judge(total, 0.02), judge(few, 0.02), judge(many, 0.02)) == ("equivalent", "inconclusive", "equivalent")
+    assert allowing_unseen(total, 1).high == pytest.approx(0.005 + math.log(1.5)), "no more than every step"
+    nothing = Interval(n=1, mean=0.0, low=None, high=None)
+    assert allowing_unseen(nothing, 72) == nothing

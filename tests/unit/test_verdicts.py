@@ -1,13 +1,16 @@
 """The verdict table: ratios, families, designs and reasons, on data whose truth is known."""
 
 import math
+import random
 
+import campaign_builders
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import sealed_campaign
+from campaign_builders import sealed_campaign, turns_campaign, write_campaign
 
 from tare.analysis import verdicts
+from tare.model.sealed import SEALED, read_sealed
 from tare.model.study import CONTROL, HOST
 from tare.stats.intervals import (
     Interval,
@@ -377,3 +380,25 @@ def test_an_interval_beyond_any_ratio_is_not_told():
     row = found[found["metric"] == "real_s"].iloc[0]
     assert row["ci_low"] is None and row["verdict"] == "inconclusive"
     assert "say nothing at this level: their interval reaches beyond a factor of 1,000" in row["reason"]
+
+
+@pytest.mark.parametrize(("cycles", "verdict"), [(1, "equivalent but for stalls"), (60, "equivalent")])
+def test_equivalence_without_more_words_needs_steps_in_which_stalls_would_show(cycles, verdict, monkeypatch):
+    """Nothing differs and nothing stalls: of few steps nobody can say the latter."""
+    monkeypatch.setattr(
+        verdicts, "counted_steps", lambda campaign: dict.fromkeys([HOST, CONTROL, "docker"], 60 * cycles)
+    )
+    generator = np.random.default_rng(12)
+    typical = {name: noisy(generator, units=10) for name in (HOST, CONTROL, "docker")}
+    row = steps(typical, typical).loc["docker"]
+    assert (row["verdict"], row["total_verdict"], row["steps"]) == (verdict, "equivalent", 60 * cycles)
+
+
+def test_steps_that_count_are_those_of_units_that_count(tmp_path):
+    plan, rows = turns_campaign("nyu2022", "mnist_cnn", [HOST, "docker"], {}, 6, random.Random(1))
+    rows[2]["voided"] = "a launch died"
+    folder = tmp_path / "turns.docker+host"
+    write_campaign(folder, plan, rows)
+    found = verdicts.counted_steps(read_sealed(folder / SEALED))
+    of_a_unit = campaign_builders.DRAWS * campaign_builders.CYCLES * campaign_builders.STEPS
+    assert found == dict.fromkeys([HOST, CONTROL, "docker"], 5 * of_a_unit)
