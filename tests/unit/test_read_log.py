@@ -95,7 +95,7 @@ def test_a_damaged_archive_is_said_in_one_line(tmp_path):
 
 
 def test_every_log_of_the_folder_is_read():
-    others = {"README.md", "timeline_smoke_earlier.jsonl"}
+    others = {"README.md", "timeline_default.jsonl", "timeline_smoke_earlier.jsonl"}
     assert {path.name for path in DATA.iterdir()} == {*FORMS, *others}
 
 
