@@ -31,7 +31,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
 RELEASES = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
 # What somebody has who cloned this repository: no compiler, no pip, no python3-venv.
 PACKAGES = ("ca-certificates", "git", "make", "mount", "passwd", "python3", "sudo")
@@ -198,7 +197,7 @@ def base_command(release: str, folder: Path, keyring: Path | None) -> list[str]:
         *([f"--keyring={keyring}"] if keyring else []),
         *(f"--customize-hook={hook}" for hook in users),
         *(["--components=main,universe"] if family == "ubuntu" else []),
-        *(release, str(folder), ARCHIVES[family]),
+        *(release, str(folder)),  # from the archive that mmdebstrap knows for it
     ]
 
 

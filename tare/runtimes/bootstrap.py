@@ -42,7 +42,6 @@ FIRST = ("pip", "setuptools", "wheel")  # they build what has no wheel
 # The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 PATIENCE = ("--timeout", "15", "--retries", "1")
-INDEX = "https://pypi.org/simple"  # where pip itself comes from, where pip's settings name no other
 CONNECT_S = 30.0
 INSTALL_S = 1800.0
 VENV_BYTES, ROOM_BYTES = 2_500_000_000, 100_000_000
@@ -204,8 +203,13 @@ def fetch_pip(folder: Path) -> Path:
     block = read_lock(Path("requirements", "run.txt"))["pip"]
     version = block.split()[0].partition("==")[2]
     name = f"pip-{version}-py3-none-any.whl"
-    index = f"{index_address().rstrip('/')}/pip/"
     remedy = f"apt-get install --yes python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+    address = index_address()
+    if address is None:
+        raise UnavailableError(
+            "this Python lacks ensurepip, and neither PIP_INDEX_URL nor pip.conf says where pip is", remedy
+        )
+    index = f"{address.rstrip('/')}/pip/"
     try:
         page = _get(index).decode(errors="replace")
         found = re.search(rf'href="([^"]*{re.escape(name)})[#"]', page)
@@ -224,14 +228,14 @@ def fetch_pip(folder: Path) -> Path:
     return wheel
 
 
-def index_address() -> str:
-    """The package index of pip's own settings: the environment's, a user's, the machine's."""
+def index_address() -> str | None:
+    """The package index of pip's own settings: the environment's, a user's, the machine's; None where there is none."""
     if chosen := os.environ.get("PIP_INDEX_URL"):
         return chosen
     settings = configparser.ConfigParser(interpolation=None, strict=False)
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     settings.read(["/etc/pip.conf", Path.home() / ".pip/pip.conf", home / "pip/pip.conf"])
-    return settings.get("global", "index-url", fallback=INDEX)
+    return settings.get("global", "index-url", fallback=None)
 
 
 def _get(address: str) -> bytes:

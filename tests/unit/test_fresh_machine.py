@@ -17,13 +17,10 @@ def fresh():
     return module
 
 
-@pytest.mark.parametrize(
-    ("release", "archive"),
-    [("trixie", "http://deb.debian.org/debian"), ("noble", "http://archive.ubuntu.com/ubuntu")],
-)
-def test_a_base_is_small_and_has_the_users(fresh, release, archive, tmp_path):
+@pytest.mark.parametrize("release", ["trixie", "noble"])
+def test_a_base_is_small_and_has_the_users(fresh, release, tmp_path):
     argv = fresh.base_command(release, tmp_path, None)
-    assert argv[0] == "mmdebstrap" and argv[-3:] == [release, str(tmp_path), archive]
+    assert argv[0] == "mmdebstrap" and argv[-2:] == [release, str(tmp_path)]
     included = next(word for word in argv if word.startswith("--include="))
     assert "python3" in included and "venv" not in included and "pip" not in included
     hooks = [word for word in argv if "useradd" in word]
