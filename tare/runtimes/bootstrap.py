@@ -229,7 +229,7 @@ def fetch_pip(folder: Path) -> Path:
 
 
 def index_address() -> str | None:
-    """The package index that pip's own settings name: of the environment, a user or the machine; None without one."""
+    """The package index that pip's settings name: the environment's, a user's, the machine's; None without."""
     if chosen := os.environ.get("PIP_INDEX_URL"):
         return chosen
     settings = configparser.ConfigParser(interpolation=None, strict=False)
