@@ -9,7 +9,7 @@ mounts and processes, and this one's kernel and network: what needs another kern
 A release of Ubuntu needs its archive's keyring (--keyring). What reaches a package index from here is the affair of
 this machine: --bind shows a file or folder of it at the same place, read-only, --env passes a variable on, and
 --cached copies what was fetched here (~/.cache/tare/data) into the machine's cache; with `--place work` that is
-/srv/work/cache, for --env TARE_CACHE.
+/srv/tare/cache, for --env TARE_CACHE.
 
 It tells how each command ended, what it printed, and what was there afterwards that had not been before: processes,
 mounts, and files outside the checkout and the cache that belong to no package.
@@ -149,7 +149,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--command", action="append", help="more than one run one after the other")
     parser.add_argument("--folder", default="a folder/tare", help="the clone's place, below the home or --place")
-    parser.add_argument("--place", choices=("home", "work"), default="home", help="work: /srv/work")
+    parser.add_argument("--place", choices=("home", "work"), default="home", help="work: /srv/tare")
     parser.add_argument("--read-only-home", action="store_true")
     parser.add_argument("--bind", type=Path, action="append", default=[], metavar="PATH")
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]")
@@ -244,13 +244,13 @@ def variables_of(names: Sequence[str]) -> str:
 def run(arguments: argparse.Namespace, base: Path, case: Path, command: str) -> Ended:
     """Run one command in the machine; its output goes to ours and to a log."""
     user, home = USERS[arguments.user]
-    inside = home if arguments.place == "home" else "/srv/work"
+    inside = home if arguments.place == "home" else "/srv/tare"
     number, seconds = "", ""
     if arguments.kill:
         number, _, seconds = arguments.kill.partition(":")
         arguments.kill = None
     settings = {
-        "BASE": base, "CASE": case, "COMMAND": command, "HOME_INSIDE": home, "WORK_INSIDE": "/srv/work",
+        "BASE": base, "CASE": case, "COMMAND": command, "HOME_INSIDE": home, "WORK_INSIDE": "/srv/tare",
         "FOLDER": f"{inside}/{arguments.folder}", "USER_ID": user, "PATH": PATH, "SETTLE_S": SETTLE_S,
         "VARIABLES": variables_of(arguments.env), "BINDS": "\n".join(map(str, arguments.bind)),
         "READ_ONLY_HOME": "yes" if arguments.read_only_home else "", "KILL_AFTER": seconds, "KILL_SIGNAL": number,
@@ -322,7 +322,7 @@ def foreign_files(arguments: argparse.Namespace, case: Path) -> list[str]:
         if f"/{name}" not in listed and usr not in listed and "__pycache__" not in name:
             found.append(f"/{name}")
     clone = place_of(arguments, case)
-    for folder, inside in ((case / "home", USERS[arguments.user][1]), (case / "work_folder", "/srv/work")):
+    for folder, inside in ((case / "home", USERS[arguments.user][1]), (case / "work_folder", "/srv/tare")):
         for path in sorted(folder.rglob("*")):
             skipped = clone in (path, *path.parents) or (folder / ".cache/tare") in (path, *path.parents)
             own = path.name.startswith((".bash", ".profile")) or (folder / "cache") in (path, *path.parents)

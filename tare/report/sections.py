@@ -58,8 +58,7 @@ class Section(NamedTuple):
 def present(evidence: Evidence) -> list[tuple[Section, Context]]:
     """The sections of this report, each with its context; every paper has one of its own."""
     papers = [_paper_section(published.load(name)) for name in evidence.papers]
-    sections = [*SECTIONS[:FIRST], *papers, *SECTIONS[FIRST:]]
-    found = ((section, section.context(evidence)) for section in sections)
+    found = ((section, section.context(evidence)) for section in (*BESIDE_THE_HOST, *papers, *BEHIND))
     return [(section, context) for section, context in found if context is not None]
 
 
@@ -194,12 +193,13 @@ def _stacks(evidence: Evidence) -> Context | None:
     )
 
 
-FIRST = 4  # of the sections below, before the papers
-SECTIONS = (
+BESIDE_THE_HOST = (
     Section("job", "By job length", "index", _job),
     Section("answer", "Answer", "environments", _answer),
     Section("time", "Time", "environments", _time),
     Section("batch", "Batch size", "environments", _batch),
+)
+BEHIND = (  # the papers
     Section("why", "Why", "why", _why),
     Section("profiles", "Profiles", "why", _profiles),
     Section("roofline", "Roofline", "why", lambda evidence: {"roof": rooflines.section(evidence)}),
@@ -214,3 +214,4 @@ SECTIONS = (
     Section("data", "Data", "provenance", _data),
     Section("provenance", "Provenance", "provenance", _provenance),
 )
+SECTIONS = (*BESIDE_THE_HOST, *BEHIND)

@@ -212,6 +212,18 @@ def test_no_page_scrolls_sideways(read, read_answer, width):
     assert wide == 0
 
 
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_a_third_question_at_a_glance_fits(open_page, width):
+    """As where a study measures steps with the default allocator too."""
+    page = open_page("index.html", width)
+    page.evaluate(
+        "document.querySelectorAll('.glance').forEach(table => { table.classList.add('many');"
+        " for (const row of table.rows) row.append(row.lastElementChild.cloneNode(true));"
+        " table.tHead.rows[0].lastElementChild.textContent = 'Training step, default allocator' })"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_letters_in_figures_stay_readable_on_a_phone(read):
     page = read(390)
     heights = page.eval_on_selector_all(
