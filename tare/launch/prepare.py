@@ -177,12 +177,17 @@ def names_inside(spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> tupl
     )
 
 
-@cache
 def stage_code(names: tuple[str, ...]) -> tuple[Path, str]:
     """Copy what a launch runs inside (closure.inside) into the cache; returns (folder, sha256 of its programs).
 
     Launches see this copy, so that an edit in the checkout can't reach a campaign that is under way.
     """
+    return _staged(names, cache_dir("code"))
+
+
+@cache
+def _staged(names: tuple[str, ...], parent: Path) -> tuple[Path, str]:
+    """As `stage_code`, into one cache; once in each process."""
     root = project_root()
 
     def make(folder: Path) -> dict[str, Any]:
@@ -192,7 +197,7 @@ def stage_code(names: tuple[str, ...]) -> tuple[Path, str]:
         return {}
 
     key = store.key_of([[name, sha256_file(root / name)] for name in names])[:16]
-    kept = store.keep(cache_dir("code"), key, make, what="copying the code that runs inside")
+    kept = store.keep(parent, key, make, what="copying the code that runs inside")
     return kept.path, closure.programs_sha256(names)
 
 
@@ -266,10 +271,14 @@ def clean_up(adapter: Environment, planned: Launch) -> None:
         run(command, timeout_s=END_S, env=launcher_environment(adapter))
 
 
-@cache
 def end_leftovers() -> None:
     """End what launches have left whose maker was killed together with its guard; once in each process."""
-    for owner in cache_dir("launches").glob(f"tare-*/{OWNER}"):
+    _end_leftovers_in(cache_dir("launches"))
+
+
+@cache
+def _end_leftovers_in(launches: Path) -> None:
+    for owner in launches.glob(f"tare-*/{OWNER}"):
         with contextlib.suppress(OSError, ValueError), owner.open("r+") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             note = json.load(held)

@@ -299,9 +299,7 @@ class Sites:
 def docker_site(monkeypatch):
     folder = tempfile.mkdtemp(prefix="t")  # a launch's folder must have a short path
     monkeypatch.setenv("TARE_CACHE", folder)
-    launching.stage_code.cache_clear()
     yield Site(environment=Docker(), python="python", reference="sha256:1", data=None)
-    launching.stage_code.cache_clear()
     shutil.rmtree(folder)
 
 

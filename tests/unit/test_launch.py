@@ -60,10 +60,7 @@ class Streams(Bare):
 def cache(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setenv("TARE_CACHE", folder)
-        prepare.stage_code.cache_clear()
-        prepare.end_leftovers.cache_clear()
         yield Path(folder)
-    prepare.stage_code.cache_clear()
 
 
 def site_of(environment, **more):
