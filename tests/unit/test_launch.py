@@ -101,6 +101,16 @@ def test_data_and_kept_files_travel(cache, tmp_path):
         assert (ready.folder / "kept.bin").read_bytes() == (data / "deep/file").read_bytes()[::-1]
 
 
+def test_each_cache_has_its_own_copy_of_the_code(cache, tmp_path, monkeypatch):
+    """A process that measured with a cache that is gone launches from the next one."""
+    names = prepare.names_inside(SPEC, CONDITIONS)
+    first, sha256 = prepare.stage_code(names)
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    second, same = prepare.stage_code(names)
+    assert same == sha256 and first.is_relative_to(cache) and second.is_relative_to(tmp_path)
+    assert (second / "tare/worker/main.py").read_bytes() == (first / "tare/worker/main.py").read_bytes()
+
+
 def test_a_channel_shows_no_folder_of_this_machine():
     site = site_of(Streams(), folders=(Path("/opt/tool"), Path("/opt/driver")))
     with pytest.raises(UnavailableError, match=r"shares no files can't be shown /opt/tool, /opt/driver$"):
