@@ -14,7 +14,7 @@ PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$
 NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
 # Where the home can't be written, Snakemake keeps what it keeps beside what we do.
 CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || export XDG_CACHE_HOME="$$TARE_CACHE/others"
-REPORT_PATH = import pathlib, sys; from tare.model import study; \
+REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
 help: ## what there is

@@ -66,9 +66,9 @@ from tare.launch.place import Site
 from tare.launch.sites import from_copy, sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
-from tare.model.campaigns import Unit
+from tare.model.records.campaigns import Unit
 from tare.model.schema import parse
-from tare.model.study import HOST, load_checked
+from tare.model.studies.study import HOST, load_checked
 from tare.stats.fits import turn_values
 
 SCHEMA = 1

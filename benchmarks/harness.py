@@ -39,11 +39,11 @@ from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
 from tare.model import closure
-from tare.model.campaigns import Plan
+from tare.model.journals.sealed import read_sealed
+from tare.model.records.campaigns import Plan
 from tare.model.registry import describe_workload
 from tare.model.schema import read
-from tare.model.sealed import read_sealed
-from tare.model.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
+from tare.model.studies.study import CONTROL, HOST, campaign_name, load_checked, results_folder, settings_of
 from tare.stats.intervals import Interval, t_interval
 
 ROOT = project_root()

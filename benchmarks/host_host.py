@@ -17,12 +17,12 @@ from pathlib import Path
 
 from tare.core.files import atomic_path, write_json
 from tare.machine import facts
-from tare.model.campaigns import Plan
-from tare.model.launches import LaunchRecord
+from tare.model.journals.sealed import PLAN, read_rows
+from tare.model.journals.units import counted
+from tare.model.records.campaigns import Plan
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import CONTROL, HOST
 from tare.model.schema import read
-from tare.model.sealed import PLAN, read_rows
-from tare.model.units import counted
 from tare.stats.fits import turn_values
 
 TARGET = Path("results/reference/host_host_turns.csv")

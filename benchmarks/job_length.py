@@ -33,11 +33,11 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.sites import launch_sites
 from tare.machine.fitting import settled
-from tare.model.campaigns import Sampling
-from tare.model.sealed import SEALED, SealedCampaign, read_sealed
-from tare.model.study import CONTROL, HOST, RoundsPart, campaign_name, load_part
-from tare.report.labels import seconds
-from tare.report.wording import signed
+from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.records.campaigns import Sampling
+from tare.model.studies.study import CONTROL, HOST, RoundsPart, campaign_name, load_part
+from tare.report.words.labels import seconds
+from tare.report.words.wording import signed
 from tare.stats.intervals import t_interval
 
 ALPHA = 0.05

@@ -38,7 +38,7 @@ from tare.launch.place import Site
 from tare.launch.prepare import carriers_of
 from tare.launch.sites import sites
 from tare.launch.transport import Binds
-from tare.model.study import HOST, load_checked
+from tare.model.studies.study import HOST, load_checked
 from tare.runtimes.daemon import state
 
 DRAWS, CYCLES = 1, 24

@@ -44,7 +44,7 @@ from proving import (  # noqa: E402
 )
 
 from tare.core.files import read_json, write_text  # noqa: E402
-from tare.model.study import CONTROL, load_checked  # noqa: E402
+from tare.model.studies.study import CONTROL, load_checked  # noqa: E402
 from tare.stats.planning import CYCLES, DRAWS  # noqa: E402
 
 EFFECTS = {"0%": 0.0, "0.5%": 0.005, "2%": 0.02}

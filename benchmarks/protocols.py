@@ -67,8 +67,8 @@ from tare.launch.run import launch
 from tare.launch.sites import control_site, sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
-from tare.model.sealed import SEALED, SealedCampaign, read_sealed
-from tare.model.study import CONTROL, HOST, load_checked
+from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.studies.study import CONTROL, HOST, load_checked
 from tare.stats.intervals import judge
 
 SCHEMA = 2

@@ -21,7 +21,7 @@ from proving import RECORDED, control_logs, read_recorded  # noqa: E402
 from rerunning import ALPHA, Draw, fooled  # noqa: E402
 
 from tare.core.files import write_text  # noqa: E402
-from tare.model.units import share_of  # noqa: E402
+from tare.model.journals.units import share_of  # noqa: E402
 
 UNITS = (6, 12)
 SHOWN = (1, 3, 5, 10, 30)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tare.model import arms, closure, expected, papers
-from tare.model import study as study_module
+from tare.model import closure
+from tare.model.studies import arms, expected, papers
+from tare.model.studies import study as study_module
 from tare.core.errors import TareError
 from tare.core import remedies
 from tare.core.files import sha256_text
@@ -17,7 +18,7 @@ from tare.core.progress import say
 from tare.core import remaining
 from tare.machine import workflow_lock
 from tare.model.registry import describe_workload, environment, module_names
-from tare.model.stacks import framework_of, load_stack, lock_files
+from tare.model.studies.stacks import framework_of, load_stack, lock_files
 from tare.model.words import nearest
 from tare.datasets import catalog
 from tare.experiments import alone

@@ -15,8 +15,8 @@ from tare.literature.audit import Here
 from tare.literature.measured_here import Conditions
 from tare.literature.published import Published
 from tare.model import tables
-from tare.model.images import ProbeRecord
-from tare.model.machine import MachineRecord
+from tare.model.records.images import ProbeRecord
+from tare.model.records.machine import MachineRecord
 
 FOLDER = project_root() / "config/published"
 ROUNDS = "rounds.apptainer+docker+host"

@@ -28,7 +28,7 @@ import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY
 
-from tare.model.study import CONTROL, HOST, merge
+from tare.model.studies.study import CONTROL, HOST, merge
 
 END_S = 20.0
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))

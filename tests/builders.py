@@ -35,8 +35,9 @@ from image_cost_builders import image_cost_tables, image_records
 from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
-from tare.model import arms, tables
-from tare.model.study import HOST, campaign_name
+from tare.model import tables
+from tare.model.studies import arms
+from tare.model.studies.study import HOST, campaign_name
 from tare.worker import families
 
 SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its processes share

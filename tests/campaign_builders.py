@@ -14,12 +14,12 @@ from typing import Any
 
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds, turns
-from tare.model import arms
-from tare.model.campaigns import Plan, Sealed, Unit
+from tare.model.journals.sealed import DECISION_KEY, ENDED_KEY, PLAN, SEAL_KEY, SEALED, UNITS, SealedCampaign
+from tare.model.journals.units import counted, family_alpha
+from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.registry import BASELINE, HOST
 from tare.model.schema import parse
-from tare.model.sealed import DECISION_KEY, ENDED_KEY, PLAN, SEAL_KEY, SEALED, UNITS, SealedCampaign
-from tare.model.units import counted, family_alpha
+from tare.model.studies import arms
 from tare.stats import planning
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from campaign_builders import base_plan, inside
 
-from tare.model import arms
+from tare.model.studies import arms
 
 UNIT_S = 25.0
 # Seconds on the host, then what a slow file system multiplies them by.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tare.model.images import DataRecord, DataSource, ImageRecord, Package
+from tare.model.records.images import DataRecord, DataSource, ImageRecord, Package
 
 
 def image_record(**fields: Any) -> ImageRecord:

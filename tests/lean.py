@@ -1,7 +1,7 @@
 """Units that hold just what fits read: draws of launches, and how each launch ended."""
 
-from tare.model.campaigns import Unit
-from tare.model.launches import Draw, LaunchRecord, Turns
+from tare.model.records.campaigns import Unit
+from tare.model.records.launches import Draw, LaunchRecord, Turns
 
 
 def unit_of_rows(row):

@@ -18,7 +18,7 @@ from lean import unit_of_rows
 
 from tare.analysis.verdicts import guarded
 from tare.core.files import project_root
-from tare.model.study import CONTROL, HOST
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.families import holm_levels
 from tare.stats.fits import turn_values
 from tare.stats.intervals import (

@@ -17,7 +17,7 @@ from tare.core.process import run
 from tare.experiments.alone import measuring
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, identity
-from tare.model.campaigns import Plan, Sampling, Unit
+from tare.model.records.campaigns import Plan, Sampling, Unit
 
 NAMES = ("host", "host.control")
 LAUNCH = 'touch "$0/alive-$$"; sleep 0.08; while [ -e "$0/hold" ]; do sleep 0.05; done; rm "$0/alive-$$"'

@@ -18,8 +18,8 @@ from pathlib import Path
 import pandas as pd
 
 from tare.core.errors import IntegrityError
-from tare.model.launches import Bandwidth, CeilingsResults
-from tare.model.measured import CeilingsRecord
+from tare.model.records.launches import Bandwidth, CeilingsResults
+from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import read
 
 MEMORY = "DRAM"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tare.model import arms
 from tare.model.registry import BASELINE, HOST
-from tare.model.study import is_headline
+from tare.model.studies import arms
+from tare.model.studies.study import is_headline
 
 KINDS = ("rounds", "turns")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind

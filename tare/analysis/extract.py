@@ -14,7 +14,7 @@ from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
-from tare.model.sealed import SealedCampaign, read_sealed
+from tare.model.journals.sealed import SealedCampaign, read_sealed
 
 SHOWN = {"real_s": "whole run", "turn_step_s": "step"}
 MULTIPLES_FROM = 2.0

@@ -17,10 +17,10 @@ from tare.analysis import tries
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
 from tare.machine import facts
-from tare.model import arms
-from tare.model.sealed import SEALED, read_sealed
-from tare.model.study import Rounds, Study, Turns, campaigns, sampling_of
-from tare.model.units import calibration_of, compared, groups_of, share_of
+from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.units import calibration_of, compared, groups_of, share_of
+from tare.model.studies import arms
+from tare.model.studies.study import Rounds, Study, Turns, campaigns, sampling_of
 from tare.stats.fits import VALUES_OF, cycle_ratios
 from tare.stats.intervals import log_ratios_of, stein_units
 from tare.stats.planning import Components, Costs, estimate_components

@@ -17,9 +17,9 @@ from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import identify, pivot
 from tare.analysis.verdicts import Measured, contrasts, design_of, estimate_of, guarded
 from tare.core.errors import UserError
+from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import CONTROL, HOST
-from tare.model.study import is_headline
-from tare.model.units import compared, family_alpha
+from tare.model.studies.study import is_headline
 from tare.stats.intervals import Interval, tellable
 from tare.stats.job_length import Cost, CostBox
 

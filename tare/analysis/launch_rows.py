@@ -10,9 +10,9 @@ import statistics
 from typing import Any
 
 from tare.core.errors import IntegrityError
-from tare.model.launches import CausesResults, FilePasses, FirstPass, Kernels, LaunchRecord, TrainResults
+from tare.model.journals.units import launched_ns, mark_ns, real_s
+from tare.model.records.launches import CausesResults, FilePasses, FirstPass, Kernels, LaunchRecord, TrainResults
 from tare.model.rows import measured, unavailable
-from tare.model.units import launched_ns, mark_ns, real_s
 
 Row = dict[str, Any]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 from tare.analysis.launch_rows import Row, absent, cause_rows, failure, kernel_rows, turn_rows, whole_run_rows
-from tare.model.arms import stack_of
-from tare.model.campaigns import Plan, Unit
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import both_hosts
+from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.model.sealed import SealedCampaign
-from tare.model.units import both_hosts
+from tare.model.studies.arms import stack_of
 from tare.stats.fits import turn_values
 
 LEVELS = ("turn_step_s", "turn_step_mean_s")  # that levels of an arm are compared by

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.verdicts import contrasts, design_of, estimate_of
-from tare.model.launches import LaunchRecord
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import both_hosts, planned_alpha, real_s
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import CONTROL, HOST
-from tare.model.sealed import SealedCampaign
-from tare.model.units import both_hosts, planned_alpha, real_s
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import Interval, t_quantile
 

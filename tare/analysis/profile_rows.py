@@ -17,12 +17,12 @@ from tare.analysis.launch_rows import Row, failure
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
-from tare.model.arms import stack_of
-from tare.model.launches import Count, ProfileResults
-from tare.model.measured import CounterPart, Counters, ProfileRecord, Timeline
+from tare.model.journals.units import launched_ns
+from tare.model.records.launches import Count, ProfileResults
+from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
-from tare.model.units import launched_ns
+from tare.model.studies.arms import stack_of
 from tare.profilers import activity, counters, timeline, torch_trace
 from tare.profilers.ncu import read_metrics
 

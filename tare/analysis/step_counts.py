@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.metrics import pivot
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import compared
 from tare.model.registry import CONTROL, HOST
-from tare.model.sealed import SealedCampaign
-from tare.model.units import compared
 from tare.stats.intervals import Interval
 from tare.stats.ranks import signed_rank_interval
 

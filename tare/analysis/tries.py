@@ -1,7 +1,7 @@
 """What the ledger of a study says of its campaigns: which try of its question each is, and what every try found.
 
-The k-th try spends 6 / (pi^2 k^2) of alpha (tare.model.ledger). Where there is no ledger, or it and the folders on
-the disk do not say the same, whatever lies on the disk or stands in a row counts, and verdicts say so.
+The k-th try spends 6 / (pi^2 k^2) of alpha (tare.model.journals.ledger). Where there is no ledger, or it and the
+folders on the disk do not say the same, whatever lies on the disk or stands in a row counts, and verdicts say so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError
-from tare.model.ledger import (
+from tare.model.journals.ledger import (
     LEDGER,
     Entry,
     Question,
@@ -25,10 +25,10 @@ from tare.model.ledger import (
     tries_of,
     unlisted,
 )
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import share_of
 from tare.model.schema import read
-from tare.model.sealed import SealedCampaign
-from tare.model.stamps import Stamp, departures, stamp_file
-from tare.model.units import share_of
+from tare.model.studies.stamps import Stamp, departures, stamp_file
 from tare.stats.fits import ratios_of
 from tare.stats.intervals import Interval, t_quantile, tellable
 

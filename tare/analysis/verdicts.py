@@ -20,9 +20,9 @@ import pandas as pd
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.model.sealed import SealedCampaign
-from tare.model.units import compared, family_alpha
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,

@@ -31,7 +31,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
     from tare.analysis import extract
     from tare.core.progress import say
     from tare.machine.witnesses import witnesses
-    from tare.model.study import TablesPart, load_part
+    from tare.model.studies.study import TablesPart, load_part
 
     margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
     tables = extract.build(arguments.campaigns, arguments.profiles, margins, witnesses)

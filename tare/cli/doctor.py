@@ -56,7 +56,7 @@ def data_checks() -> list[Check]:
 def stack_checks() -> list[Check]:
     """Which lock of each stack fits this machine."""
     from tare.machine.fitting import fitting_device
-    from tare.model.stacks import load_stack, stack_names
+    from tare.model.studies.stacks import load_stack, stack_names
 
     checks = []
     for name in stack_names():

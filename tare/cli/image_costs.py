@@ -38,7 +38,7 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
     """`tare image-costs`."""
     from tare.analysis import image_costs
     from tare.model import tables
-    from tare.model.study import ImageCostsPart, load_part
+    from tare.model.studies.study import ImageCostsPart, load_part
 
     study = load_part(ImageCostsPart, arguments.study)
     stacks = dict.fromkeys([study.stack, *study.stacks])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.model.environment import Probe
-    from tare.model.images import ImageRecord
+    from tare.model.records.images import ImageRecord
 
 
 def add(subparsers: Any) -> None:
@@ -110,7 +110,7 @@ def run_build_image(arguments: argparse.Namespace) -> int:
 def run_derive_image(arguments: argparse.Namespace) -> int:
     """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
     from tare.images.build import build, derive, without
-    from tare.model.images import OciRecord
+    from tare.model.records.images import OciRecord
     from tare.model.registry import environment
     from tare.model.schema import read
 
@@ -133,7 +133,7 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
     """Derive an arm's form for one environment and write its record; one that can't be had is no failure."""
     from tare.images.build import build
     from tare.launch.arm_images import derive_arm, parse
-    from tare.model.images import OciRecord
+    from tare.model.records.images import OciRecord
     from tare.model.registry import environment
     from tare.model.schema import read
 
@@ -148,7 +148,7 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
 def _probe(arguments: argparse.Namespace) -> Probe:
     """What the trial launch gave; where none is named, the environment is taken to work."""
     from tare.model.environment import Probe
-    from tare.model.images import ProbeRecord
+    from tare.model.records.images import ProbeRecord
     from tare.model.schema import read
 
     return read(ProbeRecord, arguments.probe).outcome if arguments.probe else Probe(available=True)
@@ -169,7 +169,7 @@ def run_bind_stack(arguments: argparse.Namespace) -> int:
     """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
     from tare.core.progress import say
     from tare.images import installed
-    from tare.model.images import ProbeRecord
+    from tare.model.records.images import ProbeRecord
     from tare.model.registry import environment, module_names
     from tare.model.schema import read
 

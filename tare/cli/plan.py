@@ -44,7 +44,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from tare.analysis import tries
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
-    from tare.model.study import PRIMARY, load_checked, settings_of
+    from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
     study = load_checked(arguments.study)
     if arguments.workload:
@@ -87,9 +87,9 @@ def _stamp(source: str) -> int:
     from tare.core.progress import say
     from tare.experiments.ledger import bring_up_to_date, note_stamp
     from tare.machine.witnesses import commands, witnesses
-    from tare.model.ledger import last_hash
-    from tare.model.stamps import stamp_of, write_stamp
-    from tare.model.study import load_checked
+    from tare.model.journals.ledger import last_hash
+    from tare.model.studies.stamps import stamp_of, write_stamp
+    from tare.model.studies.study import load_checked
 
     study = load_checked(source)
     folder = Path("results/campaigns") / study.study

@@ -115,7 +115,7 @@ def run_pack(arguments: argparse.Namespace) -> int:
 def run_check(arguments: argparse.Namespace) -> int:
     """Exit status 4 where a file is not what was recorded."""
     from tare.core.progress import say
-    from tare.model.references import check
+    from tare.model.journals.references import check
 
     found = check(arguments.folder)
     done = sum(part.status in ("ok", "ended") for part in found.parts)

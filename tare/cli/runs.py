@@ -150,7 +150,7 @@ def run_single(arguments: argparse.Namespace) -> int:
     from tare.analysis.launch_rows import whole_run_rows
     from tare.core.progress import say
     from tare.experiments import measure
-    from tare.model.launches import LaunchRecord
+    from tare.model.records.launches import LaunchRecord
     from tare.model.schema import parse
 
     record = measure.single(

@@ -24,7 +24,7 @@ from tare.datasets.prepare import NEEDED, RECIPES
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
 from tare.model.data_sets import DataRegistry, DataSet, Source
-from tare.model.images import DataFile, DataRecord
+from tare.model.records.images import DataFile, DataRecord
 from tare.model.schema import parse_file, read_yaml
 from tare.model.words import nearest
 

@@ -30,7 +30,7 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir, sha256_file
 from tare.core.progress import duration, say, step
 from tare.model.data_sets import DataSet, FirstUse, HttpsSource, NpmSource, PackageSource, PipSource, Source
-from tare.model.images import DataSource
+from tare.model.records.images import DataSource
 from tare.model.schema import read
 
 SILENCE_S = 10.0  # to connect, and without a byte

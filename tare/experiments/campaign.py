@@ -24,12 +24,16 @@ from tare.experiments.designs import Design, Due, Row, identity, order_seed, use
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
-from tare.model import units as measured
-from tare.model.campaigns import Adopted, Decision, Machine, Plan, Sealed, Unit
-from tare.model.ledger import SUPERSEDED, attempt_of, read_ledger, set_aside_folders, study_folder, tries_of
-from tare.model.registry import HOST, SINGLE
-from tare.model.schema import VERSION, as_json, parse, read
-from tare.model.sealed import (
+from tare.model.journals import units as measured
+from tare.model.journals.ledger import (
+    SUPERSEDED,
+    attempt_of,
+    read_ledger,
+    set_aside_folders,
+    study_folder,
+    tries_of,
+)
+from tare.model.journals.sealed import (
     ASIDE,
     DECISION_KEY,
     ENDED_KEY,
@@ -42,6 +46,9 @@ from tare.model.sealed import (
     read_rows,
     read_sealed,
 )
+from tare.model.records.campaigns import Adopted, Decision, Machine, Plan, Sealed, Unit
+from tare.model.registry import HOST, SINGLE
+from tare.model.schema import VERSION, as_json, parse, read
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 

@@ -36,7 +36,7 @@ def pack_packages(folder: Path) -> None:
     Raises:
         UnavailableError: one can't be downloaded.
     """
-    from tare.model.stacks import read_lock
+    from tare.model.studies.stacks import read_lock
 
     folder.mkdir()
     locked = [line for line in read_lock(project_root() / "requirements/run.txt") if line.name in PACKAGES]

@@ -13,9 +13,9 @@ from typing import Any
 from tare.core.errors import UnavailableError, UserError
 from tare.experiments.designs import Design, Row, Setup, declare, one_after_other, unit_order
 from tare.experiments.rounds import headline_levels, whole_run_spec
-from tare.model.campaigns import Plan, Sampling, Unit
-from tare.model.launches import LaunchRecord
-from tare.model.study import HOST
+from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.records.launches import LaunchRecord
+from tare.model.studies.study import HOST
 
 PASSES = 3  # over the files, once they have been read
 

@@ -19,13 +19,14 @@ from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.machine import facts
-from tare.model import arms, closure
-from tare.model.campaigns import Kind, Machine, Plan, Sampling, Unit
-from tare.model.launches import LaunchRecord
+from tare.model import closure
+from tare.model.journals.units import given_up
+from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import BASELINE, SINGLE
 from tare.model.schema import parse
-from tare.model.study import reduced
-from tare.model.units import given_up
+from tare.model.studies import arms
+from tare.model.studies.study import reduced
 from tare.worker.frameworks import DEFAULT
 
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much

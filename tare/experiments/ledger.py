@@ -10,7 +10,7 @@ from pathlib import Path
 from tare.core.files import Journal, locked
 from tare.core.progress import say
 from tare.experiments.alone import LOCK
-from tare.model.ledger import LEDGER, Entry, last_hash, read_ledger, row_of, unlisted
+from tare.model.journals.ledger import LEDGER, Entry, last_hash, read_ledger, row_of, unlisted
 from tare.stats.fits import ratios_of
 
 

@@ -22,9 +22,10 @@ from tare.launch.sites import data_of, image_records, launch_sites, sites
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
-from tare.model import arms, datasheet
+from tare.model import datasheet
 from tare.model.registry import SINGLE
-from tare.model.study import (
+from tare.model.studies import arms
+from tare.model.studies.study import (
     HOST,
     PARTS,
     CeilingsPart,

@@ -18,8 +18,8 @@ import numpy as np
 
 from tare.core import status
 from tare.experiments.designs import Design
-from tare.model import units as measured
-from tare.model.campaigns import Plan, Unit
+from tare.model.journals import units as measured
+from tare.model.records.campaigns import Plan, Unit
 from tare.stats.intervals import log_ratios_of, stein_units, student
 from tare.stats.planning import paid_units
 

@@ -28,10 +28,10 @@ from tare.images import installed
 from tare.launch.trial import probe_record
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
-from tare.model import study
-from tare.model.references import RECORD, ReferenceRecord, check
+from tare.model.journals.references import RECORD, ReferenceRecord, check
 from tare.model.registry import HOST, describe_workload, environment, module_names
-from tare.model.stacks import BOUND
+from tare.model.studies import study
+from tare.model.studies.stacks import BOUND
 from tare.model.words import nearest
 
 BUDGET_S = 540.0

@@ -24,7 +24,7 @@ from tare.core.process import run
 from tare.core.progress import say
 from tare.datasets import catalog
 from tare.experiments.carried import pack_packages
-from tare.model.images import DataRecord
+from tare.model.records.images import DataRecord
 from tare.model.registry import describe_workload, module_names
 from tare.model.schema import read as read_record
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tare.core.files import atomic_path, sha256_file, write_json
 from tare.experiments.alone import LOCK
-from tare.model.references import RECORD
-from tare.model.sealed import PACKED_UNITS, PLAN, SEALED, UNITS
+from tare.model.journals.references import RECORD
+from tare.model.journals.sealed import PACKED_UNITS, PLAN, SEALED, UNITS
 
 
 def finish(folder: Path, content: Mapping[str, Any]) -> None:

@@ -20,11 +20,11 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE
-from tare.model import arms
+from tare.model.journals.sealed import SEALED
 from tare.model.registry import HOST, SINGLE, describe_workload
-from tare.model.sealed import SEALED
-from tare.model.stacks import BOUND
-from tare.model.study import Study, campaigns, part_of
+from tare.model.studies import arms
+from tare.model.studies.stacks import BOUND
+from tare.model.studies.study import Study, campaigns, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {

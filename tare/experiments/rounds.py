@@ -11,9 +11,9 @@ from typing import Any
 
 from tare.experiments.designs import Design, Row, Setup, declare, one_after_other, unit_order
 from tare.launch.place import Site
-from tare.model.campaigns import Plan, Sampling, Unit
+from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.schema import parse
-from tare.model.study import HOST, Rounds, sampling_of
+from tare.model.studies.study import HOST, Rounds, sampling_of
 from tare.stats.fits import run_values
 
 METRIC = "real_s"

@@ -19,12 +19,12 @@ from tare.experiments.designs import Design, Row, Setup, declare, launched, skip
 from tare.launch.place import Site
 from tare.launch.sites import control_site, sites
 from tare.machine.fitting import settled
-from tare.model import arms
-from tare.model.campaigns import Plan, Sampling, Unit
-from tare.model.launches import LaunchRecord
+from tare.model.journals.units import AS_FOUND, COLD, WARM
+from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import environment
-from tare.model.study import CONTROL, HOST, StartsPart, load_part, settings_of
-from tare.model.units import AS_FOUND, COLD, WARM
+from tare.model.studies import arms
+from tare.model.studies.study import CONTROL, HOST, StartsPart, load_part, settings_of
 
 ALLOCATOR = "default"  # as people run it
 CONFIDENCE = 0.95  # a plan names one; of starts, no interval is taken

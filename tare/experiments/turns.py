@@ -29,10 +29,10 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.pages import draw_anew
 from tare.launch.place import Site
 from tare.machine.memory import available_memory_bytes
-from tare.model.campaigns import Calibration, Plan, Prior, Unit
+from tare.model.journals.units import AGREEMENT, calibration_of, given_up, groups_of, planned_alpha
+from tare.model.records.campaigns import Calibration, Plan, Prior, Unit
 from tare.model.schema import parse
-from tare.model.study import CONTROL, HOST, Turns, sampling_of
-from tare.model.units import AGREEMENT, calibration_of, given_up, groups_of, planned_alpha
+from tare.model.studies.study import CONTROL, HOST, Turns, sampling_of
 from tare.stats.fits import turn_values
 from tare.stats.intervals import MAD_TO_SD, two_way
 from tare.stats.planning import Components, Costs, best_split

@@ -30,9 +30,9 @@ from tare.images.runtime_forms import (
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_wheels, packages_of
-from tare.model.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
+from tare.model.records.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
-from tare.model.stacks import BOUND, Stack, load_stack
+from tare.model.studies.stacks import BOUND, Stack, load_stack
 
 FORMAT = 2  # counts up when the same inputs would give another image
 

@@ -17,7 +17,7 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.images.interpreter import with_interpreter
 from tare.images.wheels import Wheel, fetch_wheels
-from tare.model.stacks import BOUND, load_stack
+from tare.model.studies.stacks import BOUND, load_stack
 
 FORMAT = 1  # counts up when the same wheels would give another folder
 PACKAGES = ("torch", "triton")

@@ -27,9 +27,9 @@ from tare.images.runtime_forms import contained_form, form_record, keep_image
 from tare.images.sysroot import gather, within
 from tare.machine.cuda_runtime import cuda_of_packages
 from tare.model.environment import Probe
-from tare.model.images import ImageRecord, OciRecord, Package, TreeFacts, TreeRecord
+from tare.model.records.images import ImageRecord, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.registry import environment
-from tare.model.stacks import BOUND as STACK
+from tare.model.studies.stacks import BOUND as STACK
 
 FORMAT = 2  # counts up when the same inputs would give another root filesystem
 ASK_S = 60.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.process import run
-from tare.model.stacks import Stack
+from tare.model.studies.stacks import Stack
 
 # Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
 STDLIB_PRUNE = (

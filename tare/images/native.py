@@ -43,8 +43,8 @@ from tare.images.runtime_forms import base_fields, contained_form, form_record, 
 from tare.images.tree import EPOCH_S, foreign_libraries
 from tare.images.wheels import Fetched, Wheel, fetch_wheels, packages_of
 from tare.model.environment import Environment
-from tare.model.images import ImageRecord, OciRecord, TreeFacts
-from tare.model.stacks import Stack, load_stack
+from tare.model.records.images import ImageRecord, OciRecord, TreeFacts
+from tare.model.studies.stacks import Stack, load_stack
 
 FORMAT = 2  # counts up when the same inputs would give another installation
 INSTALL_S = 1800.0

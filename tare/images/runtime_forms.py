@@ -19,7 +19,7 @@ from tare.images.base import Base
 from tare.images.oci import ARCHIVE, image_at
 from tare.images.storage import storage_of
 from tare.model.environment import Environment, OciImage, Prepared
-from tare.model.images import BaseImage, ImageRecord, OciRecord
+from tare.model.records.images import BaseImage, ImageRecord, OciRecord
 
 NO_OPTIONS: Mapping[str, str] = {}
 

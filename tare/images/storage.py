@@ -8,7 +8,7 @@ from pathlib import Path
 from tare.core.errors import TareError
 from tare.core.manifest import allocated_blocks
 from tare.model.environment import Environment, Prepared
-from tare.model.images import Storage
+from tare.model.records.images import Storage
 
 
 def storage_of(adapter: Environment, prepared: Prepared, tree: str | None) -> Storage:

@@ -26,7 +26,7 @@ from tare.core.process import run
 from tare.core.store import Kept
 from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
 from tare.images.wheels import Wheel
-from tare.model.stacks import Stack
+from tare.model.studies.stacks import Stack
 
 FORMAT = 2  # counts up when the same inputs would give another tree
 EPOCH_S = 1577836800  # 2020-01-01: every file's time, so that archives of equal trees are equal

@@ -21,8 +21,8 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.core.process import Finished, run, scratch_folder
-from tare.model.images import Package
-from tare.model.stacks import Requirement, Stack
+from tare.model.records.images import Package
+from tare.model.studies.stacks import Requirement, Stack
 
 DOWNLOAD_TIMEOUT_S = 1800
 INDEX_TIMEOUT_S = 15

@@ -14,7 +14,7 @@ from tare.images.build import derive, without
 from tare.images.recipe import load_recipe
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Probe
-from tare.model.images import ImageRecord, OciRecord, TreeFacts
+from tare.model.records.images import ImageRecord, OciRecord, TreeFacts
 from tare.model.registry import environment
 from tare.model.words import nearest
 

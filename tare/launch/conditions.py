@@ -14,7 +14,7 @@ from typing import Any
 
 from tare.core.errors import UserError
 from tare.model.environment import Environment, Launch
-from tare.model.launches import Facts
+from tare.model.records.launches import Facts
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # glibc's thresholds: memory once taken is kept, so that page faults do not recur in every step.

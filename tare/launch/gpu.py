@@ -21,7 +21,7 @@ from tare.launch.run import launch
 from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.nvidia_driver import Driver, check_runtime, driver_here, missing_devices, stage_libraries
 from tare.model.environment import Device, Environment, GpuAccess
-from tare.model.images import ImageRecord
+from tare.model.records.images import ImageRecord
 
 FACTOR = "gpu"
 HOST_MODE, TOOLKIT, PLAIN = "host", "toolkit", "plain"

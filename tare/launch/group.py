@@ -24,7 +24,7 @@ from tare.launch.prepare import Member, clean_up, own_folder, ready
 from tare.launch.record import record_of
 from tare.launch.run import launch
 from tare.launch.transport import Ready
-from tare.model.launches import Instance, LaunchRecord, Status
+from tare.model.records.launches import Instance, LaunchRecord, Status
 
 START_S = 120.0  # for a member to come to its first line
 LOOK_S = 0.2  # between two looks at who has not started yet

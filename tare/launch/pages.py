@@ -19,7 +19,7 @@ from pathlib import Path
 from tare.core.errors import TareError
 from tare.launch.place import Site
 from tare.model.environment import Environment, Prepared
-from tare.model.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
+from tare.model.journals.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
 
 MOST_LEFT = 0.01  # of the pages that were there: the rest is told as kept
 MAP_SHARED, PROT_NONE = 1, 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.model.environment import Environment, GpuAccess
-from tare.model.images import ImageRecord
-from tare.model.stacks import framework_of
+from tare.model.records.images import ImageRecord
+from tare.model.studies.stacks import framework_of
 from tare.worker.frameworks import DEFAULT
 
 

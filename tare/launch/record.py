@@ -13,7 +13,7 @@ from tare.core.files import read_json
 from tare.core.process import Finished
 from tare.launch.conditions import deviations, share_cores
 from tare.launch.transport import Ready
-from tare.model.launches import Clock, Facts, Inside, LaunchRecord
+from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
 from tare.model.schema import parse
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -13,7 +13,7 @@ from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
 from tare.launch.record import record_of
 from tare.launch.transport import Ready
-from tare.model.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord
 
 
 def launch(

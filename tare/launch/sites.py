@@ -20,13 +20,13 @@ from tare.images import build, headers
 from tare.images.copies import second_copy
 from tare.launch import gpu as access
 from tare.launch.place import Site, site_of
-from tare.model import arms
-from tare.model.arms import Arm
-from tare.model.campaigns import OWN, SHARED
-from tare.model.images import DataRecord, ImageRecord
+from tare.model.records.campaigns import OWN, SHARED
+from tare.model.records.images import DataRecord, ImageRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import read
-from tare.model.study import BASELINE, CONTROL, HOST
+from tare.model.studies import arms
+from tare.model.studies.arms import Arm
+from tare.model.studies.study import BASELINE, CONTROL, HOST
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from tare.core.files import project_root, sha256_file
 from tare.core.process import Finished, run
 from tare.launch.channel import Conversation, ConversationError
 from tare.model.environment import Bind, Environment, Launch
-from tare.model.launches import Clock
+from tare.model.records.launches import Clock
 
 RECORD, SPEC, STARTED = "record.json", "spec.json", "record.json.started"
 WORKER = (

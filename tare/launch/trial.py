@@ -21,7 +21,7 @@ from tare.core.process import run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.model.environment import Bind, Environment, Launch, Probe
-from tare.model.images import ProbeRecord
+from tare.model.records.images import ProbeRecord
 from tare.runtimes.programs import where
 
 TIMEOUT_S = 20.0

@@ -17,7 +17,7 @@ from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.measured_here import Here
 from tare.model.registry import CONTROL, HOST
-from tare.model.study import is_headline
+from tare.model.studies.study import is_headline
 from tare.stats.intervals import Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's

@@ -12,10 +12,10 @@ import pandas as pd
 
 from tare.analysis.profile_rows import read_profile
 from tare.model import tables
-from tare.model.images import ProbeRecord, read_probes
-from tare.model.machine import MachineRecord, read_machine
+from tare.model.records.images import ProbeRecord, read_probes
+from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.registry import HOST
-from tare.model.study import is_headline
+from tare.model.studies.study import is_headline
 
 RUN_METRICS = ("real_s", "system_s")
 PER_STEP = "per training step, where the paper's is of the whole run"

@@ -29,9 +29,9 @@ from tare.literature.published_file import (
     read_kernels,
     read_paper,
 )
-from tare.model import papers
 from tare.model.quantities import Quantity
 from tare.model.schema import Record
+from tare.model.studies import papers
 from tare.model.words import nearest
 
 FIGURE_COLUMNS = (

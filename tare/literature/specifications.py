@@ -8,7 +8,7 @@ from typing import Any
 from tare.literature.finding import Finding, amount
 from tare.literature.measured_here import Here, Value
 from tare.literature.published import Fact, Published
-from tare.model.machine import MachineRecord
+from tare.model.records.machine import MachineRecord
 
 NO_RECORD = "there is no record of the machine"
 # Versions: of which environment's trial launch.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tare.core.errors import TareError
-from tare.model.stacks import load_stack
+from tare.model.studies.stacks import load_stack
 
 # Until 1.12 the package index carried one build of torch with the runtime inside, and its lock names no CUDA:
 # "the default CUDA of binaries" in the release notes of each version. From 1.13 on the runtime is a package.

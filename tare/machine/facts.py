@@ -20,7 +20,7 @@ from tare.core.files import cache_dir
 from tare.core.process import run
 from tare.machine import nvml
 from tare.machine.memory import meminfo_bytes
-from tare.model.machine import MachineRecord
+from tare.model.records.machine import MachineRecord
 from tare.model.schema import parse
 
 CPU = Path("/sys/devices/system/cpu")

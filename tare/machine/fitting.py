@@ -7,8 +7,8 @@ from typing import TypeVar
 from tare.core.errors import UnavailableError
 from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
-from tare.model.stacks import BOUND
-from tare.model.study import LaunchPart
+from tare.model.studies.stacks import BOUND
+from tare.model.studies.study import LaunchPart
 
 AUTO = "auto"
 OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts

@@ -13,7 +13,7 @@ from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
 from tare.machine.nvidia_driver import Driver, check_runtime, find_driver, missing_devices
 from tare.machine.profiler_checks import Check, lacking
-from tare.model.stacks import stack_names
+from tare.model.studies.stacks import stack_names
 
 HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime", "nvidia-container-toolkit")
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))

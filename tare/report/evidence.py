@@ -13,14 +13,14 @@ from tare.analysis.ceilings import read_ceilings
 from tare.analysis.choice import is_ours
 from tare.core.files import read_json
 from tare.model import tables
-from tare.model.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
-from tare.model.machine import MachineRecord, read_machine
-from tare.model.measured import CeilingsRecord, ProfileRecord
-from tare.model.papers import repeated
+from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
+from tare.model.records.machine import MachineRecord, read_machine
+from tare.model.records.measured import CeilingsRecord, ProfileRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import read
-from tare.model.sealed import SEALED, SealedCampaign, read_sealed
-from tare.model.study import Study, campaigns, is_headline, load_checked
+from tare.model.studies.papers import repeated
+from tare.model.studies.study import Study, campaigns, is_headline, load_checked
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
 

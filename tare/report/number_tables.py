@@ -8,7 +8,8 @@ from typing import Any
 
 from tare.report.evidence import Evidence
 from tare.report.figures import batch_table, joint, split_table
-from tare.report.labels import (
+from tare.report.references import Reference
+from tare.report.words.labels import (
     env_order,
     env_title,
     metric_order,
@@ -18,9 +19,8 @@ from tare.report.labels import (
     with_unit,
     workload_title,
 )
-from tare.report.layout import Cell, Table
-from tare.report.references import Reference
-from tare.report.wording import margin_text, missing
+from tare.report.words.layout import Cell, Table
+from tare.report.words.wording import margin_text, missing
 from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
 
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}

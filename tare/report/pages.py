@@ -24,12 +24,13 @@ from tare import __version__
 from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
 from tare.model import tables
-from tare.model.study import CONTROL, DEFAULT_STUDY
-from tare.report import advice, answer, figures, search
+from tare.model.studies.study import CONTROL, DEFAULT_STUDY
+from tare.report import figures, search
+from tare.report.answers import advice, answer
 from tare.report.evidence import Evidence
 from tare.report.figures import style
-from tare.report.labels import workload_title
 from tare.report.sections import present
+from tare.report.words.labels import workload_title
 
 FOLDER = "tare/report/templates"
 INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"

@@ -16,9 +16,9 @@ from tare.analysis.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json
 from tare.model import tables
-from tare.model.machine import MachineRecord, read_machine
-from tare.model.measured import CeilingsRecord
-from tare.model.references import BROKEN, load, references
+from tare.model.journals.references import BROKEN, load, references
+from tare.model.records.machine import MachineRecord, read_machine
+from tare.model.records.measured import CeilingsRecord
 from tare.report import figures
 
 TABLES = "reference-tables"  # beside `reference`: tables that this machine made of what was recorded

@@ -9,32 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tare.literature import published
-from tare.report import (
-    answer,
-    audit_tables,
-    choices,
-    conditions,
-    count_tables,
-    designs,
-    facts,
-    gpus,
-    image_costs,
-    instrument,
-    job_length,
-    losses,
-    material,
-    method,
-    number_tables,
-    paper,
-    profiles,
-    reference_section,
-    rooflines,
-    settings,
-    stacks,
-    tries,
-    why,
-)
+from tare.report import number_tables
+from tare.report.answers import answer, job_length
+from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
+from tare.report.images import image_costs
+from tare.report.machine import conditions, facts, gpus, material, profiles, rooflines
+from tare.report.methods import designs, instrument, losses, method, tries
+from tare.report.papers import audit_tables, paper, reference_section
+from tare.report.reasons import count_tables, why
 
 Context = Mapping[str, Any]
 

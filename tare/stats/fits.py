@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tare.model.campaigns import Plan, Unit
-from tare.model.ledger import Ratios
-from tare.model.units import both_hosts, real_s, turn_medians
+from tare.model.journals.ledger import Ratios
+from tare.model.journals.units import both_hosts, real_s, turn_medians
+from tare.model.records.campaigns import Plan, Unit
 from tare.stats.intervals import log_ratios_of, two_way
 
 

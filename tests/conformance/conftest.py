@@ -13,9 +13,9 @@ from tare.images import build
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.machine.fitting import settled
-from tare.model import arms
 from tare.model.registry import describe_workload, environment, module_names
-from tare.model.study import load_checked
+from tare.model.studies import arms
+from tare.model.studies.study import load_checked
 
 STACK = "torch-2.13"
 

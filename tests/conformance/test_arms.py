@@ -17,9 +17,9 @@ from tare.launch.arm_images import derive_arm, known_arms
 from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.model import arms
 from tare.model.environment import Launch, Probe
 from tare.model.registry import HOST, describe_workload, environment, environments
+from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"

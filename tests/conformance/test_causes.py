@@ -8,10 +8,10 @@ from tare.analysis.launch_rows import cause_rows, kernel_rows
 from tare.experiments import causes, rounds
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.model import arms
-from tare.model.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import parse
+from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"

@@ -26,10 +26,10 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.group import launch_group
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.model import arms
-from tare.model.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import parse
+from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"
@@ -221,7 +221,7 @@ import sys
 from tare.launch.run import launch
 from tare.launch.place import site_of
 from tare.launch.transport import Binds
-from tare.model.images import ImageRecord
+from tare.model.records.images import ImageRecord
 from tare.model.registry import environment
 from tare.model.schema import parse
 import json

@@ -10,7 +10,7 @@ import inside_code
 import pytest
 from project import code_blocks, copy_checkout
 
-from tare.model.sealed import read_sealed
+from tare.model.journals.sealed import read_sealed
 
 # Runs in a copy of the checkout that has the page's workload; says where it put the campaigns.
 PROGRAM = """

@@ -9,8 +9,8 @@ import job_sizes
 import pytest
 from job_sizes import BALLAST_MIB, LIMIT_MIB, MIB, STEP_S
 
-from tare.model.sealed import read_sealed
-from tare.model.study import CONTROL, HOST
+from tare.model.journals.sealed import read_sealed
+from tare.model.studies.study import CONTROL, HOST
 
 
 def test_steps_of_two_seconds_are_measured_in_proportion(slow_steps):

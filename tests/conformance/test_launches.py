@@ -16,7 +16,7 @@ from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.launch.sites import control_site
 from tare.launch.transport import Binds
-from tare.model.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.schema import parse
 

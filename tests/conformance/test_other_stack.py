@@ -16,11 +16,11 @@ from tare.images import build
 from tare.images.interpreter import find_interpreter
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.model import arms
-from tare.model.images import OciRecord
+from tare.model.records.images import OciRecord
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.schema import read
-from tare.model.stacks import load_stack
+from tare.model.studies import arms
+from tare.model.studies.stacks import load_stack
 
 pytestmark = pytest.mark.runtime
 OTHER = "paper-2022"

@@ -16,10 +16,10 @@ from tare.experiments import campaign, turns
 from tare.experiments.alone import alone_on_this_machine
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
+from tare.model.journals.sealed import read_sealed
 from tare.model.registry import describe_workload, environment
-from tare.model.sealed import read_sealed
-from tare.model.study import CONTROL, HOST
-from tare.report.losses import loss_check
+from tare.model.studies.study import CONTROL, HOST
+from tare.report.methods.losses import loss_check
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 WORKLOAD = "mnist_cnn"

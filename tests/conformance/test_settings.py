@@ -9,8 +9,8 @@ from tare.images import headers
 from tare.launch import sites as site_module
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.model import arms
 from tare.model.registry import describe_workload, environment
+from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
 LEVELS = {"stack": "same", "allocator": "default", "page_cache": "as_found"}

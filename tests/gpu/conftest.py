@@ -12,9 +12,9 @@ from tare.launch import gpu
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.machine.gpu_checks import no_gpu
-from tare.model import arms
 from tare.model.registry import describe_workload, environment, module_names
-from tare.model.study import load_checked
+from tare.model.studies import arms
+from tare.model.studies.study import load_checked
 
 STACK = "torch-2.13"
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tare.model import tables
-from tare.report import advice
+from tare.report.answers import advice
 
 
 def length(env, low, high, reason=None, workload="mnist_cnn"):

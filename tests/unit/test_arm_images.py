@@ -9,7 +9,7 @@ from tare.core.files import read_json, write_json
 from tare.images import build
 from tare.launch import arm_images
 from tare.model.environment import Probe
-from tare.model.images import ImageRecord, ProbeRecord
+from tare.model.records.images import ImageRecord, ProbeRecord
 from tare.model.schema import read
 
 WORKS = Probe(available=True, details={"isolates_network": True})

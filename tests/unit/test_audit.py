@@ -7,9 +7,10 @@ from builders import build_results
 from tare.cli.main import main
 from tare.literature import audit, kernel_sums, limits, published, roofline
 from tare.literature.finding import amount, significant
-from tare.model import papers, tables
-from tare.model.machine import MachineRecord
+from tare.model import tables
+from tare.model.records.machine import MachineRecord
 from tare.model.schema import parse
+from tare.model.studies import papers
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from tare.experiments import blocks, turns
 from tare.experiments.blocks import Burst, Stretch, live_block, turn_problem
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
-from tare.model.sealed import SEALED, read_rows, read_sealed
-from tare.model.study import CONTROL, HOST
-from tare.model.units import counted
+from tare.model.journals.sealed import SEALED, read_rows, read_sealed
+from tare.model.journals.units import counted
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.fits import turn_values
 
 NAMES = [HOST, CONTROL, "docker"]

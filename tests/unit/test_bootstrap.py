@@ -19,7 +19,7 @@ import pytest
 from processes import finished
 
 from tare.core.errors import UnavailableError, UserError
-from tare.model.stacks import load_stack
+from tare.model.studies.stacks import load_stack
 from tare.runtimes import bootstrap
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ from tare.core.process import run
 from tare.images import build, installed, sysroot
 from tare.images.layers import layers_of
 from tare.launch.place import site_of
-from tare.model import arms, study
 from tare.model.environment import Probe
-from tare.model.images import ImageRecord, OciRecord
+from tare.model.records.images import ImageRecord, OciRecord
 from tare.model.registry import environment
 from tare.model.schema import read
+from tare.model.studies import arms, study
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from tare.core.errors import UnavailableError, UserError
 from tare.experiments import causes, designs
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
-from tare.model import arms
-from tare.model.sealed import read_sealed
+from tare.model.journals.sealed import read_sealed
+from tare.model.studies import arms
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
 NAMES = ("host", "host.control", "docker")

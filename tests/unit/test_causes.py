@@ -13,7 +13,7 @@ from tare.analysis import causes, metrics, suspects
 from tare.analysis.launch_rows import cause_rows, kernel_rows
 from tare.core.errors import IntegrityError
 from tare.model import tables
-from tare.model.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
 
 NAMES = ("host", "docker", "apptainer")

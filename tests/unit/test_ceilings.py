@@ -10,7 +10,7 @@ from campaign_builders import inside as inside_of
 
 from tare.analysis import ceilings
 from tare.core.errors import UnavailableError
-from tare.model.measured import CeilingsRecord
+from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import parse
 from tare.worker import ceilings as inside
 

@@ -10,7 +10,8 @@ import pytest
 from pages import row
 
 from tare.model import tables
-from tare.report import choices, figures, settings
+from tare.report import figures
+from tare.report.arms import choices, settings
 from tare.report.figures.choices import ENVIRONMENT, SETTING, STACK
 from tare.report.figures.forest import confidence
 

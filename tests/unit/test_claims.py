@@ -16,7 +16,7 @@ from tare.literature import claims, contrasts, match, measured_here, published
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER
 from tare.literature.measured_here import Conditions
 from tare.model import tables
-from tare.model.machine import MachineRecord
+from tare.model.records.machine import MachineRecord
 from tare.model.registry import CONTROL
 from tare.stats.intervals import t_quantile
 

@@ -90,7 +90,13 @@ def test_an_edit_elsewhere_makes_nothing_old(checkout):
     before = {kind: closure.code_sha256(kind, *HEADLINE[1:]) for kind in closure.KINDS}
     edited(checkout / "workloads/sentiment_rnn.py")
     edited(checkout / "envs/charliecloud.py")
-    for name in ("model/arms.py", "report/labels.py", "stats/intervals.py", "datasets/prepare.py", "core/files.py"):
+    for name in (
+        "model/studies/arms.py",
+        "report/words/labels.py",
+        "stats/intervals.py",
+        "datasets/prepare.py",
+        "core/files.py",
+    ):
         edited(checkout / "tare" / name)
     assert before == {kind: closure.code_sha256(kind, *HEADLINE[1:]) for kind in closure.KINDS}
 

@@ -14,9 +14,10 @@ from pages import draw_device, visible, whole
 from tare.analysis import roofs
 from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
-from tare.report import build, facts, figures, gpus, profiles, rooflines
+from tare.report import build, figures
 from tare.report.evidence import gather
 from tare.report.figures import device
+from tare.report.machine import facts, gpus, profiles, rooflines
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tare.core.remaining import Plan
-from tare.model import expected, study
+from tare.model.studies import expected, study
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ from test_verdicts import rows_of
 from tare.analysis.fault_costs import fault_rows
 from tare.analysis.verdicts import Measured
 from tare.model import tables
-from tare.model.study import CONTROL, HOST
-from tare.report import fault_costs as report
+from tare.model.studies.study import CONTROL, HOST
+from tare.report.arms import fault_costs as report
 from tare.stats.slopes import common_slope, quotient_interval
 
 COST_S, FAULTS, STEP_S = 2e-6, 5000.0, 0.05

@@ -13,9 +13,10 @@ import pytest
 from tare.analysis import choice
 from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
-from tare.report import figures, labels
+from tare.report import figures
 from tare.report.figures import axis, style
 from tare.report.figures.strip import strip
+from tare.report.words import labels
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,8 +11,8 @@ from tare.analysis import forecast
 from tare.analysis.forecast import Experience
 from tare.cli import main
 from tare.core.files import write_json
-from tare.model.study import load_checked
-from tare.model.units import groups_of, share_of
+from tare.model.journals.units import groups_of, share_of
+from tare.model.studies.study import load_checked
 from tare.stats.intervals import stein_units
 
 ENVIRONMENTS = "apptainer+charliecloud+docker+host"

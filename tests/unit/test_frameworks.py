@@ -14,7 +14,7 @@ from project import ROOT, code_blocks
 from tare.core.errors import UserError
 from tare.launch.channel import ConversationError
 from tare.model import registry
-from tare.model.launches import Inside
+from tare.model.records.launches import Inside
 from tare.model.schema import parse
 from tare.worker import frameworks, train
 

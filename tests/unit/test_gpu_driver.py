@@ -22,7 +22,7 @@ from tare.launch import prepare as launching
 from tare.launch.place import Site
 from tare.machine import cuda_runtime, nvidia_driver
 from tare.model.environment import Device
-from tare.model.stacks import stack_names
+from tare.model.studies.stacks import stack_names
 
 NOWHERE = Path("/nowhere")
 PLACES = nvidia_driver.Places(

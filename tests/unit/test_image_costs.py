@@ -17,9 +17,9 @@ from tare.images import storage
 from tare.model import tables
 from tare.model.environment import Prepared
 from tare.model.registry import environment
-from tare.model.study import load_checked
+from tare.model.studies.study import load_checked
 from tare.report import evidence, figures
-from tare.report import image_costs as words
+from tare.report.images import image_costs as words
 
 STACK = image_cost_builders.STACK
 NAMES = ("host", "docker", "apptainer", "charliecloud")

@@ -19,7 +19,7 @@ from tare.images.oci import TarLayer
 from tare.images.runtime_forms import image_of
 from tare.images.wheels import Fetched, Wheel
 from tare.model.environment import Environment, Prepared
-from tare.model.images import ImageRecord
+from tare.model.records.images import ImageRecord
 from tare.model.schema import parse
 
 STACK = "torch-2.13"

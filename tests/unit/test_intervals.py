@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tare.model.study import CONTROL, HOST
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     MOST_PRIOR,

@@ -20,9 +20,9 @@ from tare.launch.channel import ConversationError
 from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.model.environment import Environment, Probe
-from tare.model.launches import Clock, Inside, LaunchRecord
+from tare.model.journals.units import launched_ns
+from tare.model.records.launches import Clock, Inside, LaunchRecord
 from tare.model.schema import parse
-from tare.model.units import launched_ns
 
 CONDITIONS = {**fakes.CONDITIONS, "cpus": 1}
 SPEC = {"mode": "device", "device": "cpu", "devices": None}

@@ -16,9 +16,9 @@ from tare.experiments import ledger as writing
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design
 from tare.model import tables
-from tare.model.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
-from tare.model.sealed import PLAN, SEALED, UNITS, read_sealed
-from tare.model.units import planned_alpha, share_of
+from tare.model.journals.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
+from tare.model.journals.sealed import PLAN, SEALED, UNITS, read_sealed
+from tare.model.journals.units import planned_alpha, share_of
 from tare.stats import fits
 from tare.stats.intervals import t_interval
 

@@ -11,8 +11,8 @@ from tare.analysis import metrics, profile_rows
 from tare.analysis.launch_rows import failure, whole_run_rows
 from tare.core.errors import IntegrityError
 from tare.model import tables
-from tare.model.launches import LaunchRecord
-from tare.model.measured import ProfileRecord
+from tare.model.records.launches import LaunchRecord
+from tare.model.records.measured import ProfileRecord
 from tare.model.rows import measured
 from tare.model.schema import parse
 from tare.profilers import activity, torch_trace

@@ -25,7 +25,7 @@ from tare.images.oci import TarLayer
 from tare.images.rootfs import differences, find_guest, run_guest, snapshot
 from tare.images.tree import EPOCH_S
 from tare.images.wheels import Fetched, Wheel
-from tare.model.stacks import load_stack
+from tare.model.studies.stacks import load_stack
 
 VERSION = "3.11"
 PACKAGES = f"usr/lib/python{VERSION}/site-packages"

@@ -23,9 +23,9 @@ from tare.experiments.designs import Design, Setup
 from tare.images import interpreter
 from tare.launch import sites as site_module
 from tare.machine.fitting import settled
-from tare.model import arms, study
-from tare.model.sealed import read_sealed
-from tare.model.stacks import load_stack
+from tare.model.journals.sealed import read_sealed
+from tare.model.studies import arms, study
+from tare.model.studies.stacks import load_stack
 from tare.worker.train import import_first
 from tare.worker.turns import children_can_follow
 from workloads import sentiment_rnn

@@ -15,10 +15,10 @@ from test_campaign import TO_THE_PILOT, clock, run, unit  # noqa: F401  (a fixtu
 from tare.core import progress, status
 from tare.experiments import campaign, outlook
 from tare.experiments.designs import Design
-from tare.model.campaigns import Plan, Unit
+from tare.model.journals.units import planned_alpha
+from tare.model.records.campaigns import Plan, Unit
 from tare.model.schema import parse
-from tare.model.study import CONTROL, HOST
-from tare.model.units import planned_alpha
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of, student
 

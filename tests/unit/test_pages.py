@@ -13,8 +13,8 @@ from tare.experiments.designs import Setup
 from tare.launch.pages import draw_anew, drop, of_whole_runs, resident
 from tare.launch.place import Site
 from tare.launch.sites import control_site
+from tare.model.journals.sealed import read_rows
 from tare.model.registry import CONTROL, HOST, environment
-from tare.model.sealed import read_rows
 from tests import fakes
 
 KEY = "fedcba9876543210" * 2

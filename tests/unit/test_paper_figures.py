@@ -9,7 +9,7 @@ import pytest
 
 from tare.literature.published import load
 from tare.model import tables
-from tare.model.study import campaign_name
+from tare.model.studies.study import campaign_name
 from tare.report import figures
 from tare.report.figures import paper_rows, paper_words
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, numbers

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tare.model.study import CONTROL
+from tare.model.studies.study import CONTROL
 from tare.stats.planning import (
     CYCLES,
     DRAWS,

@@ -32,7 +32,7 @@ from proving import (
     summary,
 )
 
-from tare.model.study import CONTROL
+from tare.model.studies.study import CONTROL
 from tare.stats.fits import turn_values
 from tare.stats.intervals import log_ratios_of, moderated, student
 

@@ -14,7 +14,7 @@ from scipy import stats
 from tare.analysis import metrics, other_designs, verdicts
 from tare.analysis.other_designs import Hosts
 from tare.model import tables
-from tare.model.units import share_of
+from tare.model.journals.units import share_of
 
 DRIFTING = Hosts(
     median=[(1.0, 1.01), (1.1, 1.1), (1.2, 1.19), (1.3, 1.31)],

@@ -5,8 +5,8 @@ from audit_builders import edited
 
 from tare.core.errors import UserError
 from tare.literature import published
-from tare.model import papers
 from tare.model.quantities import parse, parse_as
+from tare.model.studies import papers
 
 
 @pytest.fixture(scope="module")

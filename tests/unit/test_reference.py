@@ -23,12 +23,12 @@ from tare.experiments import carried as carried_packages
 from tare.experiments.carried import add_packages
 from tare.experiments.designs import Design
 from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
-from tare.model import study
-from tare.model.campaigns import Sampling
-from tare.model.images import DataFile, DataRecord
+from tare.model.journals.sealed import read_sealed
+from tare.model.records.campaigns import Sampling
+from tare.model.records.images import DataFile, DataRecord
 from tare.model.registry import module_names
 from tare.model.schema import read as read_record
-from tare.model.sealed import read_sealed
+from tare.model.studies import study
 
 STUDY, STACK = "recorded", "torch-2.13"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}

@@ -17,9 +17,9 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json, sha256_file, write_json
 from tare.experiments import reference, reference_pack, reference_parts
 from tare.experiments.reference_parts import Clock
-from tare.model import references as folders
-from tare.model import study
-from tare.model.sealed import read_sealed
+from tare.model.journals import references as folders
+from tare.model.journals.sealed import read_sealed
+from tare.model.studies import study
 
 STUDY = "recorded"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}

@@ -11,7 +11,7 @@ from replaying import events_of, replay
 from tare.core import remaining
 from tare.core.remaining import Durations, Expected, ExpectedJob, Plan, Remaining
 from tare.core.status import Status
-from tare.model import expected, study
+from tare.model.studies import expected, study
 
 RECORDED = sorted((Path(__file__).parents[1] / "data").glob("timeline_*.jsonl"))
 RULES = {

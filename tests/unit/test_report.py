@@ -13,11 +13,14 @@ from pages import draw, visible, whole
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
-from tare.model.images import DataRecord
+from tare.model.records.images import DataRecord
 from tare.model.schema import read
-from tare.report import answer, build, conditions, designs, facts, figures, losses, material, method, profiles
+from tare.report import build, figures
+from tare.report.answers import answer
 from tare.report.evidence import gather
-from tare.report.wording import percent, signed
+from tare.report.machine import conditions, facts, material, profiles
+from tare.report.methods import designs, losses, method
+from tare.report.words.wording import percent, signed
 
 STUDY = builders.STUDY
 

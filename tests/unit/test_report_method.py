@@ -12,11 +12,14 @@ import pytest
 from campaign_builders import json_units, with_plan, with_units
 from pages import draw, row, visible, whole
 
-from tare.model.campaigns import OWN, SHARED
-from tare.model.units import DRAWN_ANEW
-from tare.report import answer, build, designs, figures, instrument, method, number_tables, settings, tries
+from tare.model.journals.units import DRAWN_ANEW
+from tare.model.records.campaigns import OWN, SHARED
+from tare.report import build, figures, number_tables
+from tare.report.answers import answer
+from tare.report.arms import settings
 from tare.report.evidence import gather
-from tare.report.wording import percent, signed
+from tare.report.methods import designs, instrument, method, tries
+from tare.report.words.wording import percent, signed
 
 STUDY = builders.STUDY
 
@@ -281,7 +284,7 @@ def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
 
 
 def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
-    from tare.report import designs
+    from tare.report.methods import designs
 
     assert designs._reached(0.012) == "±1.2%"
     assert designs._reached(1.5e7) == "more than ±100%"

@@ -16,10 +16,11 @@ from pages import draw, visible, whole
 from tare.core.errors import UserError
 from tare.literature.published import load
 from tare.model import tables
-from tare.model.papers import repeated
-from tare.report import audit_tables, build, paper
+from tare.model.studies.papers import repeated
+from tare.report import build
 from tare.report.evidence import gather
 from tare.report.pages import pages_of
+from tare.report.papers import audit_tables, paper
 from tare.report.sections import SECTIONS
 
 PAPER = "nyu2022"

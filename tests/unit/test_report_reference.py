@@ -12,9 +12,10 @@ from pages import draw, visible, whole
 from tare.core.files import read_json, write_json
 from tare.literature.published import load
 from tare.model import datasheet
-from tare.model.study import HOST
-from tare.report import beside_published, build, reference_section, references
+from tare.model.studies.study import HOST
+from tare.report import build, references
 from tare.report.evidence import gather
+from tare.report.papers import beside_published, reference_section
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,11 @@ import builders
 from pages import draw, visible, whole
 
 from tare.analysis.choice import is_level
-from tare.model.arms import of_campaign
-from tare.report import build, figures, losses, settings, stacks
+from tare.model.studies.arms import of_campaign
+from tare.report import build, figures
+from tare.report.arms import settings, stacks
 from tare.report.evidence import gather
+from tare.report.methods import losses
 
 STUDY = builders.STUDY
 

@@ -8,9 +8,11 @@ import builders
 import pytest
 from campaign_builders import FACTORS
 
-from tare.report import figures, why, why_words
+from tare.report import figures
 from tare.report.evidence import gather
+from tare.report.reasons import why
 from tare.report.sections import SECTIONS
+from tare.report.words import why_words
 from tare.stats.intervals import Interval
 
 KERNEL = "convolution jit:avx512_core backward_weights"

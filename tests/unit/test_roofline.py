@@ -14,12 +14,12 @@ from tare.analysis.ceilings import read_ceilings
 from tare.literature import published
 from tare.literature import roofline as audited
 from tare.model import tables
-from tare.model.measured import CeilingsRecord, Sheet
+from tare.model.records.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
-from tare.report import rooflines as report
 from tare.report.figures import plane, rooflines
 from tare.report.figures.paper_roofline import drawn_points
+from tare.report.machine import rooflines as report
 from tare.stats.intervals import t_quantile
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,7 +10,7 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import write_json
 from tare.machine import facts
 from tare.model import schema
-from tare.model.machine import read_machine
+from tare.model.records.machine import read_machine
 
 
 class Leaf(schema.Record):

@@ -8,8 +8,8 @@ import pytest
 
 from tare.core.errors import IntegrityError
 from tare.core.files import canonical_json, sha256_file, sha256_text, write_json
-from tare.model import sealed
-from tare.model.campaigns import Plan, Sealed
+from tare.model.journals import sealed
+from tare.model.records.campaigns import Plan, Sealed
 from tare.model.schema import parse
 
 PLAN = {

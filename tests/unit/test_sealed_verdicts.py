@@ -12,8 +12,8 @@ from pages import row
 
 from tare.analysis import extract
 from tare.cli import runs
-from tare.model import arms
-from tare.model.sealed import SEALED, UNITS
+from tare.model.journals.sealed import SEALED, UNITS
+from tare.model.studies import arms
 
 NAMES = ["host", "docker", "apptainer"]
 

@@ -10,7 +10,7 @@ import torch
 from tare.cli import images as images_commands
 from tare.core.errors import UserError
 from tare.machine import fitting
-from tare.model import arms, study
+from tare.model.studies import arms, study
 from tare.worker import frameworks, settings, train
 from tare.worker.settings import amp
 from tare.worker.settings import graph as captures

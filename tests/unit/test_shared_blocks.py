@@ -8,10 +8,10 @@ from campaign_builders import factors_of, turns_campaign, write_campaign
 
 from tare.analysis import extract
 from tare.analysis.choice import headlines
-from tare.model import arms
-from tare.model.sealed import SEALED
-from tare.model.study import HOST, campaign_name
-from tare.report import answer
+from tare.model.journals.sealed import SEALED
+from tare.model.studies import arms
+from tare.model.studies.study import HOST, campaign_name
+from tare.report.answers import answer
 
 NAMES = ["host", "docker", "apptainer"]
 DEFAULT = arms.parse("allocator=default")

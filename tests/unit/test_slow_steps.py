@@ -9,7 +9,7 @@ from inside_code import SLOW_STEP, code_folder, without_torch
 
 from tare.experiments import blocks, turns
 from tare.experiments.designs import Setup
-from tare.model.study import CONTROL, HOST
+from tare.model.studies.study import CONTROL, HOST
 
 STEP_S = 0.31  # and longer on a machine that is busy otherwise
 START = """

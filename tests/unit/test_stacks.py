@@ -19,7 +19,7 @@ from tare.images import interpreter, wheels
 from tare.images import tree as trees
 from tare.images.interpreter import find_interpreter
 from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
-from tare.model.stacks import (
+from tare.model.studies.stacks import (
     Stack,
     framework_of,
     known_stacks,

@@ -10,13 +10,14 @@ from tare.analysis import tries
 from tare.cli import main
 from tare.core.files import sha256_file
 from tare.machine.witnesses import commands, witnesses
-from tare.model import arms, closure
-from tare.model.campaigns import Plan
-from tare.model.ledger import read_ledger
+from tare.model import closure
+from tare.model.journals.ledger import read_ledger
+from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.records.campaigns import Plan
 from tare.model.schema import read
-from tare.model.sealed import SEALED, read_sealed
-from tare.model.stamps import Stamp, departures, stamp_file, stamp_files, stamp_of, write_stamp
-from tare.model.study import check, load_checked, merge, reduced
+from tare.model.studies import arms
+from tare.model.studies.stamps import Stamp, departures, stamp_file, stamp_files, stamp_of, write_stamp
+from tare.model.studies.study import check, load_checked, merge, reduced
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_what_differs_is_named(whole):
 
 def test_the_analysis_is_followed_to_what_it_imports():
     paths = closure.analysis()
-    assert {"tare/analysis/extract.py", "tare/stats/intervals.py", "tare/model/ledger.py"} <= set(paths)
+    assert {"tare/analysis/extract.py", "tare/stats/intervals.py", "tare/model/journals/ledger.py"} <= set(paths)
     assert not [path for path in paths if path.startswith(("tare/report", "tare/experiments"))]
 
 

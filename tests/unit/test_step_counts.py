@@ -9,7 +9,7 @@ from test_verdicts import NAMES, plan_of, rows_of
 
 from tare.analysis import step_counts
 from tare.model import tables
-from tare.model.study import CONTROL, HOST
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.ranks import signed_rank_interval
 
 

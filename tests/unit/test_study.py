@@ -8,8 +8,8 @@ import yaml
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model import arms, study
 from tare.model.schema import Record
+from tare.model.studies import arms, study
 
 
 @pytest.fixture

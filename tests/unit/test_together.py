@@ -8,10 +8,10 @@ from tare.core.files import Journal
 from tare.experiments import turns
 from tare.experiments.campaign import run_campaigns
 from tare.experiments.designs import Setup
-from tare.model import arms
-from tare.model import study as studies
-from tare.model.sealed import SEALED, UNITS, read_rows, read_sealed
-from tare.model.study import CONTROL, HOST
+from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed
+from tare.model.studies import arms
+from tare.model.studies import study as studies
+from tare.model.studies.study import CONTROL, HOST
 
 NAMES = [HOST, CONTROL, "docker"]
 LANES = {"steady": ("mnist_cnn", None), "default": ("mnist_cnn", "default"), "rnn": ("sentiment_rnn", None)}

@@ -11,9 +11,9 @@ from tare.experiments import turns
 from tare.experiments.turns import components_of, cores_of, fitting, settle
 from tare.launch import conditions
 from tare.machine import memory
-from tare.model.campaigns import Prior
-from tare.model.study import CONTROL, HOST
-from tare.model.units import groups_of
+from tare.model.journals.units import groups_of
+from tare.model.records.campaigns import Prior
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.fits import cycle_ratios, turn_values
 from tare.stats.planning import Components
 

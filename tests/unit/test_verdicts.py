@@ -10,8 +10,8 @@ import pytest
 from campaign_builders import sealed_campaign, turns_campaign, write_campaign
 
 from tare.analysis import verdicts
-from tare.model.sealed import SEALED, read_sealed
-from tare.model.study import CONTROL, HOST
+from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats.intervals import (
     Interval,
     judge,

@@ -13,7 +13,7 @@ from tare.core.files import sha256_file
 from tare.experiments import counter_launches
 from tare.launch.place import Site
 from tare.launch.prepare import FOLDER
-from tare.model.measured import CounterPart, Counters
+from tare.model.records.measured import CounterPart, Counters
 from tare.model.schema import parse
 
 NCU = counter_launches.Tool(

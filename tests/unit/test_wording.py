@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pages import row
 
-from tare.report.wording import between, control_sentence, percent, signed, tally, verdict_sentence
+from tare.report.words.wording import between, control_sentence, percent, signed, tally, verdict_sentence
 
 
 def test_different_within_margin():

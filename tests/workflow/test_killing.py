@@ -19,7 +19,7 @@ import matrix
 import pytest
 
 from tare.core.files import project_root
-from tare.model.sealed import read_sealed
+from tare.model.journals.sealed import read_sealed
 
 ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"

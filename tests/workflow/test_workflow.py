@@ -15,7 +15,7 @@ import pytest
 from beside import MINE, POOR
 from project import ROOT, code_blocks, copy_checkout, snakemake, tare
 
-from tare.model.sealed import read_sealed
+from tare.model.journals.sealed import read_sealed
 
 pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study, on a machine that may be busy
 
@@ -294,7 +294,12 @@ def append(path, text="\nEDITED = 1\n"):
 def test_an_edit_elsewhere_reruns_no_measurement(copied):
     """A plot, a sentence, an arm's definition, an unused setting, a comment, another data set, a touched file."""
     assert "nothing to be done" in planned(copied).lower()
-    for name in ("report/labels.py", "report/figures/style.py", "model/arms.py", "worker/settings/layout.py"):
+    for name in (
+        "report/words/labels.py",
+        "report/figures/style.py",
+        "model/studies/arms.py",
+        "worker/settings/layout.py",
+    ):
         append(copied / "tare" / name)
     append(copied / "tare/worker/main.py", "\n# edited\n")
     append(copied / "workloads/mnist_cnn.py", "\n# edited\n")

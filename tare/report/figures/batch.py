@@ -7,7 +7,7 @@ import pandas as pd
 from tare.analysis.choice import SWEEP
 from tare.model.registry import HOST
 from tare.report.figures import style
-from tare.report.labels import seconds, span, workload_title
+from tare.report.words.labels import seconds, span, workload_title
 
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:

@@ -13,12 +13,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
-from tare.model.arms import of_campaign
-from tare.model.study import BASELINE, HOST
+from tare.model.studies.arms import of_campaign
+from tare.model.studies.study import BASELINE, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_label
 from tare.report.figures.forest import confidence, finish, group_title, interval_bar, margin_band
-from tare.report.labels import arm_title, env_title, metric_title, sentence_case, span, workload_title
+from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, span, workload_title
 
 ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
 LEVEL_OF_HOST = f"{HOST}{BASELINE}"

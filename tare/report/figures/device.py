@@ -11,7 +11,7 @@ from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
 from tare.report.figures.usage import Trace, over_time
-from tare.report.labels import env_order, env_title, seconds, significant, workload_title
+from tare.report.words.labels import env_order, env_title, seconds, significant, workload_title
 
 # Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
 PARTS = {

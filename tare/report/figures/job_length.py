@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from tare.analysis.choice import joint
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
 from tare.report.figures import style
-from tare.report.labels import env_order, env_title, seconds, span, workload_title
-from tare.report.wording import margin_text, missing, signed
+from tare.report.words.labels import env_order, env_title, seconds, span, workload_title
+from tare.report.words.wording import margin_text, missing, signed
 
 MOST_COLUMNS = 3
 PANEL_IN = 1.55

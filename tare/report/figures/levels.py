@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
-from tare.model.arms import of_campaign
-from tare.model.study import CONTROL, HOST
+from tare.model.studies.arms import of_campaign
+from tare.model.studies.study import CONTROL, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of
 from tare.report.figures.forest import confidence, counts, finish, group_title, interval_bar, margin_band, told
-from tare.report.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 
 ROW_IN = 0.195
 LEVEL_BARS = ("at the arm's level", "in the headline")

@@ -17,11 +17,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tare.literature.published import Published
-from tare.model.study import HOST
+from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, Numbers, numbers, scale_of
 from tare.report.figures.paper_words import MOST_SPREAD, PAPER_NAMES, ends, legend_names, note, sentences, title_of
-from tare.report.labels import env_title, significant
+from tare.report.words.labels import env_title, significant
 
 PAPER_SERIES = (PRINTED, LOGGED, REDONE)
 HATCHES = {PRINTED: "", LOGGED: "/////", REDONE: "xxxx"}

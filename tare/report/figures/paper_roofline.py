@@ -15,11 +15,11 @@ from tare.analysis.roofs import points
 from tare.literature.published import Published
 from tare.literature.roofline import WEIGHTED
 from tare.literature.roofline import points as audited_points
-from tare.model.measured import CeilingsRecord
+from tare.model.records.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
 from tare.report.figures.rooflines import INTENSITY, prepare, workload_points
-from tare.report.labels import decimal_prefix, env_order, env_title, significant, workload_title
+from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
 DRAWN = "#b3262e"
 FIGURE = "4"

@@ -14,8 +14,8 @@ import pandas as pd
 
 from tare.analysis.choice import PROFILE, SWEEP, joint, kind_of
 from tare.literature.published import Published
-from tare.model.study import CONTROL
-from tare.report.labels import env_order, significant
+from tare.model.studies.study import CONTROL
+from tare.report.words.labels import env_order, significant
 from tare.stats.intervals import t_interval
 
 CONFIDENCE = 0.95

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tare.literature import finding
-from tare.model.study import HOST
+from tare.model.studies.study import HOST
 from tare.report.figures.paper_rows import (
     CONFIDENCE,
     HERE,
@@ -17,7 +17,7 @@ from tare.report.figures.paper_rows import (
     amount,
     scale_of,
 )
-from tare.report.labels import env_title, metric_title, significant, span, workload_title
+from tare.report.words.labels import env_title, metric_title, significant, span, workload_title
 
 PAPER_NAMES = {HOST: "Bare VM", "apptainer": "Singularity"}
 TITLES = {

@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from tare.analysis import ceilings
 from tare.analysis.roofs import PRECISION
-from tare.model.measured import CeilingsRecord
+from tare.model.records.measured import CeilingsRecord
 from tare.report.figures import style
-from tare.report.labels import significant
+from tare.report.words.labels import significant
 
 GIGA = 1e9
 PRECISION_TITLES = {

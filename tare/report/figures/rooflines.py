@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from tare.analysis import ceilings
 from tare.analysis.roofs import TURNS_BASIS, family_points, left_out, main_precision, points
-from tare.model.measured import CeilingsRecord
+from tare.model.records.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, turn_names
-from tare.report.labels import decimal_prefix, env_order, env_title, seconds, span, workload_title
+from tare.report.words.labels import decimal_prefix, env_order, env_title, seconds, span, workload_title
 
 INTENSITY = "intensity (FLOP per byte; bytes {})"
 FAMILY_MARKERS = {

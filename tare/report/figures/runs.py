@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import kind_of
 from tare.report.figures import style
-from tare.report.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
+from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
 
 UNIT_METRICS = ("real_s", "turn_step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tare.model.study import CONTROL
+from tare.model.studies.study import CONTROL
 from tare.report.figures.style import BAND, GRID, MUTED, paint
-from tare.report.labels import env_title
+from tare.report.words.labels import env_title
 
 WIDTH, HEIGHT = 240, 30
 FARTHEST = math.log(150)  # bars that go on end at the edge

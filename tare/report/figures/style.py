@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.core.files import write_text
-from tare.model.study import BASELINE, CONTROL, HOST
+from tare.model.studies.study import BASELINE, CONTROL, HOST
 
 INK, MUTED, GRID, PAPER, BAND = "#1c2127", "#5b646e", "#dfe3e7", "#fefefd", "#f3e9c9"
 FIXED_COLOURS = {

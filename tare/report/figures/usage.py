@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.report.figures import style
-from tare.report.labels import env_order, env_title, seconds, size_bytes, workload_title
+from tare.report.words.labels import env_order, env_title, seconds, size_bytes, workload_title
 
 MOST_OPERATORS = 12
 

@@ -1,0 +1,224 @@
+"""A campaign's folder as it is read: the rows of its journal, checked one against the other, and its seal.
+
+results/campaigns/<study>/<workload>/<name>/plan.json, units.jsonl (or units.jsonl.gz), sealed.json
+
+Rows of a journal: units by number, from 0; the decision on how many there have to be, at most once; at most one end
+before its time, with its reason; the seal, last. Whoever appends beside another breaks that order, and is found.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import IntegrityError
+from tare.core.files import sha256_file
+from tare.model.journals.units import counted
+from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
+from tare.model.registry import BASELINE
+from tare.model.schema import parse, read
+from tare.model.studies import arms
+from tare.model.studies.study import is_headline
+
+PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
+PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
+SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
+ASIDE = "move the folder away and run the campaign again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What a journal holds, in order.
+
+    Attributes:
+        units: all of them, discarded and void ones too.
+        decision: on the number of units, once the pilot is whole.
+        ended: why it ended before its time.
+        seal: SHA-256 of the units; None while it is open.
+        units_sha256: of the units' rows as they stand, in the words of a seal.
+    """
+
+    units: tuple[Unit, ...] = ()
+    decision: Decision | None = None
+    ended: str | None = None
+    seal: str | None = None
+    units_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedCampaign:
+    """A campaign that was sealed: its plan, all its units, and what the seal says of them."""
+
+    path: Path
+    plan: Plan
+    units: tuple[Unit, ...]
+    sealed: Sealed
+
+    @property
+    def workload(self) -> str:
+        """Whose folder it lies in."""
+        return self.path.parent.parent.name
+
+    @property
+    def name(self) -> str:
+        """Kind, environments and arm, as its folder is called."""
+        return self.path.parent.name
+
+    @property
+    def kind(self) -> str:
+        """`rounds`, `turns`, `causes`, `sweep` or `starts`."""
+        return self.plan.kind
+
+    @property
+    def arm(self) -> arms.Arm | None:
+        """What differs from the headline; None for the headline and for kinds without arms."""
+        return arms.of_campaign(self.name)
+
+    @property
+    def is_headline(self) -> bool:
+        """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
+        arm = self.arm
+        beside = arm is not None and arm.factor == "allocator" and self.kind == "turns"
+        return is_headline(self.name, self.kind) or (
+            beside and not any(name.endswith(BASELINE) for name in self.plan.environments)
+        )
+
+    @property
+    def decision(self) -> Decision | None:
+        """On the number of units, where a pilot decided it."""
+        return self.sealed.decision
+
+    @property
+    def pilot(self) -> int:
+        """How many units the decision was taken on; 0 where there was no pilot."""
+        decided = self.decision.pilot if self.decision else None
+        return decided or self.plan.sampling.pilot or 0
+
+    @property
+    def ended(self) -> str | None:
+        """Why it ended before its time."""
+        return self.sealed.reason
+
+    @property
+    def counted(self) -> list[Unit]:
+        """Units that count."""
+        return counted(self.units)
+
+
+def read_sealed(sealed: Path) -> SealedCampaign:
+    """The campaign whose sealed.json this is.
+
+    Raises:
+        IntegrityError: plan or journal are not those that were sealed, of another version, or not in order.
+    """
+    summary, folder = read(Sealed, sealed), sealed.parent
+    journal = _journal(folder)
+    plan = folder / PLAN
+    found = {
+        plan: (sha256_file(plan) if plan.exists() else "missing", summary.plan_sha256),
+        folder / UNITS: (
+            hashlib.sha256(journal).hexdigest() if journal is not None else "missing",
+            summary.units_sha256,
+        ),
+    }
+    for path, (has, wanted) in found.items():
+        if has != wanted:
+            raise IntegrityError(f"{path} is not what was sealed: sha256 {has}, sealed {wanted}; {ASIDE}")
+    rows = parse_rows(journal or b"", folder / UNITS)
+    if rows.seal is None:
+        raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
+    return SealedCampaign(path=sealed, plan=read(Plan, plan), units=rows.units, sealed=summary)
+
+
+def read_rows(folder: Path) -> Rows:
+    """The rows of a campaign's journal, sealed or not; an absent journal is empty.
+
+    Raises:
+        IntegrityError: rows that no single writer leaves behind.
+    """
+    return parse_rows(_journal(folder) or b"", folder / UNITS)
+
+
+def _journal(folder: Path) -> bytes | None:
+    plain, packed = folder / UNITS, folder / PACKED_UNITS
+    if not packed.exists():
+        return plain.read_bytes() if plain.exists() else None
+    try:
+        return gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise IntegrityError(f"{packed} is cut short or no gzip file: {error}; {ASIDE}") from error
+
+
+def parse_rows(journal: bytes, path: Path) -> Rows:
+    """Rows of a journal's bytes; a last line that a crash has cut short is left out.
+
+    Args:
+        journal: lines of JSON.
+        path: for messages.
+
+    Raises:
+        IntegrityError: a row of no known kind, a unit that stands twice, one missing before it, a second decision
+            or end, a row after the seal, or a seal of other units.
+    """
+    units: list[Unit] = []
+    lines: list[bytes] = []  # of the units, for the seal
+    said: dict[str, Any] = {}
+    for number, line in enumerate(journal.split(b"\n")[:-1], start=1):
+        where = f"{path} line {number}"
+        row = _row(line, where)
+        if SEAL_KEY in said:
+            raise IntegrityError(f"{where}: a row after the seal: a second writer was at it; {ASIDE}")
+        if "unit" in row:
+            _refuse_disorder(row["unit"], len(units), where)
+            if ENDED_KEY in said:
+                raise IntegrityError(f"{where}: a unit after the end: a second writer was at it; {ASIDE}")
+            units.append(parse(Unit, row, where))
+            lines.append(line)
+            continue
+        key = _only_key(row, where)
+        if key in said:
+            raise IntegrityError(f"{where}: a second {key}: a second writer was at it; {ASIDE}")
+        said[key] = parse(Decision, row[key], f"{where}: {key}") if key == DECISION_KEY else _text(row[key], where)
+    found = hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest()
+    if said.get(SEAL_KEY, found) != found:
+        raise IntegrityError(f"{path}: the seal is of other units than those before it; {ASIDE}")
+    return Rows(units=tuple(units), units_sha256=found, **said)
+
+
+def _row(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise IntegrityError(f"{where} is not a record ({error}); {ASIDE}") from None
+    if not isinstance(row, dict):
+        raise IntegrityError(f"{where} is not a record; {ASIDE}")
+    return row
+
+
+def _refuse_disorder(number: Any, wanted: int, where: str) -> None:
+    if number == wanted:
+        return
+    if isinstance(number, int) and 0 <= number < wanted:
+        raise IntegrityError(f"{where}: unit {number} stands twice: a second writer was at it; {ASIDE}")
+    raise IntegrityError(f"{where}: unit {number!r} stands where unit {wanted} belongs; {ASIDE}")
+
+
+def _only_key(row: dict[str, Any], where: str) -> str:
+    known = (DECISION_KEY, ENDED_KEY, SEAL_KEY)
+    if len(row) != 1 or next(iter(row)) not in known:
+        raise IntegrityError(
+            f"{where} is neither a unit nor {', '.join(known[:-1])} or {known[-1]} (it has "
+            f"{', '.join(sorted(row)) or 'nothing'}); {ASIDE}"
+        )
+    return next(iter(row))
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise IntegrityError(f"{where} must hold a text, not {value!r}; {ASIDE}")
+    return value

@@ -1,0 +1,132 @@
+"""Units and their launches as they are counted and timed: no statistics, no formats."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+from tare.model.records.campaigns import Calibration, Plan, Unit
+from tare.model.records.launches import Instance, LaunchRecord
+from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.studies.arms import environment_of
+
+GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
+COLD, WARM, AS_FOUND = "cold", "warm", "as_found"  # the page cache before a start
+DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
+COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
+AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
+
+
+def counted(units: Iterable[Unit]) -> list[Unit]:
+    """Units that count: neither discarded nor void."""
+    return [unit for unit in units if unit.counts]
+
+
+def compared(plan: Plan) -> list[str]:
+    """The environments that are compared with the host."""
+    return [name for name in plan.environments if name not in (HOST, CONTROL) and not name.endswith(BASELINE)]
+
+
+def family_alpha(plan: Plan) -> float:
+    """Bonferroni's level of one interval: the environments of a workload and metric hold together."""
+    return (1 - plan.sampling.confidence) / max(1, len(compared(plan)))
+
+
+def share_of(attempt: int) -> float:
+    """The share of alpha of the k-th try of a question (tare.model.journals.ledger): all shares add up to one."""
+    return 6 / (math.pi * attempt) ** 2
+
+
+def planned_alpha(plan: Plan) -> float:
+    """What a campaign plans with: Bonferroni's level, and of it the share of its try."""
+    return family_alpha(plan) * (1.0 if plan.attempt is None else share_of(plan.attempt))
+
+
+def given_up(units: Iterable[Unit]) -> dict[str, str]:
+    """Environments whose last GIVE_UP_AFTER launches all failed, with the last reason."""
+    reasons: dict[str, list[str | None]] = {}
+    for unit in units:
+        for env, launch in unit.launches.items():
+            if launch.status not in ("skipped", "stopped"):
+                reasons.setdefault(env, []).append(None if launch.ok else launch.reason)
+    return {
+        env: f"given up after {GIVE_UP_AFTER} failures in a row: {last[-1]}"
+        for env, last in reasons.items()
+        if len(last) >= GIVE_UP_AFTER and all(last[-GIVE_UP_AFTER:])
+    }
+
+
+def calibration_of(done: Sequence[Unit]) -> Calibration | None:
+    """What the first whole block settled."""
+    return next((unit.calibration for unit in done if unit.calibration), None)
+
+
+def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
+    """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
+
+    Args:
+        names: of the launches.
+        most: how many fit in memory together; None for all. The smallest group is tried in any case.
+    """
+    hosts = [name for name in names if environment_of(name) == HOST]
+    clusters: dict[str, list[str]] = {}
+    for name in names:
+        if name not in hosts:
+            clusters.setdefault(environment_of(name), []).append(name)
+    room = max(1, (len(names) if most is None else most) - len(hosts))
+    groups: list[list[str]] = []
+    for cluster in clusters.values():
+        if not groups or len(groups[-1]) + len(cluster) > room:
+            groups.append([])
+        groups[-1] += cluster
+    return [[name for name in names if name in hosts or name in group] for group in groups] or [list(names)]
+
+
+def launched_ns(launch: LaunchRecord) -> tuple[int, int]:
+    """Start and end of a launch that ended, on the launcher's clock, as if nothing had been carried.
+
+    Of a group, the first start and the last end of its members: each less what was carried for that one.
+    """
+    runs = [_own_run(one) for one in launch.instances or (launch,)]
+    return min(start for start, _ in runs), max(end for _, end in runs)
+
+
+def _own_run(one: LaunchRecord | Instance) -> tuple[int, int]:
+    if one.spawn_ns is None or one.end_ns is None:
+        raise ValueError("a launch that ended has both its instants")
+    return one.spawn_ns + round(one.put_s * 1e9), one.end_ns - round(one.fetch_s * 1e9)
+
+
+def mark_ns(launch: LaunchRecord, name: str) -> int:
+    """Instant of a mark on the launcher's clock.
+
+    Raises:
+        IntegrityError: the launch never set it.
+    """
+    return launch.seen_inside().mark(name).at_ns + launch.clock.offset_ns
+
+
+def real_s(launch: LaunchRecord) -> float:
+    """Seconds of a successful whole run, without the bookkeeping after the epoch and the carrying of files."""
+    spawn_ns, end_ns = launched_ns(launch)
+    bookkeeping_ns = mark_ns(launch, "last") - mark_ns(launch, "epoch_end")
+    return (end_ns - spawn_ns - bookkeeping_ns) / 1e9
+
+
+def start_s(launch: LaunchRecord) -> float | None:
+    """Seconds from the launcher's call until the imports were done; None for a launch that failed."""
+    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9 if launch.ok else None
+
+
+def turn_medians(launch: LaunchRecord) -> list[list[float]]:
+    """The median counted step of each turn, seconds, shape [draws][cycles]."""
+    return [[statistics.median(steps) for steps in draw.turns.step_s] for draw in launch.draws]
+
+
+def both_hosts(unit: Unit) -> tuple[LaunchRecord, LaunchRecord] | None:
+    """The host and the second host of a unit; None where one of them failed or the unit is void."""
+    host, control = unit.launches.get(HOST), unit.launches.get(CONTROL)
+    if unit.voided is not None or host is None or control is None or not (host.ok and control.ok):
+        return None
+    return host, control

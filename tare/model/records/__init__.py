@@ -1,0 +1,1 @@
+"""Records as they are written: launches, plans and seals of campaigns, images, machines, single measurements."""

@@ -1,0 +1,221 @@
+"""What a campaign leaves behind: its plan, the rows of its journal, its seal.
+
+results/campaigns/<study>/<workload>/<name>/plan.json, units.jsonl, sealed.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.model.records.launches import LaunchRecord
+from tare.model.schema import FileRecord, Record
+
+Kind = Literal["rounds", "turns", "causes", "sweep", "starts"]
+REMAKE = "run it again"
+VERDICT_UNITS = 6  # of a headline, before a verdict: with fewer the spread is hardly known
+SHARED, OWN = "shared", "own copy"  # provenance["control"]["files"]: what the second host launches from
+
+
+class Sampling(Record):
+    """How many units: a fixed number, or a pilot and a wanted half-width under a time budget.
+
+    `verdict_units`: with fewer of a comparison its verdict is `inconclusive`.
+    """
+
+    confidence: float
+    metric: str | None = None
+    units: int | None = None
+    pilot: int | None = None
+    half_width: float | None = None
+    budget_s: float | None = None
+    verdict_units: int = VERDICT_UNITS
+
+
+class Prior(Record):
+    """What new launches and new processes add to a log-ratio, before there are data."""
+
+    block: float
+    draw: float
+
+
+class Machine(Record):
+    """What of the machine must stay equal while a campaign runs."""
+
+    cpus: tuple[int, ...]
+    governor: str | None
+    kernel: str
+    machine: str
+    online_cpus: str
+    gpus: Any = None
+
+
+class Adopted(Record):
+    """The campaign of another study that one is a copy of: its study, its plan's SHA-256, when it was sealed."""
+
+    study: str
+    plan_sha256: str
+    sealed_at: str
+
+
+class Plan(FileRecord):
+    """The design of a campaign, declared before its first unit.
+
+    Attributes:
+        environments: names of the launches of a unit: `host`, `host.control`, the others, an arm's baselines.
+        unavailable: the other environments of the study, each with its reason.
+        spec: what each launch does inside (mode, workload, batch, seed, …).
+        conditions: equal for every launch; `headline_conditions` for an arm's baselines.
+        discarded: units that come first and do not count.
+        optional: sealed without units where this machine can't run it, such as another stack's.
+        scenario: what runs besides, and how many together; `single`: one job alone.
+        provenance: images and data that were used, and whose files the second host launches from (`control`).
+        part: of the study, as the campaign was given it; None in plans of older versions.
+        attempt: which try of its question it is (tare.model.journals.ledger); None where no ledger lists it.
+        order_seed: of every random order: from the study's seed, the machine and the campaign's start.
+        adopted: whose campaign it is, where another study on this machine has measured the same.
+    """
+
+    VERSION: ClassVar[int] = 2
+    REMAKE: ClassVar[str] = REMAKE
+
+    kind: Kind
+    study: str
+    workload: str
+    environments: tuple[str, ...]
+    unavailable: Mapping[str, str] = Field(default_factory=dict)
+    spec: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    headline_conditions: Mapping[str, Any] | None = None
+    margins: Mapping[str, float] | None = None
+    sampling: Sampling
+    prior: Prior | None = None
+    batches: tuple[int, ...] | None = None
+    seed: int
+    discarded: int
+    arm: str
+    headline_arm: str
+    stack: str
+    code_sha256: str
+    provenance: Mapping[str, Any]
+    optional: bool = False
+    scenario: str = "single"
+    machine: Machine
+    gpu_at_start: Mapping[str, Any] | None = None
+    order_seed: str | None = None
+    attempt: int | None = None
+    adopted: Adopted | None = None
+    part: Mapping[str, Any] | None = None
+
+
+class Agreement(Record):
+    """Bursts against uninterrupted steps, as a calibration found them.
+
+    `found_at`: the level of the allocator, where the same workload's other campaign in the block has found it.
+    """
+
+    discard: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    agrees: bool
+    resolved: bool
+    bursts: int
+    tolerance: float
+    profile: tuple[float, ...]
+    found_at: str | None = None
+
+
+class Calibration(Record):
+    """What the first block of a campaign of turns settled.
+
+    Attributes:
+        step_s: seconds of a step when one launch works and the others idle.
+        warmup: steps of a draw before its first turn.
+        group: launches that fit in memory together.
+    """
+
+    step_s: float
+    warmup: int = 8
+    discard: int
+    steps: int
+    agreement: Agreement
+    components: Mapping[str, float]
+    costs: Mapping[str, float]
+    draws: int
+    cycles: int
+    expected: Mapping[str, float]
+    group: int | None = None
+
+
+class Decision(Record):
+    """The second stage: how many units in all, from the pilot alone: its `pilot` first units."""
+
+    units: int
+    design: Literal["stein", "fixed"]
+    wanted: int
+    cap: int
+    spread: Mapping[str, float | None]
+    widest: str | None
+    alpha: float
+    half_width: float
+    unit_s: float
+    spent_s: float
+    pilot: int | None = None
+
+
+class Unit(Record):
+    """One unit of a campaign: what launches of one time share.
+
+    Attributes:
+        unit: its number, from 0.
+        voided: why it does not count and is repeated; None where it counts.
+        launches: by name of the launch.
+        cost_s: machine time that it took.
+        pages: by name of the launch: the pages of what it maps were `drawn anew`, or `kept: ` and the reason;
+            None in units of older versions.
+        scenario: what ran besides, as it was seen to start and to end.
+        block: which start of launches it comes from, where campaigns share them.
+    """
+
+    unit: int
+    discarded: bool
+    voided: str | None
+    cost_s: float
+    order: tuple[str, ...]
+    launches: Mapping[str, LaunchRecord]
+    gpu: Mapping[str, Any] | None = None
+    calibration: Calibration | None = None
+    cores: tuple[int, ...] | None = None
+    start_s: float | None = None
+    draw_s: tuple[float, ...] | None = None
+    cycle_s: tuple[float, ...] | None = None
+    end_s: float | None = None
+    block: str | None = None
+    scenario: Mapping[str, Any] | None = None
+    pages: Mapping[str, str] | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Neither discarded nor void."""
+        return not self.discarded and self.voided is None
+
+
+class Sealed(FileRecord):
+    """The summary with which a campaign ends, with the hashes of plan and journal."""
+
+    VERSION: ClassVar[int] = 2
+    REMAKE: ClassVar[str] = REMAKE
+
+    status: Literal["sealed", "ended"]
+    reason: str | None
+    plan_sha256: str
+    units_sha256: str
+    units: int
+    voided: int
+    machine_s: float
+    decision: Decision | None
+    failures: Mapping[str, str]
+    sealed_at: str

@@ -1,0 +1,177 @@
+"""Records of single launches that are files of their own: a profiled launch, ceilings, and starts as they were.
+
+results/profiles/<study>/<workload>/<env>/profile.json, results/<study>/ceilings.json, results/<study>/starts.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.model.records.launches import LaunchRecord, ProfileResults
+from tare.model.records.machine import Processor
+from tare.model.schema import FileRecord, Record
+
+Device = Literal["cpu", "cuda"]
+
+
+class Tool(Record):
+    """What a launch under a profiler of the device's maker left, or why there is nothing."""
+
+    status: Literal["ok", "failed", "unavailable"]
+    reason: str | None
+    remedy: str | None = None
+    tool: str | None = None
+    steps: int = 0
+
+
+class CounterPart(Record):
+    """One launch under ncu: its file of counters beside the record."""
+
+    name: str
+    file: str
+    sha256: str
+    launches: int
+    most_passes: int | None
+    metrics: tuple[str, ...] = ()
+    losses: tuple[float, ...] = ()
+
+
+class Counters(Tool):
+    """Counters of chosen steps by ncu, and how it was told to read them."""
+
+    replay: str | None = None
+    cache_control: str | None = None
+    clock_control: str | None = None
+    parts: tuple[CounterPart, ...] = ()
+
+
+class Timeline(Tool):
+    """The timeline of chosen steps by nsys."""
+
+    file: str | None = None
+    sha256: str | None = None
+    rows: int = 0
+
+
+class DeviceSample(Record):
+    """Sensors of the device at an instant; None where it has none."""
+
+    at_ns: int
+    gpu_utilization_percent: float | None
+    memory_utilization_percent: float | None
+    memory_used_bytes: float | None
+    power_w: float | None
+    sm_clock_hz: float | None
+    memory_clock_hz: float | None
+    temperature_c: float | None
+    throttle_reasons: tuple[str, ...] | None = None
+
+
+class ProfileRecord(FileRecord, LaunchRecord):
+    """One profiled launch of a workload in an environment; its trace and counters are files beside it."""
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "run it again"
+
+    study: str
+    workload: str
+    env: str
+    stack: str
+    arm: str
+    batch: int
+    device: Device | None = None
+    trace: str | None = None
+    trace_sha256: str | None = None
+    provenance: Mapping[str, Any] = Field(default_factory=dict)
+    gpu: Mapping[str, Any] | None = None
+    device_samples: tuple[DeviceSample, ...] = ()
+    device_sample_reasons: Mapping[str, str] = Field(default_factory=dict)
+    counters: Counters | None = None
+    nsys: Timeline | None = None
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether it trained on a CUDA device; one that is there may have been left alone (`device: cpu`)."""
+        framework = self.seen_inside().facts.framework
+        return bool(framework and framework.cuda_available) and self.device in (None, "cuda")
+
+    def profiled(self) -> ProfileResults:
+        """What was measured inside."""
+        return self.seen_inside().results_as(ProfileResults)
+
+
+class Modelled(Record):
+    """What a model of the processor says of its peaks."""
+
+    kind: Literal["modelled", "unavailable"]
+    reason: str | None
+    assumptions: tuple[str, ...] = ()
+    peak_flop_per_s: Mapping[str, float] | None = None
+    memory_bytes_per_s: float | None = None
+    memory_reason: str | None = None
+
+
+class Sheet(Record):
+    """A datasheet's peaks."""
+
+    document: str
+    memory_bytes_per_s: float
+    peak_flop_per_s: Mapping[str, float]
+    name: str | None = None
+    pattern: str | None = None
+    memory_bytes: float | None = None
+    source: Literal["datasheet"] = "datasheet"
+
+
+class CeilingsRecord(FileRecord, LaunchRecord):
+    """Measured roofs of this machine, on the host, beside what a datasheet or a model says."""
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "delete it and run again"
+
+    env: str
+    stack: str | None = None
+    study: str | None = None  # in records from before studies shared them
+    device: Device = "cpu"
+    provenance: Mapping[str, Any] = Field(default_factory=dict)
+    machine: Processor | None = None
+    datasheet: Sheet | None = None
+    datasheet_reason: str | None = None
+    modelled: Modelled | None = None
+
+
+class Cold(Record):
+    """What a cold start means here, or why there was none."""
+
+    means: str
+    reason: str | None
+
+
+class StartUnit(Record):
+    """One repetition: the starts of each launch by phase (`cold`, `warm`, `as_found`)."""
+
+    unit: int
+    order: tuple[str, ...]
+    launches: Mapping[str, Mapping[str, LaunchRecord]]
+
+
+class StartsRecord(FileRecord):
+    """All starts of a study's environments, as they were recorded before they were a campaign."""
+
+    VERSION: ClassVar[int] = 1
+
+    study: str
+    stack: str
+    workload: str
+    arm: str
+    seed: int
+    conditions: Mapping[str, Any]
+    cold: Cold
+    environments: tuple[str, ...]
+    unavailable: Mapping[str, str]
+    machine: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    units: tuple[StartUnit, ...]

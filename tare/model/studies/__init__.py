@@ -1,0 +1,1 @@
+"""What a person asks for: the study, its arms, stacks and papers, how long it takes, its stamp."""

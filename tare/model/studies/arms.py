@@ -1,0 +1,178 @@
+"""Arms: one factor varied from the headline, everything else equal.
+
+An arm is written `factor=level`. Its campaign launches every environment at the arm's level, and beside them the
+headline's own launch of each environment that the factor can move, under the name `<env>.headline`: so that both
+what an environment costs at this level, and what the level itself costs, come from the same units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import UserError
+from tare.model.registry import BASELINE, CONTROL, HOST, environment, environments
+from tare.model.studies.stacks import known_stacks
+from tare.model.words import nearest
+
+# Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
+# of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
+COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady")}
+# Settings of the framework itself (tare/worker/settings/ applies them); the first level is the headline's.
+SETTINGS = {
+    "tf32": ("default", "off", "on"),
+    "amp": ("off", "bf16", "fp16"),
+    "layout": ("contiguous", "channels-last"),
+    "compile": ("off", "inductor"),
+    "graph": ("off", "capture"),
+    "cudnn": ("default", "benchmark"),
+}
+NEEDS_CUDA = {
+    "tf32": "TF32 is a mode of tensor cores",
+    "graph": "graphs are captured from the streams of a CUDA device",
+    "cudnn": "cuDNN runs on a CUDA device",
+    "gpu": "it is a way in which a container reaches one",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One level of one factor."""
+
+    factor: str
+    level: str
+
+    @property
+    def name(self) -> str:
+        """As tables and studies write it: `allocator=default`."""
+        return f"{self.factor}={self.level}"
+
+    @property
+    def slug(self) -> str:
+        """As paths write it: `allocator-default`."""
+        return f"{self.factor}-{self.level}"
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether it is a setting of the framework, which no environment has a part in."""
+        return self.factor in SETTINGS
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether launches of this arm take another image record than the headline's."""
+        return self.factor != "allocator" and not self.is_setting
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a study goes on without it: another stack or a setting that this machine can't have."""
+        return self.other_stack is not None or self.is_setting
+
+    @property
+    def other_stack(self) -> str | None:
+        """The stack that this arm launches instead of the headline's; None where it launches the same packages."""
+        return self.level if self.factor == "stack" and self.level not in COMMON["stack"] else None
+
+
+def parse(text: str) -> Arm:
+    """An arm from `factor=level`, or from a path's `factor-level`.
+
+    Raises:
+        UserError: no such factor or level.
+    """
+    factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
+    known = {name: set(levels) for name, levels in {**COMMON, **SETTINGS}.items()}
+    known["stack"].update(known_stacks())
+    if not sign or factor not in known:  # adapters are imported for their own factors alone
+        for adapter in environments().values():
+            for name, levels in adapter.factors.items():
+                known.setdefault(name, set()).update(levels)
+    if not sign or factor not in known:
+        raise UserError(f"config: arms: {text!r} is no factor=level: {nearest(factor, known)}")
+    if level not in known[factor]:
+        raise UserError(f"config: arms: {factor} has no level {level!r}: {nearest(level, known[factor])}")
+    return Arm(factor=factor, level=level)
+
+
+def of_campaign(name: str) -> Arm | None:
+    """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
+    parts = name.split(".", 2)  # names of stacks may hold dots
+    named = (
+        len(parts) == 3 and parts[0] in ("rounds", "turns") and "-" in parts[2]
+    )  # a scenario's name has no hyphen
+    return parse(parts[2]) if named else None
+
+
+def moves(arm: Arm, env: str) -> bool:
+    """Whether an arm changes anything for an environment."""
+    if arm.factor in COMMON or arm.is_setting:
+        return True
+    return arm.level in environment(env).factors.get(arm.factor, ())
+
+
+def impossible(arm: Arm | None, device: str) -> str | None:
+    """Why a setting can't be had on a device (`cpu` or `cuda`); None where it can be tried."""
+    if arm is None or device == "cuda" or arm.factor not in NEEDS_CUDA:
+        return None
+    return f"{arm.name} needs a CUDA device: {NEEDS_CUDA[arm.factor]}"
+
+
+def members(arm: Arm | None, names: Iterable[str]) -> list[str]:
+    """Environments that an arm's campaign holds: host, and those that it moves."""
+    others = [env for env in names if env != HOST]
+    return [HOST, *(env for env in others if arm is None or moves(arm, env))]
+
+
+def launch_names(arm: Arm | None, present: Iterable[str]) -> list[str]:
+    """Names of a unit's launches: host and its control, the others, then the arm's baselines.
+
+    A factor that moves the host is judged there; one that does not, in each environment that it moves.
+    """
+    present = list(present)
+    names = [HOST, CONTROL, *(env for env in present if env != HOST)]
+    if arm is None:
+        return names
+    judged = [HOST] if moves(arm, HOST) else [env for env in present if env != HOST and moves(arm, env)]
+    return [*names, *(f"{env}{BASELINE}" for env in judged)]
+
+
+def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
+    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline."""
+    if arm is not None and arm.other_stack:
+        return folder.parent / arm.other_stack / f"{env}.json"
+    if arm is not None and arm.needs_image and moves(arm, env):
+        return folder / "arms" / arm.slug / f"{env}.json"
+    return folder / f"{env}.json"
+
+
+def environment_of(name: str) -> str:
+    """The environment that a launch of this name runs in."""
+    return HOST if name == CONTROL else name.removesuffix(BASELINE)
+
+
+def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, ...]]:
+    """What launches of these names take of the code: their environments, and factors of settings."""
+    return sorted({environment_of(name) for name in names}), ((arm.factor,) if arm and arm.is_setting else ())
+
+
+def describe(levels: Mapping[str, str]) -> str:
+    """Name of the levels that a campaign holds, for tables: `stack=same,allocator=steady,page_cache=warm`."""
+    return ",".join(f"{factor}={level}" for factor, level in levels.items())
+
+
+def stack_of(described: str, headline: str) -> str:
+    """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own."""
+    levels = dict(level.partition("=")[::2] for level in described.split(","))
+    return headline if levels.get("stack", "same") in COMMON["stack"] else levels["stack"]
+
+
+def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
+    """Levels of a campaign: the headline's, with the arm's laid over."""
+    return {**headline, **({arm.factor: arm.level} if arm else {})}
+
+
+def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
+    """The study's conditions at a campaign's levels."""
+    settings = {factor: level for factor, level in levels.items() if factor in SETTINGS}
+    return {**conditions, "allocator": levels["allocator"], **({"settings": settings} if settings else {})}

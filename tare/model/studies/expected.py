@@ -1,0 +1,125 @@
+"""How long the jobs of a study will take, about, before any of them has run: what the line of progress begins with.
+
+From the study's units and budgets, with what a launch of this project's workloads took on two cores. A machine's
+own earlier runs, and what this one's jobs take, replace it (tare.core.remaining): it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tare.core.remaining import Expected, ExpectedJob, Plan
+from tare.model.studies import arms
+from tare.model.studies.study import CampaignId, Study, campaign_name, campaigns, lanes, sampling_of
+
+SET_UP, IMAGES, HEADLINE, ARMS, CAUSES = "set-up", "images", "headline", "arms", "causes"
+SWEEPS, PROFILES, STARTS, TABLES, FIGURES, PAGE = "sweeps", "profiles", "starts", "tables", "figures", "page"
+
+RUN_S = 2.5  # a whole run at the study's batch
+SWEPT_S = 4.0  # at the batches of a sweep, which begin with small ones
+CAUSES_S = 5.0  # a launch that looks at kernels, operators and files
+START_S = 3.0  # a first start
+TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves
+BEGIN_S = 5.0  # of any campaign: copies, places of its launches
+TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 60.0  # of steps beyond their budget: starts, the block that calibrates
+REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
+
+# By rule: the stage, seconds of a job where the cache is empty, whether it has the machine for itself.
+RULES: Mapping[str, Expected] = {
+    "fetch_data": Expected(stage=SET_UP, seconds=3, kept=True),
+    "take_ceilings": Expected(stage=TABLES, seconds=0),
+    "describe_machine": Expected(stage=SET_UP, seconds=1),
+    "probe_environment": Expected(stage=IMAGES, seconds=2, alone=True),
+    "build_tree": Expected(stage=IMAGES, seconds=30, kept=True),
+    "build_image": Expected(stage=IMAGES, seconds=10, kept=True),
+    "bind_stack": Expected(stage=IMAGES, seconds=10, kept=True),
+    "derive_image": Expected(stage=IMAGES, seconds=13, kept=True),
+    "derive_arm": Expected(stage=IMAGES, seconds=45, kept=True),
+    "measure_ceilings": Expected(stage=CAUSES, seconds=15, alone=True),
+    "run_rounds": Expected(stage=HEADLINE, seconds=150, alone=True),
+    "run_rounds_of_arm": Expected(stage=ARMS, seconds=90, alone=True),
+    "run_turns": Expected(stage=HEADLINE, seconds=300, alone=True),
+    "run_turns_of_arm": Expected(stage=ARMS, seconds=70, alone=True),
+    "run_causes": Expected(stage=CAUSES, seconds=120, alone=True),
+    "run_sweep": Expected(stage=SWEEPS, seconds=80, alone=True),
+    "run_profile": Expected(stage=PROFILES, seconds=10, alone=True),
+    "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
+    "count_image_costs": Expected(stage=TABLES, seconds=3),
+    "extract_tables": Expected(stage=TABLES, seconds=15),
+    "judge_published": Expected(stage=TABLES, seconds=5),
+    "summarize_environment": Expected(stage=TABLES, seconds=5),
+    "reference_tables": Expected(stage=TABLES, seconds=5),
+    "draw_*": Expected(stage=FIGURES, seconds=12),
+    "build_report": Expected(stage=PAGE, seconds=8),
+    "all": Expected(stage=PAGE, seconds=0),
+}
+
+
+def plan(study: Study) -> Plan:
+    """What is expected of a study's workflow."""
+    return Plan(study=study.study, settings=study.to_json(), rules=RULES, jobs=tuple(jobs(study)))
+
+
+def jobs(study: Study) -> Iterator[ExpectedJob]:
+    """The campaigns of a study, each job with its outputs as the rules name them."""
+    together = lanes(study)
+    yield ExpectedJob(
+        rule="run_turns",
+        outs=tuple(_sealed(study, lane.workload, lane.name) for lane in together),
+        stage=HEADLINE,
+        seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
+    )
+    for one in campaigns(study):
+        if one not in together:
+            yield ExpectedJob(
+                rule=f"run_{one.kind}_of_arm" if _stage(one) == ARMS else f"run_{one.kind}",
+                outs=(_sealed(study, one.workload, one.name),),
+                stage=_stage(one),
+                seconds=_seconds(study, one),
+            )
+    first = next(iter(study.workloads))
+    launches = 2 * study.starts.repetitions * (len(study.environments) + 1)
+    yield ExpectedJob(
+        rule="measure_starts",
+        outs=(_sealed(study, first, campaign_name("starts", study.environments)),),
+        stage=STARTS,
+        seconds=BEGIN_S + START_S * launches,
+    )
+
+
+def _sealed(study: Study, workload: str, name: str) -> str:
+    return str(Path("results/campaigns", study.study, workload, name, "sealed.json"))
+
+
+def _stage(one: CampaignId) -> str:
+    if one.kind in ("causes", "sweep"):
+        return {"causes": CAUSES, "sweep": SWEEPS}[one.kind]
+    return ARMS if one.arm or one.scenario != "single" else HEADLINE
+
+
+def _seconds(study: Study, one: CampaignId) -> float:
+    """Of one campaign: its units by what a launch takes, or its budget."""
+    launches = len(arms.launch_names(None, one.environments))
+    if one.kind == "causes":
+        return BEGIN_S + CAUSES_S * launches * (study.causes.units + 1)
+    if one.kind == "sweep":
+        return BEGIN_S + SWEPT_S * (
+            1 + study.sweep.repetitions * len(study.workloads[one.workload].sweep_batches or ())
+        )
+    arm = arms.parse(one.arm) if one.arm else None
+    if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
+        return REFUSED_S
+    settings = study.rounds if one.kind == "rounds" else study.turns
+    is_lane = one in lanes(study)
+    sampling = sampling_of(settings, study.confidence, "", None if is_lane else arm)
+    budget_s = sampling.budget_s or 0.0
+    if is_lane:
+        fewest = 1 + (sampling.units or sampling.pilot or 0)
+        return max(budget_s, TURN_S * launches * fewest) if sampling.pilot else TURN_S * launches * fewest
+    if one.kind == "turns":
+        return TURNS_BEGIN_S + budget_s
+    unit_s = RUN_S * len(arms.launch_names(arm, one.environments))
+    if sampling.units:
+        return BEGIN_S + unit_s * (study.rounds.discarded + sampling.units)
+    return max(unit_s * (study.rounds.discarded + (sampling.pilot or 0)), budget_s)

@@ -1,0 +1,145 @@
+"""A stamp: a study, and the programs that measure and judge it, written down before there are data.
+
+results/campaigns/<study>/stamps/<first characters of its SHA-256>.json
+
+A file proves nothing about time: whoever has it can write another one. Its SHA-256 proves as much as the place
+where it was left before the data: in a signed tag that others fetched, in a proof of OpenTimestamps. This module
+tells whether a campaign is what a stamp says. The ledger holds a row for each stamp, so that their order with
+campaigns is told, too: by this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tare.core.files import canonical_json, sha256_file, sha256_text, write_text
+from tare.model import closure
+from tare.model.records.campaigns import Plan
+from tare.model.schema import VERSION, FileRecord, read
+from tare.model.studies import arms
+from tare.model.studies.stacks import framework_of
+from tare.model.studies.study import Study, campaigns, check, reduced
+
+STAMPS = "stamps"
+OF_ITS_TIME = ("at", "ledger")  # what tells two stamps of one plan apart
+SHOWN = 3  # names of what differs
+
+
+class Stamp(FileRecord):
+    """What a stamp holds.
+
+    Attributes:
+        at: when it was written, UTC, by this machine's clock.
+        study: the whole study; the plan of every campaign follows from it.
+        programs: SHA-256 of each program that measures or judges, by its path in the checkout.
+        ledger: SHA-256 of the last row of the ledger then; None where nothing was listed.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "it is not the file that was stamped; restore it from a copy"
+
+    at: str
+    study: Mapping[str, Any]
+    programs: Mapping[str, str]
+    ledger: str | None = None
+
+
+def stamp_of(study: Study, at: str, ledger: str | None) -> Stamp:
+    """The stamp of a study and of the programs as they are now."""
+    return Stamp(at=at, study=study.to_json(), programs=closure.programs(_programs(study)), ledger=ledger)
+
+
+def _programs(study: Study) -> Iterable[str]:
+    """Paths of what measures any campaign of a study, and of what judges them."""
+    found = set(closure.analysis())
+    for one in campaigns(study):
+        arm = arms.parse(one.arm) if one.arm else None
+        frameworks = sorted({framework_of(study.stack), framework_of(one.stack)})
+        names = arms.used(one.environments, arm)
+        found.update(closure.measurement(one.kind, one.workload, *names, frameworks, one.scenario))
+    return sorted(found)
+
+
+def write_stamp(folder: Path, stamp: Stamp) -> Path:
+    """Write a stamp below a study's folder; one that says the same already is taken as it is. Returns its path."""
+    said = _said(stamp)
+    for path in stamp_files(folder):
+        if _said(read(Stamp, path)) == said:
+            return path
+    text = canonical_json({VERSION: Stamp.VERSION, **stamp.to_json()}) + "\n"
+    path = folder / STAMPS / f"{sha256_text(text)[:16]}.json"
+    write_text(path, text)
+    return path
+
+
+def _said(stamp: Stamp) -> dict[str, Any]:
+    return {key: value for key, value in stamp.to_json().items() if key not in OF_ITS_TIME}
+
+
+def stamp_files(folder: Path) -> list[Path]:
+    """The stamps of a study."""
+    return sorted((folder / STAMPS).glob("*.json"))
+
+
+def stamp_file(folder: Path, sha256: str) -> Path | None:
+    """The stamp of this hash; None where it is gone or was changed."""
+    return next((path for path in stamp_files(folder) if sha256_file(path) == sha256), None)
+
+
+def departures(stamp: Stamp, plan: Plan) -> list[str]:
+    """In what a campaign, and the analysis of today, are not as a stamp says; one line each.
+
+    Args:
+        stamp: made before or after it.
+        plan: of the campaign.
+    """
+    lines = []
+    if plan.part is None:
+        lines.append("its plan is of a version that noted no part of the study")
+    elif changed := _differing(_wanted(stamp, plan), plan.part):
+        lines.append(f"the study differs in {_some(changed)}")
+    here = closure.programs(closure.analysis())
+    names = arms.used(plan.environments, _arm_of(plan))
+    frameworks = sorted({framework_of(plan.stack), framework_of(arms.stack_of(plan.arm, plan.stack))})
+    paths = closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario)
+    stamped = {path: stamp.programs.get(path, "missing") for path in paths}
+    if closure.listed_sha256(stamped) != plan.code_sha256:
+        other = [path for path, sha in closure.programs(paths).items() if stamped[path] != sha]
+        lines.append(f"the code that measured differs{f' in {_some(other)}' if other else ''}")
+    if judged := [path for path, sha in here.items() if stamp.programs.get(path) != sha]:
+        lines.append(f"the code that judges differs in {_some(judged)}")
+    return lines
+
+
+def _arm_of(plan: Plan) -> arms.Arm | None:
+    """The factor in which a plan's levels differ from the headline's."""
+    own, headline = (
+        dict(level.split("=", 1) for level in text.split(",")) for text in (plan.arm, plan.headline_arm)
+    )
+    return next((arms.Arm(factor=key, level=own[key]) for key in own if own[key] != headline.get(key)), None)
+
+
+def _wanted(stamp: Stamp, plan: Plan) -> dict[str, Any]:
+    """The part of the stamped study that a plan should have; the machine decides on the device where it is auto."""
+    study = check(stamp.study)
+    if plan.workload not in study.workloads:
+        return {}
+    wanted = reduced(study.to_json(), plan.kind, plan.workload, _arm_of(plan))
+    if wanted.get("device") == "auto" and plan.part is not None:
+        wanted["device"] = plan.part.get("device")
+    return wanted
+
+
+def _differing(one: Any, other: Any, above: str = "") -> list[str]:
+    """Dotted names of the keys in which two mappings differ."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return [] if one == other else [above]
+    keys = sorted({*one, *other})
+    return [name for key in keys for name in _differing(one.get(key), other.get(key), f"{above}.{key}".lstrip("."))]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,684 @@
+"""The study: one configuration file, checked whole before anything runs.
+
+A part of it is what one kind of work depends on: a job is handed its part and sees nothing else of the study, so
+that a change elsewhere neither reaches it nor runs it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import AfterValidator, Field
+
+from tare.core.errors import UserError
+from tare.core.files import project_root
+from tare.model.records.campaigns import VERDICT_UNITS, Prior, Sampling
+from tare.model.registry import (
+    BASELINE,
+    CONTROL,
+    HOST,
+    SINGLE,
+    describe_workload,
+    module_names,
+    scenario_names,
+)
+from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
+from tare.model.studies import arms
+from tare.model.studies.papers import paper_names
+from tare.model.studies.stacks import BOUND, known_stacks
+from tare.model.words import nearest
+
+__all__ = ["BASELINE", "CONTROL", "HOST"]
+DEFAULT_STUDY = "nyu2022"
+PART = "part"  # the key that says of which kind of work a job's part of a study is
+
+Kind = Literal["rounds", "turns", "causes", "sweep"]
+
+_LETTERS = "must be lower-case letters, digits and hyphens"
+_FOLDERS = (
+    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
+    "reference-tables", "logs", "probe", "benchmarks", "environments",
+)  # fmt: skip
+
+
+def _no_folder(name: str) -> str:
+    if name in _FOLDERS:
+        raise ValueError(f"{name!r} is the name of a folder of results; choose another")
+    return name
+
+
+def _with_host(names: tuple[str, ...]) -> tuple[str, ...]:
+    if names and HOST not in names:
+        raise ValueError("host is missing; it is the reference of every comparison")
+    return names
+
+
+def _known_scenario(name: str) -> str:
+    if name not in (known := scenario_names()):
+        raise ValueError(f"{name!r} is not allowed: {nearest(name, known)}")
+    return name
+
+
+def _with_single(names: tuple[str, ...]) -> tuple[str, ...]:
+    if SINGLE not in names:
+        raise ValueError(f"{SINGLE} is missing; it is what every other scenario is compared with")
+    return names
+
+
+Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
+StudyName = Annotated[Name, AfterValidator(_no_folder)]
+StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
+Environments = Annotated[tuple[Name, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
+Scenario = Annotated[str, AfterValidator(_known_scenario)]
+Scenarios = Annotated[tuple[Scenario, ...], Distinct, AfterValidator(_with_single)]
+BatchSize = Annotated[int, Field(ge=1, le=65536)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Spread = Annotated[float, Field(ge=0, le=1)]
+Units = Annotated[int, Field(ge=2, le=100_000)]
+Seconds = Annotated[float, Field(ge=1, le=10_000_000)]
+WarmupSteps = Annotated[int, Field(ge=1, le=1000)]
+Steps = Annotated[int, Field(ge=1, le=10_000)]
+Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
+Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
+
+
+class Batch(Record):
+    """What a launch of one workload is given; `batch`: samples per training step."""
+
+    batch: BatchSize
+
+
+class WorkloadSettings(Batch):
+    """Settings of one workload; `sweep_batches`: batch sizes of the sweep on the host."""
+
+    sweep_batches: Annotated[tuple[BatchSize, ...], Field(min_length=1, max_length=32), Distinct]
+
+
+class DataChoices(Record):
+    """Which source of a data set; auto: the first that answers."""
+
+    sentiment: Literal["auto", "imdb", "snippets"]
+
+
+class Conditions(Record):
+    """Equal for every environment; effective values are recorded from inside.
+
+    Attributes:
+        threads: of the framework.
+        cpus: logical CPUs that a launch may use.
+        open_files: limit of open files.
+        page_cache: state of the page cache before a launch.
+        launch_timeout_s: seconds after which a launch is killed.
+    """
+
+    threads: Annotated[int, Field(ge=1, le=1024)]
+    cpus: Annotated[int, Field(ge=1, le=4096)]
+    open_files: Annotated[int, Field(ge=64, le=1_048_576)]
+    page_cache: Literal["warm", "cold", "as_found"]
+    launch_timeout_s: Annotated[float, Field(ge=5, le=86_400)]
+
+
+class Margins(Record):
+    """What counts as equal, relative, declared before any data: for whole runs, for training steps."""
+
+    run: Fraction
+    step: Fraction
+
+
+class Allocation(Record):
+    """`allocator`: glibc's as it is, or kept from giving memory back."""
+
+    allocator: Literal["default", "steady"]
+
+
+class _Sampled(Allocation):
+    """How many units a kind of campaign has.
+
+    Attributes:
+        units: a fixed number, instead of a planned one; `arm_units`, `stack_units`, `setting_units` of an arm, of a
+            campaign of another stack, of a setting of the framework.
+        pilot: units before their number is decided.
+        half_width: wanted of the widest interval, relative.
+        budget_s: seconds that a campaign may take; `arm_budget_s`, `setting_budget_s` one of an arm, of a setting.
+        verdict_units: with fewer units a verdict is `inconclusive`; `arm_verdict_units` one of an arm, a stack or a
+            setting, which explores.
+    """
+
+    units: Units | None = None
+    pilot: Annotated[int, Field(ge=6, le=1000)]
+    half_width: Fraction
+    budget_s: Seconds
+    arm_budget_s: Seconds | None = None
+    arm_units: Units | None = None
+    stack_units: Units | None = None
+    setting_units: Units | None = None
+    setting_budget_s: Seconds | None = None
+    verdict_units: Annotated[int, Field(ge=VERDICT_UNITS, le=1000)] = VERDICT_UNITS
+    arm_verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
+
+
+class Rounds(_Sampled):
+    """Whole runs; `discarded`: rounds before them that do not count."""
+
+    discarded: Annotated[int, Field(ge=0, le=100)]
+
+
+class StudyPrior(Prior):
+    """Spreads of log-ratios before there are data, as standard deviations."""
+
+    block: Spread
+    draw: Spread
+
+
+class Turns(_Sampled):
+    """Training steps; `also`: levels of the allocator that the same launches measure, headlines of their own."""
+
+    also: Annotated[tuple[Literal["default", "steady"], ...], Distinct] = ()
+    prior: StudyPrior
+
+
+class Arms(Record):
+    """Deliberate variations, one factor at a time, as `factor=level`; `workloads`: those that they are run for."""
+
+    workloads: Annotated[tuple[str, ...], Distinct]
+    rounds: Annotated[tuple[str, ...], Distinct]
+    turns: Annotated[tuple[str, ...], Distinct]
+
+
+class Causes(Record):
+    """Kernels, operators and files of every environment, compared; `units`: of each and of a second host;
+    `verdict_units`: with fewer the verdicts on files are `inconclusive`."""
+
+    units: Annotated[int, Field(ge=1, le=100_000)]
+    verdict_units: Annotated[int, Field(ge=3, le=1000)] = 3
+    warmup_steps: WarmupSteps
+    steps: Steps
+
+
+class Sweep(Record):
+    """Launches of each batch size."""
+
+    repetitions: Annotated[int, Field(ge=3, le=10_000)]
+
+
+class Profile(Record):
+    """A profiled launch: steps before recording and recorded, seconds between samples of utilisation, and the steps
+    whose kernels ncu replays for its counters."""
+
+    warmup_steps: WarmupSteps
+    steps: Steps
+    sample_interval_s: Annotated[float, Field(ge=0.005, le=60)]
+    counter_steps: Annotated[int, Field(ge=1, le=100)]
+
+
+class Starts(Record):
+    """First starts, from an empty page cache and a full one, of each environment; three give intervals."""
+
+    repetitions: Annotated[int, Field(ge=1, le=1000)]
+
+
+class CudaCeilings(Record):
+    """Sizes on a CUDA device: of the arrays together, and of square matrices."""
+
+    working_sets_kib: Sizes
+    gemm_sizes: Rows
+
+
+class Ceilings(CudaCeilings):
+    """Sizes on the CPU, timed repetitions of each (the best counts), and the sizes on a CUDA device."""
+
+    repetitions: Annotated[int, Field(ge=1, le=1000)]
+    cuda: CudaCeilings
+
+
+# --- what each kind of work depends on
+
+
+class LaunchPart(Record):
+    """What every launch depends on; `device` is where tensors live, auto: what the machine that measures has."""
+
+    stack: StackName
+    seed: Annotated[int, Field(ge=0, le=2_147_483_647)]
+    device: Literal["auto", "cpu", "cuda"]
+    conditions: Conditions
+
+
+class JobPart(LaunchPart):
+    """A launch of a workload, for a study."""
+
+    study: StudyName
+    workloads: Annotated[Mapping[Name, Batch], Field(min_length=1)]
+
+
+class StartsPart(JobPart):
+    """What first starts depend on."""
+
+    starts: Starts
+
+
+class ProfilePart(JobPart):
+    """What a profiled launch depends on."""
+
+    rounds: Allocation
+    profile: Profile
+
+
+class CeilingsPart(LaunchPart):
+    """What the roofs of the roofline depend on; studies share them."""
+
+    ceilings: Ceilings
+
+
+class CampaignPart(JobPart):
+    """What every campaign depends on; `confidence`: of a family of intervals together."""
+
+    confidence: Annotated[float, Field(gt=0.5, lt=1)]
+
+
+class RoundsPart(CampaignPart):
+    """What a campaign of whole runs depends on."""
+
+    margins: Margins
+    rounds: Rounds
+
+
+class TurnsPart(CampaignPart):
+    """What a campaign of training steps depends on."""
+
+    margins: Margins
+    turns: Turns
+
+
+class CausesPart(CampaignPart):
+    """What a campaign that looks for causes depends on."""
+
+    margins: Margins
+    rounds: Allocation
+    causes: Causes
+
+
+class SweepPart(CampaignPart):
+    """What the sweep of batch sizes depends on."""
+
+    workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    rounds: Allocation
+    sweep: Sweep
+
+
+class ImageCostsPart(Record):
+    """What the table of image costs depends on."""
+
+    study: StudyName
+    stack: StackName
+    stacks: Annotated[tuple[StackName, ...], Distinct]
+    environments: Environments
+    stack_environments: Environments | None = None
+
+    def environments_of(self, stack: str) -> tuple[str, ...]:
+        """Where a stack runs: the study's own everywhere, the others where the study says so, or everywhere."""
+        return self.environments if stack == self.stack else self.stack_environments or self.environments
+
+
+class TablesPart(Record):
+    """What tables depend on."""
+
+    margins: Margins
+
+
+class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, ImageCostsPart):
+    """A whole study: the union of its parts.
+
+    Attributes:
+        study: its name, part of every path and every row.
+        stack: folder in containers/stacks/; `stacks`: others, compared with it.
+        environments: modules of envs/; host is the reference.
+        stack_environments: those of them in which the other stacks run; all where it is not given.
+        stack_kinds: what is measured of the other stacks: whole runs, training steps.
+        scenarios: how many run and what runs beside them.
+        workloads: modules of workloads/ with their settings.
+        papers: files of config/published; the page shows those of which the study trains something.
+    """
+
+    workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    papers: Annotated[tuple[str, ...], Distinct] = ()
+    rounds: Rounds
+    scenarios: Scenarios = (SINGLE,)
+    stack_kinds: Annotated[tuple[Literal["rounds", "turns"], ...], Field(min_length=1), Distinct] = (
+        "rounds",
+        "turns",
+    )
+    data: DataChoices
+    arms: Arms
+
+
+PARTS: dict[str, type[Record]] = {
+    "rounds": RoundsPart,
+    "turns": TurnsPart,
+    "causes": CausesPart,
+    "sweep": SweepPart,
+    "profile": ProfilePart,
+    "ceilings": CeilingsPart,
+    "starts": StartsPart,
+    "image_costs": ImageCostsPart,
+    "tables": TablesPart,
+}
+AnyPart = TypeVar("AnyPart", bound=Record)
+
+
+def load(source: str | Path) -> dict[str, Any]:
+    """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
+
+    Raises:
+        UserError: unreadable, not YAML, a key twice, or not a mapping.
+    """
+    inline = str(source).lstrip().startswith("{")
+    config = parse_yaml(str(source), "the inline study") if inline else read_yaml(Path(source), "the study")
+    if not isinstance(config, dict):
+        where = "the inline study" if inline else source
+        raise UserError(f"{where} must hold keys and values, not {type(config).__name__}")
+    return config
+
+
+def load_checked(source: str | Path) -> Study:
+    """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml."""
+    return _checked(load(source))
+
+
+def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
+    """What one kind of work depends on, from its part of a study (`part_of`) or from a whole study or preset.
+
+    Raises:
+        UserError: the study is wrong, or it is the part for another kind of work.
+    """
+    found = load(source)
+    name = found.pop(PART, None)
+    if name is None:
+        return cast(AnyPart, _checked(found))  # a study is each of its parts
+    if PARTS.get(str(name)) is not kind:
+        raise UserError(f"the inline study is the part for {name!r}, which is not what this command runs")
+    return parse(kind, found, f"the study's part for {name}", UserError)
+
+
+def _checked(found: Mapping[str, Any]) -> Study:
+    needed = {name for name, field in Study.model_fields.items() if field.is_required()}
+    if needed <= set(found):  # a whole study stays as it is: what it dropped does not come back
+        return check(found)
+    return check(merge(load(project_root() / "config/config.yaml"), found))
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay a preset over a study as Snakemake does: mappings are merged, anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def check(config: Mapping[str, Any]) -> Study:
+    """The study, if it is right.
+
+    Raises:
+        UserError: the first thing that is wrong, with where it is and the nearest valid name.
+    """
+    _refuse_choices(config)
+    study = parse(Study, without_dropped(config), "config", UserError)
+    for name in study.environments:
+        _refuse_unknown("environments", "module envs/{}.py", name, module_names("envs"))
+    for name, settings in study.workloads.items():
+        _refuse_unknown("workloads", "module workloads/{}.py", name, module_names("workloads"))
+        _check_batches(name, settings)
+    _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
+    for name in study.stacks:
+        _refuse_unknown("stacks", "folder containers/stacks/{}", name, known_stacks())
+        if name == study.stack:
+            raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
+    for name in study.stack_environments or ():
+        if name not in study.environments:
+            raise UserError(
+                f"config: stack_environments: {name} is none of the study's environments; name it there too"
+            )
+    for name in study.papers:
+        _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
+    if study.turns.allocator in study.turns.also:
+        raise UserError(f"config: turns: also: {study.turns.allocator} is what turns already run at; name another")
+    for text in study.arms.rounds:
+        _check_arm(study, "rounds", study.rounds.allocator, text)
+    for text in study.arms.turns:
+        _check_arm(study, "turns", study.turns.allocator, text)
+    for name in study.arms.workloads:  # one that a preset dropped is no mistake
+        _refuse_unknown("arms: workloads", "module workloads/{}.py", name, module_names("workloads"))
+    if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
+        raise UserError(
+            "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
+        )
+    if study.conditions.threads > study.conditions.cpus:
+        raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
+    return study
+
+
+PRIMARY = (
+    "primary are the real time of whole runs and the training step of every environment in the headlines; all "
+    "other comparisons explore"
+)
+
+
+def _refuse_choices(config: Mapping[str, Any]) -> None:
+    """Say why a study can't choose what it may seem to: a margin of one metric, or what is primary."""
+    if "primary" in config:
+        raise UserError(f"config: primary: no study chooses it: {PRIMARY}; drop the key")
+    margins = config.get("margins")
+    others = sorted(set(margins) - set(Margins.model_fields)) if isinstance(margins, Mapping) else []
+    if others:
+        raise UserError(
+            f"config: margins: {others[0]}: there is a margin for whole runs and all their parts (run) and one for "
+            "training steps (step), none for a single metric; drop it"
+        )
+
+
+def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
+
+
+def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
+    arm = arms.parse(text)
+    wrong = None
+    if arm.factor == "allocator" and arm.level in (allocator, *(study.turns.also if kind == "turns" else ())):
+        wrong = f"is what {kind} already run at; name another level"
+    elif arm.other_stack:
+        wrong = "is another stack; name it in `stacks` instead"
+    elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.SETTINGS.get(arm.factor, (None,))[0]:
+        wrong = "is the headline; name another level"
+    elif (arm.factor, arm.level, study.stack) == ("stack", "native", BOUND):
+        wrong = f"needs packages that are locked, and {BOUND} has none; drop it"
+    elif len(arms.members(arm, study.environments)) == 1 and not arms.moves(arm, HOST):
+        wrong = "changes none of the study's environments; drop it"
+    if wrong:
+        raise UserError(f"config: arms: {kind}: {text} {wrong}")
+
+
+def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without the workloads that a preset sets to nothing (`sentiment_rnn:`), which drops them."""
+    workloads = config.get("workloads")
+    if not isinstance(workloads, Mapping):
+        return dict(config)
+    return {**config, "workloads": {name: value for name, value in workloads.items() if value is not None}}
+
+
+def _check_batches(name: str, settings: WorkloadSettings) -> None:
+    samples = describe_workload(name)["samples"]
+    for batch in (settings.batch, *settings.sweep_batches):
+        if batch > samples:
+            raise UserError(f"config: workloads: {name}: batch {batch} is larger than its {samples} samples")
+
+
+AnySettings = TypeVar("AnySettings", bound=Batch)
+
+
+def settings_of(workloads: Mapping[str, AnySettings], workload: str) -> AnySettings:
+    """Settings of one workload of a study's `workloads`.
+
+    Raises:
+        UserError: the study does not name it.
+    """
+    if workload not in workloads:
+        raise UserError(f"the study names no workload {workload!r}: {nearest(workload, workloads)}")
+    return workloads[workload]
+
+
+def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: arms.Arm | None) -> Sampling:
+    """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
+    budget_s, own = settings.budget_s, None
+    if arm:
+        budget_s = settings.arm_budget_s or budget_s
+        own = settings.stack_units if arm.other_stack else settings.arm_units
+        if arm.is_setting:
+            budget_s, own = settings.setting_budget_s or budget_s, settings.setting_units
+    units = own or settings.units
+    fewest = settings.arm_verdict_units if arm else settings.verdict_units
+    common = Sampling(metric=metric, confidence=confidence, budget_s=budget_s, verdict_units=fewest)
+    if units:
+        return common.replace(units=units)
+    return common.replace(pilot=settings.pilot, half_width=settings.half_width)
+
+
+def _unused(arm: arms.Arm | None) -> set[str]:
+    """Settings of campaigns of rounds or turns that one of this arm, or of the headline, does not use."""
+    if arm is None:
+        return {
+            *("arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"),
+            "arm_verdict_units",
+        }
+    if arm.is_setting:
+        return {"also", "arm_units", "stack_units", "verdict_units"}
+    return {
+        *("also", "setting_units", "setting_budget_s", "verdict_units"),
+        "arm_units" if arm.other_stack else "stack_units",
+    }
+
+
+def part_of(study: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None) -> str:
+    """What one kind of work depends on, of one workload or of all, as one line of JSON for its command line.
+
+    Nothing else is in it: a change of what an arm may take does not reach the headline.
+    """
+    if workload is not None:
+        settings_of(study.workloads, workload)
+    return json.dumps({PART: kind, **reduced(study.to_json(), kind, workload, arm)}, sort_keys=True)
+
+
+def reduced(
+    study: Mapping[str, Any], kind: str, workload: str | None = None, arm: arms.Arm | None = None
+) -> dict[str, Any]:
+    """What one kind of work depends on, as JSON holds it; of a part that was reduced before, the same again."""
+    part = {key: study[key] for key in PARTS[kind].model_fields if key in study}
+    if kind in ("rounds", "turns"):
+        unused = _unused(arm)
+        part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
+    elif kind in ("causes", "sweep", "profile"):
+        part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
+    if "workloads" in part:
+        names = part["workloads"] if workload is None else {workload}
+        kept = WorkloadSettings if kind == "sweep" else Batch
+        part["workloads"] = {
+            name: {key: value for key, value in settings.items() if key in kept.model_fields}
+            for name, settings in part["workloads"].items()
+            if name in names
+        }
+    return part
+
+
+def results_folder(study: str) -> str:
+    """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
+    return "results" if study == DEFAULT_STUDY else f"results/{study}"
+
+
+# --- campaigns
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignId:
+    """Which campaign of a study.
+
+    Attributes:
+        kind, workload: what it measures.
+        environments: those that it compares, host first.
+        arm: its one factor at another level, `factor=level`; None for the headline.
+        stack: what its launches run, the arm's where the arm is another stack.
+        scenario: how many run and what runs beside them.
+    """
+
+    kind: Kind
+    workload: str
+    environments: tuple[str, ...]
+    arm: str | None = None
+    stack: str
+    scenario: str = SINGLE
+
+    @property
+    def name(self) -> str:
+        """Its folder: `turns.docker+host.allocator-default`."""
+        if self.kind == "sweep":
+            return self.kind
+        return campaign_name(self.kind, self.environments, self.arm, self.scenario)
+
+
+def campaigns(study: Study) -> tuple[CampaignId, ...]:
+    """Every campaign of a study, by workload: headlines, arms, other stacks, other scenarios, causes, the sweep."""
+    return tuple(found for workload in study.workloads for found in _campaigns_of(study, workload))
+
+
+def lanes(study: Study) -> tuple[CampaignId, ...]:
+    """Headline campaigns of training steps, which the same launches measure: workloads by allocators."""
+    every, stack = study.environments, study.stack
+    arms_beside = [None, *(f"allocator={level}" for level in study.turns.also)]
+    return tuple(
+        CampaignId(kind="turns", workload=workload, environments=every, arm=arm, stack=stack)
+        for workload in study.workloads
+        for arm in arms_beside
+    )
+
+
+def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
+    every = study.environments
+    for lane in lanes(study):
+        if lane.workload == workload and lane.arm:
+            yield lane
+    kinds: tuple[Literal["rounds"], Literal["turns"]] = ("rounds", "turns")
+    for kind in kinds:
+        yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack)
+    for kind in kinds if workload in study.arms.workloads else ():
+        for text in study.arms.rounds if kind == "rounds" else study.arms.turns:
+            arm = arms.parse(text)
+            # A setting is weighed on the host: beside it stands what environments cost in the headline.
+            members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
+            yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
+    for stack in study.stacks:
+        where, arm_name = study.environments_of(stack), f"stack={stack}"
+        for kind in study.stack_kinds:
+            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=stack)
+    for scenario in study.scenarios:
+        for kind in kinds if scenario != SINGLE else ():
+            yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
+    yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
+    yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
+
+
+def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
+    """Name of a campaign: kind, environments, arm, scenario: `turns.docker+host.allocator-default`."""
+    environments = "+".join(sorted(set(names)))
+    slug = [arms.parse(arm).slug] if arm else []
+    return ".".join([kind, environments, *slug, *([scenario] if scenario != SINGLE else [])])
+
+
+def is_headline(campaign: str, kind: str | None = None) -> bool:
+    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
+    parts = campaign.split(".")
+    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "turns"))

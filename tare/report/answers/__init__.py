@@ -1,0 +1,1 @@
+"""The answer: what environments cost, by length of job, and what to do."""

@@ -1,0 +1,230 @@
+"""The answer: for each workload and environment what the intervals say, beside the control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from tare.analysis.choice import headlines
+from tare.model.studies.study import CONTROL, HOST
+from tare.report.evidence import Evidence
+from tare.report.figures import joint
+from tare.report.figures.strip import strip
+from tare.report.methods.designs import designs
+from tare.report.number_tables import stalled
+from tare.report.references import Reference
+from tare.report.words.labels import (
+    arm_title,
+    env_order,
+    env_title,
+    metric_title,
+    seconds,
+    sentence_case,
+    workload_title,
+)
+from tare.report.words.layout import Comparison
+from tare.report.words.wording import (
+    control_sentence,
+    margin_text,
+    missing,
+    percent,
+    signed,
+    tally,
+    verdict_sentence,
+)
+from tare.stats.intervals import BUT_FOR_STALLS, RULE_OF_THREE
+
+HEADLINES = ("real_s", "turn_step_s")
+KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentAnswer:
+    """What one environment costs one workload."""
+
+    env: str
+    title: str
+    findings: list[Comparison]
+    start: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadAnswer:
+    """What the environments cost one workload.
+
+    Attributes:
+        designs: of its campaigns: what each answers, and how many units it has and why.
+        controls: the sentences on host against host.
+    """
+
+    workload: str
+    title: str
+    designs: list[tuple[str, str]]
+    environments: list[EnvironmentAnswer]
+    controls: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glance:
+    """One workload in a few cells.
+
+    Attributes:
+        columns: what was timed.
+        rows: (environment, title, cells); a cell is an interval and its verdict, the control's has none.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, str, list[tuple[str, str | None]]]]
+
+
+def summary(evidence: Evidence) -> list[str]:
+    """The shortest true answer: how many comparisons came out how."""
+    rows = joint(evidence.verdicts)
+    if rows.empty:
+        return ["No environment but the host ran: there is nothing to compare with it yet."]
+    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
+
+
+def together(evidence: Evidence) -> list[str]:
+    """How close all environments are to the host together, by workload, whole runs first."""
+    rows = joint(evidence.verdicts)
+    return [line for metric in HEADLINES for line in _together(rows[rows["metric"] == metric])]
+
+
+def _together(rows: pd.DataFrame) -> list[str]:
+    """How close all environments of a workload are to the host together, as one statement."""
+    told = []
+    for workload, own in rows[rows["all_within"].notna()].groupby("workload"):
+        first = own.iloc[0]
+        limit, confidence = percent(first["all_within"], up=True), 100 * (1 - first["family_alpha"])
+        inside = "inside" if first["all_within"] <= first["margin"] else "not inside"
+        told.append(
+            f"{KINDS[first['metric']]} of {workload_title(str(workload))}: all {len(own)} environments together "
+            f"lie within {limit} of the host, stalls included ({confidence:.0f}%; {inside} the margin of "
+            f"{margin_text(first['margin'])})."
+        )
+    return told
+
+
+def glances(evidence: Evidence | Reference) -> list[Glance]:
+    """Every interval that answers the question, by workload, in a table for the first screen."""
+    verdicts = headlines(evidence.verdicts)
+    found = []
+    for workload in evidence.workloads:
+        rows = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(HEADLINES)]
+        shown = _asked(rows)
+        if not shown:
+            continue
+        by_place = {(row["env"], row["asked"]): row for row in rows.to_dict("records")}
+        lines = [
+            (env, env_title(env, short=True), [_glance(by_place.get((env, asked))) for asked in shown])
+            for env in sorted(rows["env"].unique(), key=env_order)
+        ]
+        firsts = [rows[rows["asked"] == asked].iloc[0] for asked in shown]
+        control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts]
+        lines.append((CONTROL, env_title(CONTROL, short=True), control))
+        columns = [asked_title(asked) for asked in shown]
+        found.append(Glance(title=workload_title(workload), columns=columns, rows=lines))
+    return found
+
+
+def _asked(rows: pd.DataFrame) -> list[str]:
+    """What rows of the headlines answer, in the order in which it is shown."""
+    return sorted(
+        rows["asked"].unique(), key=lambda asked: (HEADLINES.index(asked.partition("@")[0]), "@" in asked, asked)
+    )
+
+
+def asked_title(asked: str) -> str:
+    """Title of what a row of `headlines` answers."""
+    metric, _, arm = asked.partition("@")
+    return metric_title(metric) + (f", {arm_title(arm)}" if arm else "")
+
+
+def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
+    return ("not run", None) if row is None else (signed(row["ci_low"], row["ci_high"]), row["verdict"])
+
+
+def answers(evidence: Evidence) -> list[WorkloadAnswer]:
+    """One answer per workload of the study."""
+    verdicts, metrics = headlines(evidence.verdicts), joint(evidence.metrics)
+    return [
+        _workload(
+            name,
+            verdicts[verdicts["workload"] == name],
+            metrics[metrics["workload"] == name],
+            designs(evidence, name),
+        )
+        for name in evidence.workloads
+    ]
+
+
+def _workload(
+    workload: str, verdicts: pd.DataFrame, metrics: pd.DataFrame, design: list[tuple[str, str]]
+) -> WorkloadAnswer:
+    rows = verdicts[verdicts["metric"].isin(HEADLINES)]
+    environments = []
+    for env in sorted(rows["env"].unique(), key=env_order):
+        own = {row["asked"]: row for row in rows[rows["env"] == env].to_dict("records")}
+        findings = [_finding(own[asked], _reach(rows, asked)) for asked in _asked(rows) if asked in own]
+        environments.append(
+            EnvironmentAnswer(env=env, title=env_title(env), findings=findings, start=_start(metrics, env))
+        )
+    firsts = [rows[rows["asked"] == asked].iloc[0].to_dict() for asked in _asked(rows)]
+    return WorkloadAnswer(
+        workload=workload,
+        title=workload_title(workload),
+        designs=design,
+        environments=environments,
+        controls=[sentence_case(control_sentence(row)) for row in firsts],
+    )
+
+
+def _finding(row: Mapping[str, Any], reach: float) -> Comparison:
+    return Comparison(
+        title=asked_title(row["asked"]),
+        verdict=row["verdict"],
+        sentence=sentence_case(verdict_sentence(row)),
+        strip=Markup(strip(row, reach)),
+        note=stall_note(row),
+    )
+
+
+def stall_note(row: Mapping[str, Any]) -> str | None:
+    """What stalls add, where their interval excludes nothing added, and what all time comes to with them; or how
+    rare those are that would not have been seen, where that is why a verdict holds but for them."""
+    if not stalled(row):
+        few = row["verdict"].endswith(BUT_FOR_STALLS) and not missing(row["steps"])
+        rare = max(1, round(row["steps"] / RULE_OF_THREE)) if few else 0
+        return (
+            f"{row['steps']} steps were timed: stalls of one step in {rare} or fewer could have gone unseen"
+            if few
+            else None
+        )
+    return (
+        f"Stalls count here: they change the ratio by {signed(row['stalls_ci_low'], row['stalls_ci_high'])}; all "
+        f"time, stalls included, is {signed(row['total_ci_low'], row['total_ci_high'])}"
+    )
+
+
+def _reach(rows: pd.DataFrame, asked: str) -> float:
+    """Half-width of the strips of one question, as an exponent's base: the farthest end that any row has."""
+    own = rows[rows["asked"] == asked]
+    ends = [1 + own["margin"].max()]
+    for column in ("ci_low", "ci_high", "control_ci_low", "control_ci_high"):
+        ends += [max(value, 1 / value) for value in own[column].dropna() if value > 0]
+    return max(ends)
+
+
+def _start(metrics: pd.DataFrame, env: str) -> str | None:
+    """Median time until the program's first line, beside the host's."""
+    rows = metrics[(metrics["metric"] == "runtime_start_s") & (metrics["kind"] == "measured")]
+    medians = rows.groupby("env")["value"].median()
+    if env not in medians or HOST not in medians:
+        return None
+    return f"Its start takes {seconds(medians[env])}, the host's {seconds(medians[HOST])} (medians)."

@@ -1,0 +1,146 @@
+"""Other stacks: what the packages changed, on the host, beside what an environment changes within each stack.
+
+A stack changes interpreter, framework and libraries at once: this says how much they weigh together, not which of
+them it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.choice import is_level
+from tare.model.studies.stacks import load_stack
+from tare.model.tables import DIFFERENT
+from tare.report.arms.settings import ArmAnswer, arm_answer
+from tare.report.evidence import Campaign, Evidence
+from tare.report.number_tables import compared
+from tare.report.words.labels import env_title, metric_order, metric_title, workload_title
+from tare.report.words.layout import Row, Table
+from tare.report.words.wording import between, listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackAnswer:
+    """What other stacks did to one workload.
+
+    Attributes:
+        name, title: of the workload.
+        answers: one per campaign that compared anything.
+        missing: why others compared nothing.
+        phases: which parts of a whole run the stack changed, in a sentence each.
+        tables: the parts of a whole run, in numbers.
+    """
+
+    name: str
+    title: str
+    answers: list[ArmAnswer]
+    missing: list[str]
+    phases: list[str]
+    tables: list[Table]
+
+
+def sections(evidence: Evidence) -> list[StackAnswer]:
+    """One answer per workload that has campaigns of other stacks."""
+    return [_of_workload(evidence, name) for name in evidence.workloads if evidence.other_stacks(name)]
+
+
+def _of_workload(evidence: Evidence, workload: str) -> StackAnswer:
+    campaigns = evidence.other_stacks(workload)
+    answers = {campaign.name: arm_answer(evidence, campaign) for campaign in campaigns}
+    rounds = [campaign for campaign in campaigns if campaign.kind == "rounds" and answers[campaign.name]]
+    return StackAnswer(
+        name=workload,
+        title=workload_title(workload),
+        answers=[answer for answer in answers.values() if answer is not None],
+        missing=[_why_nothing(campaign) for campaign in campaigns if answers[campaign.name] is None],
+        phases=[line for campaign in rounds for line in _phases(evidence, campaign)],
+        tables=[_phase_table(evidence, campaign) for campaign in rounds],
+    )
+
+
+def _why_nothing(campaign: Campaign) -> str:
+    """Why a campaign of another stack compared nothing."""
+    what = {"rounds": "Whole runs", "turns": "Training steps"}[campaign.kind]
+    reasons = [campaign.ended, *campaign.plan.unavailable.values()]
+    reason = next((reason for reason in reasons if reason), "no unit was complete")
+    return f"{what} with {campaign.arm.other_stack}: unavailable: {reason}."
+
+
+def _levels(evidence: Evidence, campaign: Campaign) -> list[Mapping[str, Any]]:
+    """What the stack itself does to every metric of a campaign, on the host."""
+    table = evidence.verdicts
+    own = table[(table["workload"] == campaign.workload) & (table["campaign"] == campaign.name)]
+    rows = [row for row in own.to_dict("records") if is_level(row)]
+    return sorted(rows, key=lambda row: metric_order(row["metric"]))
+
+
+def _phases(evidence: Evidence, campaign: Campaign) -> list[str]:
+    """Which parts of a whole run differ for sure, and how many can't be told."""
+    rows = [row for row in _levels(evidence, campaign) if row["metric"] != "real_s"]
+    decided = [row for row in rows if row["verdict"] in DIFFERENT]
+    said = [
+        f"{metric_title(row['metric']).lower()} {between(row['metric'], row['ci_low'], row['ci_high'])}"
+        for row in decided
+    ]
+    open_ones = sum(row["verdict"] == "inconclusive" for row in rows)
+    stack, base = campaign.arm.other_stack, campaign.plan.stack
+    text = f"With {stack} instead of {base} on the host: {listed(said)}." if said else (
+        f"No part of a whole run differs for sure between {stack} and {base} on the host."
+    )  # fmt: skip
+    return [f"{text} {open_ones} of {len(rows)} parts can't be told yet." if open_ones else text]
+
+
+def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
+    return Table.of(
+        _levels(evidence, campaign),
+        {
+            "metric": lambda row: metric_title(row["metric"]),
+            **compared("n", "ratio", "interval", "verdict"),
+        },
+        caption=f"{workload_title(campaign.workload)}: {campaign.arm.other_stack} against {campaign.plan.stack} "
+        f"on the {env_title('host').lower()}, by metric",
+        wide=True,
+    )
+
+
+def package_table(evidence: Evidence) -> Table:
+    """Versions in the study's stack and in the others; packages that only one of them has are left to the locks."""
+    names = [evidence.study.stack, *evidence.study.stacks]
+    stacks = [load_stack(name, evidence.study.device) for name in names]
+    versions = [{r.name: r.version for r in stack.requirements} for stack in stacks]
+    named = [name for name in versions[0] if all(name in other for other in versions[1:])]
+    rows: list[Row] = [["Python", *(stack.python for stack in stacks)]]
+    rows += [[name, *(found[name] for found in versions)] for name in sorted(named)]
+    own = ", ".join(f"{stack.name} {len(found)}" for stack, found in zip(stacks, versions, strict=True))
+    return Table(
+        caption="The stacks: packages that all of them hold",
+        columns=["package", *names],
+        rows=rows,
+        note=f"Packages in all: {own}. Every one is locked by hash in containers/stacks/.",
+    )
+
+
+def loss_sentence(evidence: Evidence, workload: str) -> str | None:
+    """How far apart the losses of two stacks are, which may compute in another order; None without both."""
+    for campaign in evidence.other_stacks(workload):
+        if campaign.kind != "rounds":
+            continue
+        table = evidence.metrics
+        own = table[(table["workload"] == workload) & (table["campaign"] == campaign.name)]
+        losses = (
+            own[(own["metric"] == "loss_last") & (own["kind"] == "measured")].groupby("stack")["value"].median()
+        )
+        stack, base = campaign.arm.other_stack, campaign.plan.stack
+        if {stack, base} <= set(losses.index):
+            apart = abs(losses[stack] - losses[base]) / abs(losses[base])
+            if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":
+                both = f"with both {stack} and {base}"
+                return f"{workload_title(workload)}: the epoch's last loss is {losses[base]:.6f} {both}."
+            return (
+                f"{workload_title(workload)}: the epoch's last loss is {losses[stack]:.6f} with {stack} "
+                f"and {losses[base]:.6f} with {base}, {apart:.1e} of it apart. Other versions may compute in "
+                "another order: across stacks that is a fact, not a fault."
+            )
+    return None

@@ -1,0 +1,1 @@
+"""How it was measured: designs, the instrument, tries, and whether all computed the same."""

@@ -1,0 +1,111 @@
+"""The audit's findings as tables, grouped by check; each row says how a reader can redo it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tare.literature.finding import amount, words
+from tare.report.evidence import Evidence
+from tare.report.figures.paper_words import PAPER_NAMES
+from tare.report.papers.paper import SPECIFICATION, own, readable
+from tare.report.words.labels import env_title, workload_title
+from tare.report.words.layout import Cell, Row, Table
+from tare.report.words.wording import missing
+
+# Check -> (title, what `recomputed` is). The order is that of the page; a check that is not here comes last.
+CHECKS = {
+    "figure_value": ("Values in figures", "the number of the figure's own log"),
+    "swapped": ("Values that another log has", "the number of that other log"),
+    "repeated": ("Values that stand elsewhere too", "the number found there"),
+    "not_in_logs": ("Values in no log, or in more than one", ""),
+    "sum_of_maxima": ("Sums of maxima", "every invocation counted: invocations × average"),
+    "kernel_sum": ("Summaries of logs", "what the log's own kernels give"),
+    "units": ("Throughput added up without units", "the same mean with its units"),
+    "mean_throughput": ("Mean throughput", "bytes by time"),
+    "kernel_time": ("Time of the kernels", "from transactions and throughput"),
+    "calls_times_average": ("Totals and calls × average", "calls × average"),
+    "contradiction": ("Statements and what they rest on", "the value that it is held against"),
+    "ridge": ("Ridge of the roofline", "peak rate by peak bandwidth"),
+    "roof": ("Roof and points of the roofline", "by the datasheet, or by the formula"),
+    "not_recomputable": ("What can't be recomputed", ""),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Findings of one check: its title, how they came out, the table."""
+
+    title: str
+    outcome: str
+    table: Table
+
+
+def groups(evidence: Evidence, paper: str) -> list[Group]:
+    """Every finding but the specifications, which have tables of their own."""
+    findings = own(evidence.published, paper)
+    findings = findings[findings["check"] != SPECIFICATION]
+    names = sorted(findings["check"].unique(), key=_order)
+    return [_group(name, findings[findings["check"] == name]) for name in names]
+
+
+def _order(check: str) -> tuple[int, str]:
+    return (list(CHECKS).index(check) if check in CHECKS else len(CHECKS), check)
+
+
+def _group(check: str, rows: pd.DataFrame) -> Group:
+    title, meaning = CHECKS.get(check, (check.replace("_", " ").capitalize(), ""))
+    with_here = rows["measured"].notna().any()
+    numbers = ["published", "recomputed", *(["here"] if with_here else [])]
+    note = f"Recomputed: {meaning}." if meaning else ""
+    return Group(
+        title=title,
+        outcome=outcome(rows["agrees"]),
+        table=Table(
+            caption=title,
+            columns=["what", *numbers, "agrees", "how to redo it"],
+            rows=[_row(row, with_here) for row in rows.to_dict("records")],
+            note=f"{note} Here: medians." if with_here else note,
+            wide=True,
+        ),
+    )
+
+
+def outcome(agrees: pd.Series) -> str:
+    """How the findings of a check came out: "32 of 62 disagree, 1 not recomputable"."""
+    counts, total = agrees.value_counts(), len(agrees)
+    open_ones = counts.get("not recomputable", 0)
+    if open_ones == total:
+        return f"{total} not recomputable"
+    text = f"{counts.get('no', 0)} of {total} disagree"
+    return f"{text}, {open_ones} not recomputable" if open_ones else text
+
+
+def _row(row: Mapping[str, Any], with_here: bool) -> Row:
+    head = Cell(text=where(row), below=words(row["metric"]))
+    shown: Row = [_number(row["published"], row["unit"]), _number(row["recomputed"], row["unit"])]
+    if with_here:
+        here = _number(row["measured"], row["unit"])
+        modelled = here is not None and row["measured_kind"] == "modelled"
+        shown.append(Cell(text=str(here), below="modelled") if modelled else here)
+    return [head, *shown, row["agrees"], readable(row["note"])]
+
+
+def _number(value: float | None, unit: str) -> str | None:
+    return None if missing(value) else readable(amount(value, unit))
+
+
+def where(row: Mapping[str, Any]) -> str:
+    """Figure 5, CNN on MNIST, Docker, batch 64: what a finding is about, in the paper's words."""
+    place = f"Figure {row['figure']}" if str(row["figure"]).isdigit() else str(row["figure"]).capitalize()
+    parts = [place]
+    if not missing(row["workload"]):
+        parts.append(workload_title(row["workload"]))
+    if not missing(row["env"]):
+        parts.append(PAPER_NAMES.get(row["env"], env_title(row["env"])))
+    if not missing(row["batch"]):
+        parts.append(f"batch {row['batch']}")
+    return ", ".join(parts)

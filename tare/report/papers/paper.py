@@ -1,0 +1,217 @@
+"""The study that is repeated here: its claims one by one, its figures beside this machine's, its tables."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tare.literature.finding import listed
+from tare.literature.published import Published
+from tare.model.tables import HERE, SAYS, SETTLED_HERE
+from tare.report.evidence import Evidence
+from tare.report.figures import figure_names, file_name
+from tare.report.figures.paper_rows import numbers
+from tare.report.figures.paper_words import caption, sentences
+from tare.report.words.labels import sentence_case, workload_title
+from tare.report.words.layout import UNAVAILABLE, Table
+from tare.report.words.wording import missing
+
+ROOFLINE = "4"
+# Checks that a reader wants to see below the figure that they are about.
+ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
+SPECIFICATION = "specification"
+SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs"}
+TABLES = {"I": "machine", "IV": "software", "V": "GPU"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One claim for one workload: what the study's own data say, what this machine says, and how they match.
+
+    `matches` is `match` in a few words.
+    """
+
+    workload: str
+    published_says: str
+    published_note: str
+    here: str
+    match: str
+    matches: str
+    evidence: str
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimCard:
+    """One claim, as the page shows it."""
+
+    statement: str
+    figures: str
+    judged: list[Judged]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureView:
+    """One figure of the study: its file, what it says in short and in numbers, what the audit found about it."""
+
+    name: str
+    title: str
+    caption: list[str]
+    sentences: list[str]
+    found: list[str]
+
+
+def own(table: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """Rows of one published study."""
+    return table[table["paper"] == paper]
+
+
+def summary(evidence: Evidence, paper: str) -> list[str]:
+    """How many claims hold, and how many published values are what the authors' own logs have."""
+    claims, findings = own(evidence.claims, paper), own(evidence.published, paper)
+    values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
+    settled = claims["here"].isin(SETTLED_HERE).any()
+    return [
+        f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} where each "
+        f"workload counts by itself. Of these {len(claims)}, this machine says {_counts(claims['here'], HERE)}.",
+        f"The paper's own figures and logs say {_counts(claims['published_says'], SAYS)}.",
+        f"Of {values.sum()} values in its figures, {values.get('yes', 0)} are what their own logs have, "
+        f"{values.get('no', 0)} are not, and {values.get('not recomputable', 0)} "
+        f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log.",
+        *([] if settled else ["Nothing of what it claims is settled here."]),
+    ]
+
+
+def _counts(words: pd.Series, known: Sequence[str]) -> str:
+    """holds here: 2, does not hold here: 0, …: in this order, none left out."""
+    return ", ".join(f"{word}: {(words == word).sum()}" for word in known)
+
+
+def claim_cards(evidence: Evidence, paper: str) -> list[ClaimCard]:
+    """The claims in the paper's order."""
+    claims = own(evidence.claims, paper)
+    cards = []
+    for _, rows in claims.groupby("claim", sort=False):
+        figures = {name for names in rows["figures"].dropna() for name in names.split(", ")}
+        cards.append(
+            ClaimCard(
+                statement=str(rows["statement"].iloc[0]),
+                figures=_figures_text(sorted(figures, key=int)),
+                judged=[_judged(row) for row in rows.to_dict("records")],
+            )
+        )
+    return cards
+
+
+def _figures_text(names: list[str]) -> str:
+    if not names:
+        return "no figure"
+    return f"figure{'s' if len(names) > 1 else ''} {listed(names)}"
+
+
+def matches(match: str) -> str:
+    """The column `match` in short: `other device class and stack; same runtimes`."""
+    found: dict[str, list[str]] = {}
+    for name, word in re.findall(r"(?:^|; )([a-z ]+): (same|other|unknown) \(", match):
+        found.setdefault(word, []).append(name)
+    return "; ".join(f"{word} {listed(names)}" for word, names in found.items())
+
+
+def _judged(row: dict[str, Any]) -> Judged:
+    return Judged(
+        workload=workload_title(row["workload"]),
+        published_says=row["published_says"],
+        published_note=readable(row["published_note"]),
+        here=row["here"],
+        match=row["match"],
+        matches=matches(row["match"]),
+        evidence=readable(row["evidence"]),
+        reason=None if missing(row["reason"]) else row["reason"],
+    )
+
+
+def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureView]]:
+    """The figures in the paper's order, the CNN's beside the RNN's; the roofline has both and stands alone."""
+    roofline = file_name(published.paper, ROOFLINE)
+    rows: list[list[FigureView]] = []
+    for number in figure_names(published):
+        view = _figure(evidence, published, number)
+        alone = number == ROOFLINE or not rows or len(rows[-1]) == 2 or rows[-1][0].name == roofline
+        rows.append([view]) if alone else rows[-1].append(view)
+    return rows
+
+
+def _figure(evidence: Evidence, published: Published, number: str) -> FigureView:
+    findings = own(evidence.published, published.paper)
+    about = findings[(findings["figure"] == number) & findings["check"].isin(ABOUT_A_FIGURE)]
+    name = file_name(published.paper, number)
+    if number == ROOFLINE:
+        said = _roofline_sentences(findings)
+        return FigureView(name=name, title="Figure 4", caption=said, sentences=[], found=_notes(about))
+    found = numbers(published, findings, evidence.metrics, number)
+    return FigureView(
+        name=name,
+        title=f"Figure {number}",
+        caption=caption(found),
+        sentences=sentences(found),
+        found=_notes(about),
+    )
+
+
+def _notes(rows: pd.DataFrame) -> list[str]:
+    return [readable(note) for note in rows["note"]]
+
+
+def readable(note: str) -> str:
+    """A note of the tables, which are plain letters, with the signs that people write."""
+    return note.replace("+-", "±").replace(" us", " µs").replace(" x ", " × ")
+
+
+def _roofline_sentences(findings: pd.DataFrame) -> list[str]:
+    """What was drawn, and what the audit says of it, in counts and the roof's own notes."""
+    about = findings[findings["figure"] == ROOFLINE]
+    values, roofs = about[about["check"] == "figure_value"], about[about["metric"] == "roof_flop_per_s"]
+    agree = (values["agrees"] == "yes").sum()
+    return [
+        f"Published: {len(values)} coordinates read off the figure; {agree} of them are what the paper's formula "
+        "gives for its own logs.",
+        *_notes(roofs),
+    ]
+
+
+def specification_tables(evidence: Evidence, paper: str) -> list[Table]:
+    """Tables I, IV and V of the paper, beside what this machine has."""
+    findings = own(evidence.published, paper)
+    rows = findings[findings["check"] == SPECIFICATION]
+    return [_specification_table(str(name), part) for name, part in rows.groupby("figure", sort=False)]
+
+
+def _specification_table(name: str, rows: pd.DataFrame) -> Table:
+    """One of them; a reason that several rows share is said once, below."""
+    number = name.removeprefix("table ")
+    sides = [(row["metric"], *_sides(row["note"])) for row in rows.to_dict("records")]
+    reasons = Counter(here for _, _, here in sides if here.startswith(UNAVAILABLE))
+    shared = [reason for reason, count in reasons.items() if count > 1]
+    return Table(
+        caption=f"Table {number}: {TABLES.get(number, 'specifications')}, beside this machine",
+        columns=["", "published", "here"],
+        rows=[[_words(metric), said, UNAVAILABLE if here in shared else here] for metric, said, here in sides],
+        note=" ".join(f"{sentence_case(reason)}." for reason in shared),
+    )
+
+
+def _words(name: str) -> str:
+    """gpu_memory -> GPU memory."""
+    words = [SHORT_FOR.get(word, word) for word in name.split("_")]
+    return sentence_case(" ".join(words)) if words[0] == name.split("_")[0] else " ".join(words)
+
+
+def _sides(note: str) -> tuple[str, str]:
+    """The halves of a specification's note, `Published: …. Here: ….`, as literature.specifications writes it."""
+    published, _, here = note.partition(" Here: ")
+    return published.removeprefix("Published: ").removesuffix("."), here.removesuffix(".") or "–"

@@ -1,0 +1,1 @@
+"""Why environments differ."""

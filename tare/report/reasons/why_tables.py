@@ -1,0 +1,131 @@
+"""Every number behind the argument why environments differ, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, calls_by_launch
+from tare.report.number_tables import interval_text, ratio_text
+from tare.report.words.labels import (
+    env_order,
+    env_title,
+    metric_order,
+    metric_title,
+    seconds,
+    significant,
+    with_unit,
+)
+from tare.report.words.layout import Table, by_environment
+from tare.report.words.why_words import span_s
+
+
+def files_table(causes: pd.DataFrame, title: str) -> Table:
+    """Medians over launches of what files cost, by environment."""
+    own = causes[causes["kind"] != "unavailable"]
+    units = own.groupby("metric")["unit"].first()
+    table = own.pivot_table(index="metric", columns="env", values="value", aggfunc="median")
+    names = sorted(table.columns, key=env_order)
+    return Table.of(
+        sorted(table.index, key=metric_order),
+        {
+            "": metric_title,
+            **by_environment(names, lambda metric, env: _number(table.loc[metric, env], units[metric])),
+        },
+        caption=f"{title}: files of the imports, calls of a step (medians over launches)",
+        note="First reading comes before the imports of the same launch; repeated reading after them.",
+        numeric=True,
+        wide=True,
+    )
+
+
+def _number(value: float, unit: str) -> str | None:
+    return None if pd.isna(value) else with_unit(value, unit)
+
+
+def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
+    """Extra seconds of each phase with its interval and its share, by environment."""
+    names = sorted({cost.env for cost in costs}, key=env_order)
+    by_key = {(cost.phase, cost.env): cost for cost in costs}
+    return Table.of(
+        dict.fromkeys(cost.phase for cost in costs),
+        {
+            "": metric_title,
+            **by_environment(names, lambda phase, env: _extra(by_key.get((phase, env)))),
+        },
+        caption=f"{title}: extra time of a whole run and its phases against the host",
+        note="Means of differences within a round, with intervals; the share stands where the whole run's interval "
+        "excludes zero.",
+        wide=True,
+    )
+
+
+def _extra(cost: PhaseCost | None) -> str | None:
+    if cost is None:
+        return None
+    return f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
+
+
+def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
+    """What reading files accounts for, by environment."""
+    return Table.of(
+        accounts,
+        {
+            "": lambda one: env_title(one.env),
+            "imports in whole runs": lambda one: span_s(one.imports),
+            "first reading of files": lambda one: span_s(one.files),
+            "imports after reading": lambda one: span_s(one.after),
+            "files by imports": lambda one: (
+                one.reason if one.ratio is None else f"{100 * one.low:.0f}% to {100 * one.high:.0f}%"
+            ),
+        },
+        caption=f"{title}: extra time of imports, and of reading their files",
+        note="Two campaigns: the quotients of the ends of both intervals bound the share.",
+        wide=True,
+    )
+
+
+def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
+    """Own time of each operator, as a ratio to the hosts."""
+    return Table.of(
+        times,
+        {
+            "operator": lambda time: time.operator,
+            "environment": lambda time: env_title(time.env),
+            "host": lambda time: seconds(time.host_s),
+            "share": lambda time: f"{100 * time.share:.0f}%",
+            "ratio": lambda time: ratio_text(time.ratio),
+            "interval": lambda time: interval_text(time.low, time.high),
+            "host to host": lambda time: interval_text(time.control_low, time.control_high),
+            "": lambda time: "differs" if time.differs else "not told apart",
+        },
+        caption=f"{title}: own time of operators, profiled, against the two hosts",
+        note=f"{ALL_OPERATORS.capitalize()} and those of 1% or more. Intervals of all rows together (Bonferroni) "
+        "from one fit of unit and environment per operator. An operator differs where its interval excludes 1 and "
+        "its ratio lies beyond what the two hosts show in any unit.",
+        wide=True,
+    )
+
+
+def kernels_table(kernels: pd.DataFrame, title: str) -> Table:
+    """Calls of each kernel in one step: one number where all launches of an environment agree, else their range."""
+    calls = calls_by_launch(kernels, operators=False)
+    names = sorted({env for env, _ in calls}, key=env_order)
+    return Table.of(
+        sorted({name for launch in calls.values() for name in launch}),
+        {
+            "kernel [shape]": lambda kernel: kernel,
+            **by_environment(names, lambda kernel, env: _calls_told(calls, kernel, env)),
+        },
+        caption=f"{title}: kernels of oneDNN and MKL in one step, calls",
+        note="As the libraries name them: primitive, implementation and propagation, or routine and flags.",
+        numeric=True,
+        wide=True,
+    )
+
+
+def _calls_told(calls: Mapping[tuple[str, int], Mapping[str, float]], kernel: str, env: str) -> str:
+    values = [own.get(kernel, 0.0) for (name, _), own in calls.items() if name == env]
+    low, high = min(values), max(values)
+    return significant(low) if low == high else f"{significant(low)} to {significant(high)}"

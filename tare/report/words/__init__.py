@@ -1,0 +1,1 @@
+"""How names, numbers, verdicts and tables read: nothing of what they say."""

@@ -1,0 +1,266 @@
+"""Names and numbers as readers see them: titles of metrics and environments, units scaled to size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cache
+
+from tare.model.studies.study import BASELINE, CONTROL, HOST
+
+# Metric -> (title, what it is). The order is the order of tables and figures.
+METRICS = {
+    "real_s": ("Whole run", "from just before the runtime starts to its end, one epoch, as the paper timed it"),
+    "runtime_start_s": ("Runtime start", "from the launcher's call to the first line of our program"),
+    "imports_s": ("Imports", "Python's imports of the framework"),
+    "data_s": ("Data", "opening the data set"),
+    "model_s": ("Model", "building the model and its optimizer"),
+    "first_step_s": ("First step", "from the model to the end of the first training step, loader start included"),
+    "epoch_rest_s": ("Rest of epoch", "the remaining steps of the paper's one epoch"),
+    "exit_s": ("Exit", "from the program's last line to the end of the runtime"),
+    "clock_error_s": (
+        "Error between clocks",
+        "of times between the launcher's clock and the launch's own",
+    ),
+    "turn_step_s": ("Training step", "on batches in memory, launches taking turns, the machine's mood taken out"),
+    "turn_step_mean_s": ("Training step, mean", "of the same steps: stalls weigh in full"),
+    "step_cpu_s": ("CPU time of a step", "user and system, of launches that take turns"),
+    "step_system_s": ("System time of a step", "CPU time in the kernel, of launches that take turns"),
+    "step_page_faults": ("Page faults of a step", "minor ones, of launches that take turns"),
+    "step_preemptions": ("Preemptions of a step", "involuntary switches, of launches that take turns"),
+    "turn_loss_last": ("Last loss of a block", "after equal steps from equal seeds"),
+    "turn_peak_rss_bytes": ("Peak memory in turns", "largest resident set of a process that takes turns"),
+    "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),
+    "user_s": ("User time", "CPU time in user mode inside, loader worker included"),
+    "system_s": ("System time", "CPU time in the kernel inside, loader worker included"),
+    "runtime_cpu_s": (
+        "CPU around the program",
+        "CPU time of runtime and interpreter, before the first line and after the last",
+    ),
+    "peak_rss_bytes": ("Peak memory", "largest resident set of the training process"),
+    "loss_mean": ("Mean loss", "over the epoch"),
+    "loss_last": ("Last loss", "of the epoch's last step"),
+    "files_first_s": ("First reading of files", "modules read, libraries mapped, before the launch imports them"),
+    "files_first_read_s": ("First reading of modules", "their bytecode, before the launch imports them"),
+    "libraries_first_map_s": ("First mapping of libraries", "touching the pages that imports leave resident"),
+    "imports_after_read_s": ("Imports after reading", "of a launch that has read and mapped their files before"),
+    "files_stat_s": ("Look-up of modules", "the status of every file, once the launch has read them"),
+    "files_read_s": ("Repeated reading of modules", "their bytecode, once the launch has read it"),
+    "libraries_map_s": ("Repeated mapping of libraries", "and touching, once the launch has done it"),
+    "files_count": ("Module files", "that imports read, bytecode nearly always"),
+    "files_bytes": ("Bytes of module files", "that imports read"),
+    "libraries_count": ("Shared libraries", "that imports map"),
+    "libraries_touched_bytes": ("Library bytes touched", "pages of the libraries that imports leave resident"),
+    "kernels_per_step": ("Kernels called, CPU", "primitives of oneDNN and calls of MKL in one step"),
+    "plain_step_s": ("Step, not profiled", "median step of the profiled launch before the profiler starts"),
+    "profiler_slowdown": ("Profiler's slow-down", "profiled step by plain step of the same launch"),
+    "operator_s_per_step": ("Operators, own time", "sum over operators of one step, while profiled"),
+    "operators_per_step": ("Operators called", "of one step"),
+    "flops_per_step": ("FLOPs", "of one step, counted from operators: two per multiply-add"),
+    "operator_bytes_per_step": ("Operator bytes", "of one step, read and written as if no cache kept any"),
+    "host_fill_s": ("Fills on the host", "own time of fill_ and zero_ in one step"),
+    "host_copy_s": ("Copies on the host", "own time of copy_ in one step"),
+    "memset_s": ("Memset time", "on the device, of one step"),
+    "memset_calls": ("Memset calls", "on the device, of one step"),
+    "memset_bytes": ("Memset bytes", "set on the device, of one step"),
+    "htod_s": ("Host to device, time", "copies to the device, of one step"),
+    "htod_calls": ("Host to device, calls", "copies to the device, of one step"),
+    "htod_bytes": ("Host to device, bytes", "copied to the device, of one step"),
+    "htod_pinned_bytes": ("Host to device, pinned", "of these bytes, from page-locked memory"),
+    "dtoh_s": ("Device to host, time", "copies from the device, of one step"),
+    "dtoh_calls": ("Device to host, calls", "copies from the device, of one step"),
+    "dtoh_bytes": ("Device to host, bytes", "copied from the device, of one step"),
+    "dtoh_pinned_bytes": ("Device to host, pinned", "of these bytes, to page-locked memory"),
+    "dtod_s": ("Device to device, time", "copies within the device, of one step"),
+    "dtod_calls": ("Device to device, calls", "copies within the device, of one step"),
+    "dtod_bytes": ("Device to device, bytes", "copied within the device, of one step"),
+    "kernel_s": ("Kernel time", "on the device, of one step"),
+    "kernel_calls": ("Kernels called", "on the device, of one step"),
+    "device_busy_s": ("Device busy", "some kernel, copy or memset ran, of one step"),
+    "device_gap_s": ("Device idle", "between activities, of one step"),
+    "device_gaps": ("Gaps of the device", "between activities, of one step"),
+    "device_longest_gap_s": ("Longest gap", "between two activities of the device"),
+    "counted_kernel_calls": ("Kernels counted", "by the tool that reads counters, beside those that were timed"),
+    "dram_read_bytes": ("DRAM read", "counted by the memory controller"),
+    "dram_write_bytes": ("DRAM written", "counted by the memory controller"),
+    "dram_read_sectors": ("DRAM sectors read", "of 32 B, on the device"),
+    "dram_write_sectors": ("DRAM sectors written", "of 32 B, on the device"),
+    "dram_read_bytes_per_s": ("DRAM read throughput", "counted by the memory controller"),
+    "dram_write_bytes_per_s": ("DRAM write throughput", "counted by the memory controller"),
+    "hbm_transactions": ("HBM transactions", "of 32 B, on the device"),
+    "l2_bytes": ("L2 traffic", "between the multiprocessors and the second-level cache, of one step"),
+    "flops_measured": ("FLOPs, counted", "executed by all units of the device, of one step"),
+    "flops_fp64": ("FLOPs, fp64", "of one step, without tensor cores; two per multiply-add"),
+    "flops_fp32": ("FLOPs, fp32", "of one step, without tensor cores; two per multiply-add"),
+    "flops_fp16": ("FLOPs, fp16", "of one step, without tensor cores; two per multiply-add"),
+    "flops_tensor_fp64": ("FLOPs, fp64, tensor cores", "of one step"),
+    "flops_tensor_tf32": ("FLOPs, TF32, tensor cores", "of one step"),
+    "flops_tensor_bf16": ("FLOPs, bf16, tensor cores", "of one step"),
+    "flops_tensor_fp16": ("FLOPs, fp16, tensor cores", "of one step"),
+    "flops_tensor_fp8": ("FLOPs, fp8, tensor cores", "of one step"),
+    "flops_tensor_int8": ("Operations, int8, tensor cores", "of one step; no floating point"),
+    "gpu_utilization_mean": ("GPU use, mean", "share of samples' periods in which some kernel ran"),
+    "gpu_memory_used_peak_bytes": ("GPU memory, peak", "in use on the device, all processes"),
+    "gpu_power_mean_w": ("GPU power, mean", "of the board"),
+    "gpu_sm_clock_mean_hz": ("SM clock, mean", "of the multiprocessors"),
+    "gpu_throttled_share": ("GPU throttled", "share of samples with a reason to run slower"),
+    "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
+}
+HIGHER_IS_BETTER = {"samples_per_s"}
+TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
+SHORT = {CONTROL: "Host again"}
+# What a level of a factor is, as a noun; others are shown by their own names.
+LEVELS = {
+    "allocator=default": "default allocator",
+    "allocator=steady": "steady allocator",
+    "stack=native": "native installs",
+    "stack=same": "one stack for all",
+    "gpu=plain": "GPU by its device files",
+    "gpu=toolkit": "GPU by the runtime's own way",
+    "seccomp=unconfined": "no seccomp filter",
+    "sif=fuse": ".sif by FUSE",
+    "sif=kernel": ".sif by the kernel",
+    "sif=unpacked": ".sif unpacked",
+    "tf32=on": "TF32 products",
+    "tf32=off": "no TF32 anywhere",
+    "amp=bf16": "mixed precision, bf16",
+    "amp=fp16": "mixed precision, fp16",
+    "layout=channels-last": "channels-last layout",
+    "compile=inductor": "compilation (torch.compile)",
+    "graph=capture": "CUDA graph of the step",
+    "cudnn=benchmark": "kernels picked by trial (cuDNN)",
+    "stack=bound": "the machine's own packages",
+}
+UNIT_NAMES = {"rounds": "round", "turns": "block", "causes": "unit"}
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+DECIMAL = ("", "k", "M", "G", "T", "P")
+
+
+def metric_title(metric: str) -> str:
+    """Title of a metric; an unknown one is shown by its own name."""
+    return METRICS[metric][0] if metric in METRICS else metric
+
+
+def metric_meaning(metric: str) -> str:
+    """What a metric is, in a few words; empty where unknown."""
+    return METRICS[metric][1] if metric in METRICS else ""
+
+
+def metric_order(metric: str) -> tuple[int, str]:
+    """Sort key: known metrics in this file's order, the others after them by name."""
+    return (list(METRICS).index(metric) if metric in METRICS else len(METRICS), metric)
+
+
+def env_title(env: str, *, short: bool = False) -> str:
+    """Title of an environment, as its adapter calls itself."""
+    if env.endswith(BASELINE):
+        return f"{env_title(env.removesuffix(BASELINE), short=short)}, as in the headline"
+    if short and env in SHORT:
+        return SHORT[env]
+    return TITLES.get(env) or _adapter_title(env)
+
+
+def arm_title(arm: str) -> str:
+    """Title of an arm, written `factor=level`: `allocator=default` is the default allocator."""
+    factor, _, level = arm.partition("=")
+    return LEVELS.get(arm, f"{factor} {level}")
+
+
+def sentence_case(text: str) -> str:
+    """First letter large, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def units_text(count: int, kind: str) -> str:
+    """How many units of a kind of campaign: 1 round, 6 blocks."""
+    return f"{count:,} {UNIT_NAMES.get(kind, 'unit')}{'' if count == 1 else 's'}"
+
+
+@cache
+def _adapter_title(env: str) -> str:
+    from tare.core.errors import TareError
+    from tare.model.registry import environment
+
+    try:
+        return environment(env).title
+    except (TareError, ImportError):
+        return env.replace("_", " ").capitalize()
+
+
+@cache
+def workload_title(workload: str) -> str:
+    """Title of a workload from its description; its own name where the module is gone."""
+    from tare.core.errors import TareError
+    from tare.model.registry import describe_workload
+
+    try:
+        return str(describe_workload(workload)["title"])
+    except (TareError, ImportError):
+        return workload
+
+
+def env_order(env: str) -> tuple[int, str]:
+    """Sort key: host, then the environments by name, the control, what is as in the headline."""
+    return (3 if env.endswith(BASELINE) else {HOST: 0, CONTROL: 2}.get(env, 1), env)
+
+
+def span(numbers: Iterable[float]) -> str:
+    """Whole numbers by their least and greatest: 6, 6 to 7."""
+    low, high = min(numbers := list(numbers)), max(numbers)
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with `digits` significant digits, without an exponent, thousands apart."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    rounded = round(value, decimals)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded)))) if rounded else decimals
+    return f"{rounded:,.{decimals}f}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with three significant digits: 812 ns, 3.20 µs, 14.0 ms, 2.51 s, 4 min 05 s."""
+    size = abs(value)
+    if size >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest:02d} s"
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if size >= factor * 0.9995:
+            return f"{significant(value / factor)} {unit}"
+    return f"{significant(value * 1e9)} ns" if value else "0 s"
+
+
+def size_bytes(value: float) -> str:
+    """Bytes in binary units with three significant digits."""
+    index = 0
+    while abs(value) >= 1023.5 and index < len(BINARY) - 1:
+        value, index = value / 1024, index + 1
+    return f"{significant(value) if index else f'{value:.0f}'} {BINARY[index]}"
+
+
+def decimal_prefix(value: float) -> str:
+    """A count or a rate with a decimal prefix and three significant digits: 1.20 G."""
+    index = 0
+    while abs(value) >= 999.5 and index < len(DECIMAL) - 1:
+        value, index = value / 1000, index + 1
+    text = significant(value) if index or value != int(value) else f"{int(value)}"
+    return f"{text} {DECIMAL[index]}".strip()
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A metric's value as a reader sees it, in its unit scaled to size."""
+    if unit == "s":
+        return seconds(value)
+    if unit == "B":
+        return size_bytes(value)
+    if unit == "B/s":
+        text = decimal_prefix(value)
+        return f"{text}B/s" if text[-1].isalpha() else f"{text} B/s"
+    if unit == "Hz":
+        return f"{decimal_prefix(value)}Hz"
+    if unit == "1":
+        return decimal_prefix(value) if abs(value) >= 1000 else significant(value, 4).rstrip("0").rstrip(".") \
+            if "." in significant(value, 4) else significant(value, 4)  # fmt: skip
+    return f"{significant(value)} {unit}"

@@ -1,0 +1,109 @@
+"""What a table of the page is made of, and facts of any shape as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tare.report.words.labels import env_title, seconds, size_bytes
+
+UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell with a second line, or one that spans columns."""
+
+    text: str
+    below: str = ""
+    span: int = 1
+
+
+Row = list[str | Cell | None]
+Reader = Callable[[Any], str | Cell | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table for people.
+
+    Attributes:
+        caption: what it is.
+        columns: heads, the first that of the row heads.
+        rows: texts or cells; None is shown as a dash.
+        note: below it.
+        numeric: whether all columns but the first are numbers, to be set right.
+        wide: whether it has many columns.
+    """
+
+    caption: str
+    columns: list[str]
+    rows: list[Row]
+    note: str = ""
+    numeric: bool = False
+    wide: bool = False
+
+    @classmethod
+    def of(
+        cls, records: Iterable[Any], columns: Mapping[str, Callable[[Any], str | Cell | None]], **about: Any
+    ) -> Self:
+        """A row for each record; `columns` has a column's cell by its head, `about` is what else a table has."""
+        rows = [[cell(record) for cell in columns.values()] for record in records]
+        return cls(columns=list(columns), rows=rows, **about)
+
+
+def by_environment(names: Iterable[str], cell: Callable[[Any, str], str | None]) -> dict[str, Reader]:
+    """A column for each environment, for `Table.of`; `cell` gives a record's text in an environment."""
+    return {env_title(env, short=True): lambda record, env=env: cell(record, env) for env in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of an argument: a question and what the numbers say."""
+
+    question: str
+    sentences: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """What the page argues of one workload or stack, with every number."""
+
+    name: str
+    title: str
+    steps: list[Step]
+    tables: list[Table]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One comparison: who or what, its verdict, its sentence; its picture and a note where there are some."""
+
+    title: str
+    verdict: str
+    sentence: str
+    strip: str = ""
+    note: str | None = None
+
+
+def value_text(key: str, value: Any) -> str:
+    """A fact of any shape as one text: lists by commas, mappings as key and value, bytes scaled."""
+    if isinstance(value, Mapping):
+        # A mapping of sizes is named so itself; the names of its members need not be.
+        tail = "_bytes" if key.endswith("_bytes") else ""
+        return "; ".join(
+            f"{str(name).removesuffix('_bytes').replace('_', ' ')}: {value_text(f'{name}{tail}', inner)}"
+            for name, inner in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return ", ".join(value_text(key, inner) for inner in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key.endswith("_bytes") and isinstance(value, (int, float)):
+        return size_bytes(value)
+    if key.endswith("_s") and isinstance(value, (int, float)):
+        return seconds(value)
+    if value is None:
+        return UNAVAILABLE
+    return f"{value:g}" if isinstance(value, float) else str(value)

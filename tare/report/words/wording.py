@@ -1,0 +1,204 @@
+"""Verdicts in plain words. Pure: a row of the verdict table in, a sentence out.
+
+The words say what the interval says and no more. An interval across zero is never called the absence of a
+difference: inside the margin it bounds one, outside it leaves the question open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tare.literature.finding import listed
+from tare.model.tables import VERDICTS
+from tare.report.words.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
+
+TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
+SMALLEST = 0.0001
+FARTHEST = 100
+
+
+def percent(fraction: float, *, up: bool = False, down: bool = False) -> str:
+    """A positive fraction as per cent with two significant digits: 0.0184 -> 1.8%.
+
+    `up` rounds away from zero, for what is bounded from above; `down` towards it, for what is bounded from below.
+    """
+    value = 100 * abs(fraction)
+    if value < 100 * SMALLEST:
+        return "0.01%"
+    scale = 10 ** max(0, 1 - math.floor(math.log10(value)))
+    # The tiny subtraction keeps 5.000000001 from becoming 5.1.
+    whole = (
+        math.ceil(value * scale - 1e-6)
+        if up
+        else math.floor(value * scale + 1e-6)
+        if down
+        else round(value * scale)
+    )
+    rounded = whole / scale
+    # 9.96 has become 10: one decimal less.
+    return f"{rounded:.{max(0, 1 - math.floor(math.log10(rounded)))}f}%"
+
+
+def margin_text(margin: float) -> str:
+    """A margin as it stands in the study: 0.05 -> 5%."""
+    return f"{100 * margin:g}%"
+
+
+def words(metric: str) -> tuple[str, str, str]:
+    """How less, more and multiples of a metric are said."""
+    if metric in HIGHER_IS_BETTER:
+        return "lower", "higher", "as high"
+    return "shorter", "longer", "as long"
+
+
+def between(metric: str, low: float, high: float) -> str:
+    """An interval of ratios: "between 1.8% and 4.1% longer", "between 3.0% shorter and 6.0% longer"."""
+    less, more, as_much = words(metric)
+    if high < 1 / FARTHEST or low > FARTHEST:
+        return f"{_times(low)} times {as_much}"
+    if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
+        return f"between {_times(low)} and {_times(high)} times {as_much}"
+    if low >= 1:
+        return f"between {_apart(low - 1, high - 1)} {more}"
+    if high <= 1:
+        return f"between {_apart(1 - high, 1 - low)} {less}"
+    return f"between {percent(1 - low)} {less} and {percent(high - 1)} {more}"
+
+
+def _apart(less: float, more: float) -> str:
+    """Two ends of an interval on one side of zero, with as many digits as tell them apart."""
+    ends = [percent(less), percent(more)]
+    if ends[0] == ends[1] and more < 1:
+        decimals = next((d for d in range(1, 4) if f"{100 * less:.{d}f}" != f"{100 * more:.{d}f}"), 4)
+        ends = [f"{100 * end:.{decimals}f}%" for end in (less, more)]
+    return " and ".join(ends)
+
+
+def signed(low: float, high: float) -> str:
+    """An interval of ratios in few characters: "+0.43% to +1.6%"; multiples where it reaches that far."""
+    if missing(low) or missing(high):
+        return "no interval"
+    if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
+        return f"{_times(low)}× to {_times(high)}×"
+    return " to ".join(f"{'−' if end < 1 else '+'}{percent(abs(end - 1))}" for end in (low, high))
+
+
+def _times(ratio: float) -> str:
+    """A multiple; beyond a hundredfold either way its digits say nothing."""
+    if ratio < 1 / FARTHEST:
+        return f"less than {1 / FARTHEST:g}"
+    return f"more than {FARTHEST:g}" if ratio > FARTHEST else significant(ratio, 2)
+
+
+def _joined(metric: str, low: float, high: float, other: str) -> str:
+    text = between(metric, low, high)
+    return f"{text} as {other}" if text.endswith(words(metric)[2]) else f"{text} than {other}"
+
+
+def verdict_sentence(row: Mapping[str, Any], *, other: str = "on the host", whose: str = "the host's") -> str:
+    """What the deciding interval of one environment and metric says.
+
+    Args:
+        row: of the verdict table.
+        other: where the reference ran, after "than" and "as".
+        whose: the reference's, after "differs from".
+    """
+    metric, margin = row["metric"], margin_text(row["margin"])
+    what = metric_title(metric).lower()
+    low, high = row["ci_low"], row["ci_high"]
+    if missing(high) and not missing(low) and low > 1:
+        return f"{what} {at_least(metric, low)} than {other} (different: {row['reason']}){_control(row)}"
+    if missing(low) or missing(high):
+        why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete units"
+        return f"{what}: we can't tell yet: {why}"
+    if row["verdict"].startswith("equivalent"):
+        widest = max(high - 1, 1 - low)
+        return (
+            f"{what} differs from {whose} by no more than {percent(widest, up=True)} either way "
+            f"(equivalent within the {margin} margin{_stalls(row)}){_control(row)}"
+        )
+    if row["verdict"].startswith("different within margin"):
+        said = _joined(metric, low, high, other)
+        return f"{what} {said} (different within the {margin} margin{_stalls(row)}){_control(row)}"
+    if row["verdict"] == "different":
+        inside = 1 / (1 + row["margin"]) <= low <= 1 + row["margin"] or 1 / (1 + row["margin"]) <= high <= (
+            1 + row["margin"]
+        )
+        note = f"perhaps beyond the {margin} margin" if inside else f"beyond the {margin} margin"
+        return f"{what} {_joined(metric, low, high, other)} (different, {note}){_control(row)}"
+    few = f"; {row['reason']}" if not missing(row.get("reason")) else ""
+    return f"{what}: we can't tell yet: {_joined(metric, low, high, other)} (margin {margin}{few}){_more(row)}"
+
+
+def at_least(metric: str, low: float) -> str:
+    """A bound from below: "at least 12% longer", "at least 3 times as long"."""
+    _, more, as_much = words(metric)
+    return f"at least {_times(low)} times {as_much}" if low >= TIMES_FROM else f"at least {percent(low - 1)} {more}"
+
+
+def _stalls(row: Mapping[str, Any]) -> str:
+    """What all time says, stalls included, where a verdict on the typical time needs that word."""
+    if not row["verdict"].endswith("stalls"):
+        return ""
+    low, high = row["total_ci_low"], row["total_ci_high"]
+    if missing(low) or missing(high):
+        return " but for stalls: of all time there is no interval"
+    told = {"equivalent": "equivalent", "inconclusive": "can't be told yet"}
+    verdict = told.get(row["total_verdict"], row["total_verdict"])
+    return f" but for stalls: all time, stalls included, {between(row['metric'], low, high)}: {verdict}"
+
+
+def _control(row: Mapping[str, Any]) -> str:
+    """A warning where host against host reaches as far as what a verdict claims."""
+    reaches = row.get("control_reaches")
+    if missing(reaches) or not reaches:
+        return ""
+    low, high = row["control_ci_low"], row["control_ci_high"]
+    return f"; but the host against itself reaches as far ({signed(low, high)})"
+
+
+def _more(row: Mapping[str, Any]) -> str:
+    """How many units more would make an open question say something; nothing where nobody can tell."""
+    more = row.get("more_units")
+    if missing(more) or int(more) < 1:
+        return ""
+    count = float(f"{int(more):.2g}")  # a forecast from a few units has no third digit
+    name = UNIT_NAMES.get(str(row["campaign"]).split(".", 1)[0], "unit")
+    plural = "" if count == 1 else "s"
+    return f"; about {count:,.0f} more {name}{plural} would tell, if spread and mean stay as they are"
+
+
+def control_sentence(row: Mapping[str, Any]) -> str:
+    """What the instrument saw between host and host, where nothing is to be seen."""
+    what = metric_title(row["metric"]).lower()
+    low, high = row["control_ci_low"], row["control_ci_high"]
+    if missing(low) or missing(high):
+        return f"{what}: the control has no interval yet"
+    text = f"{what}: the instrument itself saw {between(row['metric'], low, high)} between host and host"
+    if low > 1 or high < 1:
+        return f"{text}, where nothing is to be seen: believe no difference of that size"
+    limit = 1 + row["margin"]
+    if high > limit or low < 1 / limit:
+        reach = f"which reaches beyond the {margin_text(row['margin'])} margin"
+        return f"{text}, {reach}: by the same rule even the host against itself is open"
+    return text
+
+
+def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
+    """How many comparisons got which verdict: "Whole runs: 2 equivalent, 4 different (of 6)."."""
+    counts = dict.fromkeys(VERDICTS, 0)
+    for row in rows:
+        counts[row["verdict"]] += 1
+    total = sum(counts.values())
+    if not total:
+        return f"{what}: nothing to compare."
+    names = {"inconclusive": "can't be told yet"}
+    parts = [f"{count} {names.get(verdict, verdict)}" for verdict, count in counts.items() if count]
+    return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {listed(parts)}."
+
+
+def missing(value: Any) -> bool:
+    """None, NaN and pandas' NA."""
+    return value is None or value != value or str(value) == "<NA>"
