@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tare.literature import contradictions, figure_values, kernel_sums, limits, log_checks, roofline, specifications
+from tare.literature import (
+    contradictions,
+    figure_values,
+    formulas,
+    kernel_sums,
+    limits,
+    log_checks,
+    recordings,
+    restated,
+    roofline,
+    specifications,
+)
 from tare.literature.measured_here import Here
 from tare.literature.published import Published
 from tare.model import tables
@@ -29,6 +40,9 @@ def judge(published: Published, here: Here) -> pd.DataFrame:
         *kernel_sums.findings(published),
         *log_checks.findings(published),
         *contradictions.findings(published),
+        *restated.findings(published),
+        *formulas.findings(published),
+        *recordings.findings(published, here),
         *roofline.findings(published),
         *specifications.findings(published, here),
         *limits.findings(published),

@@ -33,7 +33,11 @@ from tare.literature.set_claims import kernels_differ, same_files
 from tare.model import tables
 from tare.model.registry import HOST
 
-MODELS = {"flops": ("flops_per_step", "1"), "hbm_transactions": ("operator_bytes_per_step", "B")}
+MODELS = {
+    "flops": ("flops_per_step", "1"),
+    "hbm_transactions": ("operator_bytes_per_step", "B"),
+    "flop_per_s": ("step_flop_per_s", "FLOP/s"),
+}
 
 
 def judge_claims(published: Published, here: Here) -> pd.DataFrame:
@@ -41,7 +45,7 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
     rows = []
     for claim in published.claims:
         assert published.measured_with is not None  # a file with claims has it
-        for workload in claim.workloads:
+        for workload in claim.subjects:
             says, note = own_claims.verdict(published, claim, workload)
             compared = match.compare(published.measured_with, here, workload)
             answer = _answer(claim, workload, published.measured_with.environments, compared, here)
@@ -64,9 +68,11 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
 
 
 def _figures(published: Published, claim: Claim, workload: str) -> list[str]:
-    """The claim's figures of this workload."""
-    own = published.figures.loc[published.figures["workload"] == workload, "figure"]
-    return [figure for figure in claim.figures if (own == figure).any()]
+    """The claim's figures of this workload, and those whose values nobody wrote down."""
+    drawn = published.figures
+    others = set(drawn.loc[drawn["workload"] != workload, "figure"])
+    others -= set(drawn.loc[drawn["workload"] == workload, "figure"])
+    return [figure for figure in claim.figures if figure not in others]
 
 
 def _answer(

@@ -13,8 +13,15 @@ SUMMED = ("flops", "hbm_transactions", "dram_read_bytes_per_s", "dram_write_byte
 
 
 def findings(published: Published) -> list[Finding]:
-    """Sums without their kernels, profiles without a backward pass, times without a spread."""
-    return [*_lost_kernels(published), *_no_backward(published), *_no_spread(published)]
+    """Sums without their kernels, profiles without a backward pass, numbers without a spread, bars without labels."""
+    return [
+        *_lost_kernels(published),
+        *_no_backward(published),
+        *_no_spread(published),
+        *_claimed_once(published),
+        *_repetitions(published),
+        *_no_labels(published),
+    ]
 
 
 def _lost(workload: str, env: str, metric: str, unit: str, said: float | None, note: str) -> Finding:
@@ -77,4 +84,49 @@ def _no_spread(published: Published) -> list[Finding]:
         _lost(str(workload), str(env), "real_s", "s", float(own["value"].iloc[0]), note)
         for (workload, env), own in times.groupby(["workload", "env"], sort=False)
         if len(own) == 1
+    ]
+
+
+def _claimed_once(published: Published) -> list[Finding]:
+    """Numbers by environment that claims rest on, one for each."""
+    note = "One run: no spread can be given, so that a difference cannot be told from chance."
+    told = {name: claim.metrics[0] for claim in published.claims for name in claim.facts}
+    return [
+        Finding(
+            figure="log" if fact.where == "logs" else fact.where, check="not_recomputable",
+            workload=fact.labels["model"], env=fact.labels["env"], metric=told[fact.id], unit=fact.quantity.unit,
+            published=fact.quantity.value, agrees=yes_no(None), note=note,
+        )
+        for fact in published.facts
+        if fact.id in told and fact.quantity and {"model", "env"} <= set(fact.labels) and fact.kind == "raw"
+    ]  # fmt: skip
+
+
+def _repetitions(published: Published) -> list[Finding]:
+    """Changes that a text states, where it states no number of runs, or one: no spread stands behind them."""
+    stated = next((fact for fact in published.text if fact.id == "repetitions"), None)
+    if stated is None or (stated.quantity is not None and stated.quantity.value > 1):
+        return []
+    said = "of one run" if stated.quantity else "without the number of their runs"
+    changes = [fact for fact in published.facts if fact.quantity and fact.labels.get("scenario")]
+    note = f"Its numbers are given {said} ({stated.where}) and without a spread: no change can be told from chance."
+    return [
+        Finding(
+            figure="text", check="not_recomputable", metric="spread", unit="1", published=float(len(changes)),
+            agrees=yes_no(None), note=f"{len(changes)} changes are stated. {note}",
+        )
+    ]  # fmt: skip
+
+
+def _no_labels(published: Published) -> list[Finding]:
+    """Figures whose values stand in no text: nothing can be held against them."""
+    listed = next((fact.names for fact in published.text if fact.id == "figures_without_labels"), ())
+    note = (
+        "Its bars' labels are not in the text, only in the picture: no value of it can be recomputed or compared."
+    )
+    drawn = set(published.figures["figure"])
+    return [
+        Finding(figure=name, check="not_recomputable", metric="labels", unit="1", agrees=yes_no(None), note=note)
+        for name in listed
+        if name not in drawn
     ]

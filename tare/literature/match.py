@@ -23,7 +23,7 @@ class Compared:
     """One of CONDITIONS.
 
     Attributes:
-        same: None where nothing of it is known here.
+        same: None where nothing of it is known here, or nothing was published.
         published, here: in words.
     """
 
@@ -80,7 +80,7 @@ def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], k
     told = {key: own.get(key, "none") for key in published} | {k: v for k, v in own.items() if name == STACK}
     return Compared(
         name=name,
-        same=same if known else None,
+        same=same if known and published else None,
         published=_told(published),
         here=_told(told) if known else UNKNOWN,
     )
@@ -93,4 +93,4 @@ def agree(published: str, own: str) -> bool:
 
 
 def _told(versions: Mapping[str, str]) -> str:
-    return listed([f"{name} {version}" for name, version in versions.items()])
+    return listed([f"{name} {version}" for name, version in versions.items()]) if versions else UNKNOWN

@@ -17,7 +17,16 @@ from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.registry import HOST
 from tare.model.studies.study import is_headline
 
-RUN_METRICS = ("real_s", "system_s")
+# Metrics of papers that have another name here; the time of a step is measured in turns.
+OURS = {"step_s": "turn_step_s", "flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
+UNIT_METRICS = {"real_s": "rounds", "system_s": "rounds", "turn_step_s": "turns"}
+# What tables of papers call a quantity that was sampled or counted.
+OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
+NOTES = {
+    "step_flop_per_s": "an operator count by the unprofiled steps of one profiled launch",
+    "gpu_utilization_peak": "largest sample of one launch while it trained unwatched: some kernel ran",
+}
+NO_PROPERTY = "a setting of the paper's, and nothing that a machine has"
 PER_STEP = "per training step, where the paper's is of the whole run"
 
 
@@ -83,7 +92,8 @@ class Here:
         own = self.metrics[self.metrics["workload"] == workload]
         if own.empty:
             return _none("this workload is not part of this study")
-        if metric in RUN_METRICS:
+        metric = OURS.get(metric, metric)
+        if metric in UNIT_METRICS:
             return _of_runs(own, env, metric, batch)
         profile = own[(own["campaign"] == "profile") & (own["env"] == env)]
         if profile.empty:
@@ -96,7 +106,17 @@ class Here:
                 "flops_per_step",
                 "an operator count of one training step, where the paper's is of the kernels of its profile",
             )
+        if metric == "dram_bytes_per_s":
+            return _both_ways(profile)
+        if metric in NOTES:
+            return _one(profile, metric, NOTES[metric])
         return _one(profile, metric, PER_STEP if metric.endswith("_s") and "per_s" not in metric else "one launch")
+
+    def of_table(self, model: str, env: str, specification: str) -> Value:
+        """The number beside a row of a published table: what the paper sampled or counted of a model."""
+        if specification not in OF_TABLES:
+            return _none(NO_PROPERTY)
+        return self.value(model, env, OF_TABLES[specification])
 
 
 def gather(results: Path, shared: Path) -> Here:
@@ -162,10 +182,10 @@ def _none(reason: str) -> Value:
 
 
 def _of_runs(own: pd.DataFrame, env: str, metric: str, batch: int | None) -> Value:
-    """Median over the units of the headline's rounds, or of the sweep at one batch size."""
+    """Median over the units of the headline's rounds or turns, or of the sweep at one batch size."""
     if batch is None:
-        chosen = own[own["campaign"].map(lambda name: is_headline(name, "rounds")).astype(bool)]
-        what = "rounds"
+        what = kind_of(metric)
+        chosen = own[own["campaign"].map(lambda name: is_headline(name, what)).astype(bool)]
     else:
         chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
         what = f"runs at batch {batch}"
@@ -179,6 +199,19 @@ def _of_runs(own: pd.DataFrame, env: str, metric: str, batch: int | None) -> Val
     if values.empty:
         return _none(str(chosen["reason"].iloc[0]))
     return Value(value=float(values.median()), kind="measured", note=f"median of {len(values)} {what}")
+
+
+def kind_of(metric: str) -> str:
+    """The kind of campaign that measures a metric of ours: `turns` or `rounds`."""
+    return UNIT_METRICS.get(metric, "rounds")
+
+
+def _both_ways(profile: pd.DataFrame) -> Value:
+    """Bytes a second read and written together, by the device's counters."""
+    read, written = (_one(profile, f"dram_{way}_bytes_per_s", "") for way in ("read", "write"))
+    if read.value is None or written.value is None:
+        return _none(read.note or written.note)
+    return Value(value=read.value + written.value, kind="measured", note="counters of one launch, read and written")
 
 
 def _one(profile: pd.DataFrame, metric: str, note: str) -> Value:

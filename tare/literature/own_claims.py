@@ -3,7 +3,9 @@
 Each claim is held against every figure that it names and against the logs. `highest` and `lowest` compare values;
 `equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN. A comparison is clear where neither
 errors of reading a height off a figure nor the spread between its runs could turn it. Where there is one run in
-each environment no spread stands behind it: numbers as claimed may still be chance, and establish nothing.
+each environment no spread stands behind it: numbers as claimed may still be chance, and establish nothing. Where a
+claim is held against several numbers of one run, such as its last step and the mean of its steps, each may be off by
+as much as they lie apart.
 """
 
 from __future__ import annotations
@@ -75,6 +77,32 @@ def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
             values = {one.env: one.value for one in logs}
             unit = str(figures.loc[figures["metric"] == metric, "unit"].iloc[0])
             found.append(_compare(claim, metric, "log", values, unit, Doubt(error=0.0, chance=0.0, repeated=False)))
+    return found + _stated(published, claim, workload)
+
+
+def _stated(published: Published, claim: Claim, model: str) -> list[Shown]:
+    """The claim held against what text, files and tables state of a model in two environments or more."""
+    by_fact = {name: published.of_model(name, model) for name in claim.facts}
+    runs: dict[str, list[float]] = {}
+    for facts in by_fact.values():
+        for env, fact in facts.items():
+            runs.setdefault(env, []).append(fact.quantity.value if fact.quantity else 0.0)
+    doubt = Doubt(
+        error=max((max(values) - min(values) for values in runs.values()), default=0.0),
+        chance=0.0,
+        repeated=False,
+        of="numbers that its data give for one run",
+    )
+    found = []
+    for name, facts in by_fact.items():
+        quantities = {env: fact.quantity for env, fact in facts.items() if fact.quantity}
+        if len(quantities) < 2:
+            continue
+        first = next(iter(facts))
+        values = {env: quantity.value for env, quantity in quantities.items()}
+        where = facts[first].where
+        source = "log" if where == "logs" else where
+        found.append(_compare(claim, claim.metrics[0], source, values, quantities[first].unit, doubt, name))
     return found
 
 
@@ -86,11 +114,13 @@ class Doubt:
         error: of reading a height.
         chance: half-width of Student's interval of the difference of two means of several runs; 0 with one run.
         repeated: whether there are several runs and their spread.
+        of: what the error is of.
     """
 
     error: float
     chance: float
     repeated: bool
+    of: str = "reading two heights"
 
 
 def _doubt(rows: pd.DataFrame) -> Doubt:
@@ -102,12 +132,27 @@ def _doubt(rows: pd.DataFrame) -> Doubt:
     return Doubt(error=error, chance=chance, repeated=True)
 
 
-def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float], unit: str, doubt: Doubt) -> Shown:
-    # Each of two values may be off by the reading error, and their difference by chance.
+def _place(source: str) -> str:
+    if source == "log":
+        return "the logs"
+    return f"figure {source}" if source.isdecimal() else source
+
+
+def _compare(
+    claim: Claim,
+    metric: str,
+    source: str,
+    values: Mapping[str, float],
+    unit: str,
+    doubt: Doubt,
+    name: str | None = None,
+) -> Shown:
+    """Values by environment as the claim has them; `name` is theirs, where it is not the metric's."""
+    # Each of two values may be off by the error, and their difference by chance.
     error = doubt.error + doubt.chance / 2
-    place = "the logs" if source == "log" else f"figure {source}"
     numbers = listed([f"{env} {amount(value, unit)}" for env, value in values.items()])
-    note = f"{words(metric)} in {place}: {numbers}"
+    called = words(metric) if name is None else f"{words(metric)} ({name})"
+    note = f"{called} in {_place(source)}: {numbers}"
     if claim.rule == "equal":
         low, high = min(values.values()), max(values.values())
         apart = high / low - 1
@@ -115,6 +160,8 @@ def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float]
         surely = ((high + error) / (low - error) - 1) if holds else ((high - error) / (low + error) - 1)
         clear = (surely <= EQUAL_WITHIN) == holds
         open_end = f"; an error of {amount(error, unit)} in each could move that across {EQUAL_WITHIN:.0%}"
+        if doubt.of != Doubt.of:
+            open_end = f"; {doubt.of} lie up to {amount(error, unit)} apart, which could move that across {EQUAL_WITHIN:.0%}"
         shares = f"{apart:.3%}" if apart < 0.001 else f"{apart:.1%}"
         note += f", {shares} between smallest and largest"
         claimed, against = high, low
@@ -127,6 +174,8 @@ def _compare(claim: Claim, metric: str, source: str, values: Mapping[str, float]
         holds, clear = gap > 0, abs(gap) > 2 * error
         chance = " and chance" if doubt.chance else ""
         open_end = f", by less than the errors of reading two heights{chance}, {amount(error, unit)} each"
+        if doubt.of != Doubt.of:
+            open_end = f"; {doubt.of} lie up to {amount(error, unit)} apart, so that this may be chance"
         note += f"; {claim.env} is {'' if holds else 'not '}the {claim.rule}"
     if not clear:
         note += open_end
@@ -183,7 +232,7 @@ def verdict(published: Published, claim: Claim, workload: str) -> tuple[str, str
     """
     found = shown(published, claim, workload)
     if not found:
-        return NO_DATA, "The logs do not hold what this would take; see what cannot be done again, below."
+        return NO_DATA, "The study's data do not hold what this would take; see what cannot be done again, below."
     note = f"{'; '.join(one.note for one in found)}."
     if not all(one.repeated for one in found):
         note += " One run in each environment, so no spread."
@@ -202,7 +251,7 @@ def findings(published: Published) -> list[Finding]:
     """A row for each claim, workload, and figure or log that it is held against."""
     found = []
     for claim in published.claims:
-        for workload in claim.workloads:
+        for workload in claim.subjects:
             for one in shown(published, claim, workload):
                 found.append(
                     Finding(

@@ -19,6 +19,7 @@ from tare.literature.published_file import (
     Claim,
     Entry,
     Figure,
+    Formula,
     Labels,
     Log,
     MeasuredWith,
@@ -56,6 +57,7 @@ class Fact:
         error: how far a digitised number may be off, in base units.
         names: one name or more; empty where it is a number.
         labels: what it belongs to: workload, env, model, scenario, relation, …
+        restates: the entry that it says again; None where it says something new.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Fact:
     error: float | None
     names: tuple[str, ...]
     labels: Mapping[str, Any]
+    restates: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +81,7 @@ class Published:
         tables: by name, its rows: a number in base units or a name each, with printed digits and labels.
         claims: what it says about its environments.
         measured_with: what its own measurements were made with; None where it has no claims.
+        formulas: how it computed what its tables call measured.
         figures: one row per value of a figure: FIGURE_COLUMNS, values in base units; `error` is how far a digitised
             value may be off, None for a label; `spread` and `runs`: standard deviation between the runs that a
             value is the mean of, and their number, None where there was one; `printed` the text.
@@ -97,6 +101,7 @@ class Published:
     tables: Mapping[str, tuple[Fact, ...]]
     claims: tuple[Claim, ...]
     measured_with: MeasuredWith | None
+    formulas: tuple[Formula, ...]
     figures: pd.DataFrame
     logs: pd.DataFrame
     kernels: pd.DataFrame
@@ -120,6 +125,19 @@ class Published:
             if fact.id == name and all(fact.labels.get(key) == value for key, value in labels.items()):
                 return fact
         raise UserError(f"{self.path}: no entry {name!r} {labels or ''}: {nearest(name, {f.id for f in known})}")
+
+    @property
+    def stated(self) -> tuple[Fact, ...]:
+        """Every number and name of text, files, settings and tables."""
+        return (*self.text, *self.facts, *self.settings, *(row for rows in self.tables.values() for row in rows))
+
+    def of_model(self, name: str, model: str) -> dict[str, Fact]:
+        """By environment, what is stated of a model under this name; empty where nothing is."""
+        return {
+            fact.labels["env"]: fact
+            for fact in self.stated
+            if fact.id == name and fact.labels.get("model") == model and fact.labels.get("env") and fact.quantity
+        }
 
     def specification(self, table: str, name: str) -> Fact:
         """One row of a table.
@@ -162,6 +180,7 @@ def load(paper: str, folder: Path | None = None) -> Published:
         tables={table.name: _table(table) for table in content.tables},
         claims=content.claims,
         measured_with=content.measured_with,
+        formulas=content.formulas,
         figures=_figures(content.figures),
         logs=_logs(content),
         kernels=read_kernels(folder / f"{paper}_kernels.csv"),
@@ -185,6 +204,7 @@ def _fact(entry: Stated, name: str, where: str, kind: str) -> Fact:
         error=entry.error.value if entry.error else None,
         names=entry.names or ((entry.name,) if entry.name else ()),
         labels=labels,
+        restates=getattr(entry, "restates", None),
     )
 
 

@@ -47,6 +47,9 @@ FIGURE_METRICS = {
     "hbm_transactions": "1",
     "log2_intensity": "1",
     "log2_gflops": "1",
+    "step_s": "s",
+    "flop_per_s": "FLOP/s",
+    "gpu_utilization": "%",
 }
 
 
@@ -121,11 +124,16 @@ class Stated(Labels):
 
 
 class Entry(Stated):
-    """A number or name that the text states, a file shows, or that it was run with."""
+    """A number or name that the text states, a file shows, or that it was run with.
+
+    Attributes:
+        restates: the entry of the text or the files that this one says again.
+    """
 
     id: Word
     where: Text
     kind: Kind
+    restates: Word | None = None
 
 
 class Row(Stated):
@@ -157,13 +165,13 @@ class MeasuredWith(Record):
         environments: those that its claims are about, the reference first.
         device: that computed.
         stack: versions of programs and libraries, by name: `python`, `cuda`, `torch`, …
-        runtimes: versions by environment; `apptainer` is Singularity's.
+        runtimes: versions by environment, where they are known; `apptainer` is Singularity's.
     """
 
     environments: Annotated[tuple[Environment, ...], Field(min_length=2)]
     device: Device
     stack: Annotated[Mapping[Word, Text], Field(min_length=1)]
-    runtimes: Annotated[Mapping[Environment, Text], Field(min_length=1)]
+    runtimes: Mapping[Environment, Text] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _reference_first(self) -> Self:
@@ -180,6 +188,9 @@ class Claim(Record):
         where: section that says it.
         figures: those that should show it.
         workloads: what it is about; `metrics` too, where the rule compares numbers.
+        models: the same where the study's models are no workloads of ours, by its own names.
+        facts: numbers by environment and model, of the text, the files or a table, that the claim is held against;
+            each is of the claim's one metric.
         rule: how it is judged, one of RULES.
         env: the environment that is highest, lowest or runs other kernels; None for the other rules.
         needs: what must be as published for this to be the same question, of CONDITIONS.
@@ -189,7 +200,9 @@ class Claim(Record):
     id: Word
     where: Text
     figures: tuple[Text, ...]
-    workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
+    workloads: tuple[Workload, ...] = ()
+    models: tuple[Word, ...] = ()
+    facts: tuple[Word, ...] = ()
     rule: Annotated[str, _one_of("rule", RULES)]
     metrics: tuple[Annotated[str, _one_of("metric", FIGURE_METRICS)], ...] = ()
     env: Environment | None = None
@@ -202,7 +215,16 @@ class Claim(Record):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_ONE else 'takes no'} env")
         if (self.rule in OF_METRICS) != bool(self.metrics):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_METRICS else 'takes no'} metrics")
+        if not (self.workloads or self.models):
+            raise ValueError("needs workloads or models: what it is about")
+        if self.facts and len(self.metrics) != 1:
+            raise ValueError("facts are of one metric: needs one in metrics")
         return self
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """What it is about, workloads of ours first."""
+        return self.workloads + self.models
 
 
 class Figure(Record):
@@ -239,6 +261,20 @@ class Figure(Record):
             if quantity is not None and quantity.unit != unit:
                 raise ValueError(f"'{quantity}' is in {quantity.unit}, and must be in {unit}")
         return self
+
+
+class Formula(Record):
+    """How a study computed what its table calls a measured quantity.
+
+    Attributes:
+        result: row of a table.
+        factors: rows of that table and entries of the file whose product it is; one in % counts as a share.
+        where: what shows it.
+    """
+
+    result: Word
+    factors: Annotated[tuple[Word, ...], Field(min_length=1)]
+    where: Text
 
 
 class Operation(Record):
@@ -332,6 +368,7 @@ class Paper(Record):
     tables: tuple[Table, ...]
     measured_with: MeasuredWith | None = None
     claims: tuple[Claim, ...] = ()
+    formulas: tuple[Formula, ...] = ()
     figures: tuple[Figure, ...] = ()
     logs: tuple[Log, ...] = ()
     times: tuple[Times, ...] = ()
@@ -341,6 +378,25 @@ class Paper(Record):
     def _claims_have_conditions(self) -> Self:
         if self.claims and self.measured_with is None:
             raise ValueError("measured_with: missing; claims are judged beside what they were measured with")
+        return self
+
+    @model_validator(mode="after")
+    def _names_what_is_there(self) -> Self:
+        entries = {entry.id for entry in (*self.text, *self.facts, *self.settings)}
+        rows = {row.specification for table in self.tables for row in table.rows}
+        named = [(f"formulas: {one.result}: factors", name) for one in self.formulas for name in one.factors]
+        named += [(f"claims: {claim.id}: facts", name) for claim in self.claims for name in claim.facts]
+        for place, name in named:
+            if name not in entries | rows:
+                raise ValueError(f"{place}: no entry or row {name!r}: {nearest(name, entries | rows)}")
+        for one in self.formulas:
+            if one.result not in rows:
+                raise ValueError(f"formulas: result: no row {one.result!r} in a table: {nearest(one.result, rows)}")
+        for entry in (*self.text, *self.facts):
+            if entry.restates is not None and entry.restates not in entries:
+                raise ValueError(
+                    f"{entry.id}: restates: no entry {entry.restates!r}: {nearest(entry.restates, entries)}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.literature.finding import Finding, amount
-from tare.literature.measured_here import Here, Value
+from tare.literature.measured_here import NO_PROPERTY, Here, Value
 from tare.literature.published import Fact, Published
 from tare.model.records.machine import MachineRecord
+from tare.model.registry import HOST
 
 NO_RECORD = "there is no record of the machine"
+# What a machine with a GPU has, and its record does not hold.
+OF_GPU = ("cuda", "cuda_cores", "tensor_cores", "tensor_peak", "gpu_memory_kind", "gpu_memory_rate", "interface")
 # Versions: of which environment's trial launch.
 Gpus = Sequence[Mapping[str, Any]]
 PROGRAMS = {"docker": "docker", "singularity": "apptainer"}
@@ -21,11 +24,12 @@ def findings(published: Published, here: Here) -> list[Finding]:
     found = []
     for table, rows in published.tables.items():
         for row in rows:
-            value = _here(row.id, here)
+            model, env = row.labels.get("model"), row.labels.get("env")
+            value = _here(row.id, here) if model is None else _of_model(here, model, env or HOST, row.id)
             quantity = row.quantity
             found.append(
                 Finding(
-                    figure=f"table {table}", check="specification", metric=row.id,
+                    figure=f"table {table}", check="specification", workload=model, env=env, metric=row.id,
                     unit=quantity.unit if quantity else "text", published=quantity.value if quantity else None,
                     measured=value.value,
                     measured_kind=value.kind if value.value is not None or value.kind == "unavailable" else None,
@@ -49,7 +53,17 @@ def _here(name: str, here: Here) -> Value:
         return _python(here)
     if here.machine is None:
         return _none(NO_RECORD)
-    return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(_no_gpu(here.machine))
+    if name in OF_GPU:
+        return _none(_no_gpu(here.machine))
+    return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(NO_PROPERTY)
+
+
+def _of_model(here: Here, model: str, env: str, name: str) -> Value:
+    """What was measured of a model in an environment; a number is said in the sentence, too."""
+    value = here.of_table(model, env, name)
+    if value.value is None:
+        return _none(value.note)
+    return Value(value=value.value, kind=value.kind, note=f"{value.kind}, {value.note}")
 
 
 def _none(reason: str) -> Value:

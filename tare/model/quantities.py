@@ -15,7 +15,7 @@ from tare.core.errors import UserError
 PRINTED = re.compile(r"^(-?[0-9]+(?:\.[0-9]+)?) (\S+)$")
 COUNTED_WORDS = (
     "FLOP transactions calls kernels rows lines samples words parameters layers classes epochs steps batches "
-    "iterations processes cores devices CPU vCPU nodes instances lanes pixels regions zones environments"
+    "iterations runs processes cores devices CPU vCPU nodes instances lanes pixels regions zones environments"
 )
 COUNTED = tuple(COUNTED_WORDS.split())
 # By unit: the factor to the base unit, and the base unit.
