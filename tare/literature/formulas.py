@@ -44,7 +44,7 @@ class Row:
 
 
 def findings(published: Published) -> list[Finding]:
-    """For each formula: its value for each row, its largest one, a factor solved from it, what was measured of it."""
+    """For each formula: its value for each row, and at most; a factor solved from it; what it measured."""
     found = []
     for formula in published.formulas:
         rows = _rows(published, formula)
@@ -131,7 +131,8 @@ def _solved(formula: Formula, rows: list[Row]) -> list[Finding]:
         found.append(
             Finding(
                 figure=f"table {largest.table}", check="formula_factor", metric=name, unit=stated.unit,
-                published=stated.value, recomputed=float(solved), agrees=yes_no(abs(solved - stated.exact) <= slack),
+                published=stated.value, recomputed=float(solved),
+                agrees=yes_no(abs(solved - stated.exact) <= slack),
                 note=f"{largest.said} / ({_told(rest)}) = {amount(float(solved), stated.unit)}; the study's "
                 f"files have {stated}.",
             )
@@ -150,8 +151,8 @@ def _measured(formula: Formula, rows: list[Row]) -> Finding:
     else:
         moves = f"only {listed(varies)} varies" if varies else "nothing varies: it is one constant"
         note = (
-            f"All {len(rows)} published values are the product of {listed(list(formula.factors))}, in which {moves}. "
-            "Nothing was counted: it is no measurement of what ran."
+            f"All {len(rows)} published values are the product of {listed(list(formula.factors))}, in which "
+            f"{moves}. Nothing was counted: it is no measurement of what ran."
         )
     return Finding(
         figure=f"table {rows[0].table}", check="not_measured", metric=formula.result, unit="1",

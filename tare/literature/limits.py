@@ -13,7 +13,7 @@ SUMMED = ("flops", "hbm_transactions", "dram_read_bytes_per_s", "dram_write_byte
 
 
 def findings(published: Published) -> list[Finding]:
-    """Sums without their kernels, profiles without a backward pass, numbers without a spread, bars without labels."""
+    """Sums without kernels, profiles without a backward pass, numbers without a spread, bars without labels."""
     return [
         *_lost_kernels(published),
         *_no_backward(published),

@@ -4,8 +4,8 @@ Each claim is held against every figure that it names and against the logs. `hig
 `equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN. A comparison is clear where neither
 errors of reading a height off a figure nor the spread between its runs could turn it. Where there is one run in
 each environment no spread stands behind it: numbers as claimed may still be chance, and establish nothing. Where a
-claim is held against several numbers of one run, such as its last step and the mean of its steps, each may be off by
-as much as they lie apart.
+claim is held against several numbers of one run, such as its last step and the mean of its steps, each may be off
+by as much as they lie apart.
 """
 
 from __future__ import annotations
@@ -159,9 +159,10 @@ def _compare(
         holds = apart <= EQUAL_WITHIN
         surely = ((high + error) / (low - error) - 1) if holds else ((high - error) / (low + error) - 1)
         clear = (surely <= EQUAL_WITHIN) == holds
-        open_end = f"; an error of {amount(error, unit)} in each could move that across {EQUAL_WITHIN:.0%}"
+        across = f"could move that across {EQUAL_WITHIN:.0%}"
+        open_end = f"; an error of {amount(error, unit)} in each {across}"
         if doubt.of != Doubt.of:
-            open_end = f"; {doubt.of} lie up to {amount(error, unit)} apart, which could move that across {EQUAL_WITHIN:.0%}"
+            open_end = f"; {doubt.of} lie up to {amount(error, unit)} apart, which {across}"
         shares = f"{apart:.3%}" if apart < 0.001 else f"{apart:.1%}"
         note += f", {shares} between smallest and largest"
         claimed, against = high, low

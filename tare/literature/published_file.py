@@ -394,9 +394,8 @@ class Paper(Record):
                 raise ValueError(f"formulas: result: no row {one.result!r} in a table: {nearest(one.result, rows)}")
         for entry in (*self.text, *self.facts):
             if entry.restates is not None and entry.restates not in entries:
-                raise ValueError(
-                    f"{entry.id}: restates: no entry {entry.restates!r}: {nearest(entry.restates, entries)}"
-                )
+                near = nearest(entry.restates, entries)
+                raise ValueError(f"{entry.id}: restates: no entry {entry.restates!r}: {near}")
         return self
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A study's recordings against its tables: rows that are copies of another environment's, maxima and means without them.
+"""A study's recordings against its tables: rows copied from another environment's, maxima and means without them.
 
 The file of the study names, by model and environment, the rows of a recording (`recorded_rows`), those that are its
 own (`own_rows`), and the largest and mean value of a quantity over its own rows (`own_<quantity>_max`,

@@ -1,4 +1,4 @@
-"""What a study says twice: a sentence against its conclusion, a sentence against its logs; and losses that are none.
+"""What a study says twice: sentences against its conclusion or its logs; and losses that are none.
 
 An entry of its file that `restates` another is held against it. A bound that is said again must follow from the one
 that it repeats; a number must be the same. A factor is compared with a share as the change that it is.

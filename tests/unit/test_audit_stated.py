@@ -1,0 +1,224 @@
+"""Audits of sentences, tables and recordings alone; each finding goes once its input is put right."""
+
+import pytest
+from audit_builders import edited, here, metric, only, pick, verdict
+
+from tare.core.errors import UserError
+from tare.literature import audit, claims, published
+from tare.model import tables
+
+MODELS = ("resnet18", "resnet50", "alexnet")
+RUN = metric("host", "user_s", 5.0)  # of another workload: none of the study's
+
+
+def study(paper, folder=None, *changes):
+    """A published study, with texts of its file replaced."""
+    if folder is None:
+        return published.load(paper)
+    return published.load(paper, edited(folder, *changes, file=f"{paper}.yaml"))
+
+
+def audited(*args):
+    return audit.judge(study(*args), here(metrics=[RUN]))
+
+
+@pytest.fixture(scope="module")
+def columbia():
+    return audited("columbia2025")
+
+
+@pytest.fixture(scope="module")
+def nthu():
+    return audited("nthu2018")
+
+
+def test_rates_are_the_formula_of_the_script_to_the_last_digit(columbia):
+    rows = pick(columbia, "formula", metric="flops")
+    assert len(rows) == 6 and set(rows["agrees"]) == {"yes"}
+    # 89% of 2025 MHz x 1280 cores x 2
+    assert only(rows, "formula", workload="alexnet", env="docker")["recomputed"] == pytest.approx(4.61376e12)
+    ceiling = only(columbia, "formula_ceiling", metric="flops")
+    assert (ceiling["published"], ceiling["recomputed"], ceiling["agrees"]) == (5.184e12, 5.184e12, "yes")
+    clock = only(columbia, "formula_factor", metric="clock_max")
+    assert clock["recomputed"] == pytest.approx(5.184e12 / (1280 * 2)) and clock["agrees"] == "yes"
+
+
+def test_a_product_of_constants_and_an_utilisation_measures_nothing(columbia):
+    flops, link = (only(columbia, "not_measured", metric=name) for name in ("flops", "memory_bandwidth"))
+    assert flops["agrees"] == link["agrees"] == "no"
+    assert "only gpu_utilisation varies" in flops["note"] and "one constant" in link["note"]
+    assert pick(columbia, "formula_ceiling", metric="memory_bandwidth").empty
+
+
+def test_a_rate_that_is_no_product_was_measured(tmp_path):
+    table = audited(
+        "columbia2025", tmp_path, ("env: host, value: 5.08032 TFLOP/s", "env: host, value: 4.7 TFLOP/s")
+    )
+    assert only(table, "formula", metric="flops", workload="resnet18", env="host")["agrees"] == "no"
+    row = only(table, "not_measured", metric="flops")
+    assert row["agrees"] == "yes" and "1 of 6 published values" in row["note"]
+
+
+def test_another_clock_gives_another_ceiling(tmp_path):
+    table = audited("columbia2025", tmp_path, ("value: 2025 MHz", "value: 2040 MHz"))
+    assert only(table, "formula_ceiling", metric="flops")["agrees"] == "no"
+    assert only(table, "formula_factor", metric="clock_max")["agrees"] == "no"
+
+
+def test_the_container_recordings_begin_with_the_virtual_machines(columbia):
+    rows = pick(columbia, "copied_rows", env="docker")
+    assert dict(zip(rows["workload"], rows["recomputed"], strict=True)) == {
+        "alexnet": 47, "resnet18": 59, "resnet50": 65,
+    }  # fmt: skip
+    assert set(rows["agrees"]) == {"no"} and all("whole recording of host" in note for note in rows["note"])
+    assert set(pick(columbia, "copied_rows", env="host")["agrees"]) == {"yes"}
+
+
+def test_a_recording_of_its_own_rows_has_no_copies(tmp_path):
+    table = audited(
+        "columbia2025",
+        tmp_path,
+        ("env: docker, model: alexnet, value: 104 rows", "env: docker, model: alexnet, value: 47 rows"),
+    )
+    assert only(table, "copied_rows", env="docker", workload="alexnet")["agrees"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("model", "largest", "agrees"), [("resnet18", 99, "yes"), ("resnet50", 76, "no"), ("alexnet", 73, "no")]
+)
+def test_maxima_of_the_table_beside_those_of_the_container_alone(columbia, model, largest, agrees):
+    row = only(columbia, "own_maximum", metric="gpu_utilisation", workload=model, env="docker")
+    assert (row["recomputed"], row["agrees"]) == (largest, agrees)
+    assert ("is the maximum of host" in row["note"]) == (agrees == "no")
+    assert row["measured_kind"] == "unavailable" and "not part of this study" in row["note"]
+    assert only(columbia, "own_maximum", metric="flops", workload=model, env="docker")["agrees"] == agrees
+
+
+def test_a_table_of_its_own_maxima_agrees(tmp_path):
+    said = "{specification: gpu_utilisation, model: alexnet, env: docker, value: "
+    table = audited("columbia2025", tmp_path, (said + "89.0 %", said + "73.0 %"))
+    assert only(table, "own_maximum", metric="gpu_utilisation", workload="alexnet", env="docker")["agrees"] == "yes"
+
+
+def test_means_stand_beside_the_maxima(columbia):
+    row = only(columbia, "own_mean", workload="resnet50", env="docker")
+    assert (row["published"], row["recomputed"], row["agrees"]) == (100, 3.51, "not recomputable")
+
+
+def test_batches_of_the_text_are_not_those_of_the_logs(columbia, tmp_path):
+    row = only(columbia, "restated", metric="batches_stop")
+    assert (row["published"], row["recomputed"], row["agrees"]) == (15, 51, "no")
+    table = audited("columbia2025", tmp_path, ("value: 15 batches", "value: 51 batches"))
+    assert only(table, "restated", metric="batches_stop")["agrees"] == "yes"
+
+
+def test_a_loss_that_is_no_number_trains_nothing(columbia, tmp_path):
+    assert only(columbia, "loss", workload="alexnet")["agrees"] == "no"
+    table = audited("columbia2025", tmp_path, ("model: alexnet, name: NaN", "model: alexnet, value: 5.3 1"))
+    assert only(table, "loss", workload="alexnet")["agrees"] == "yes"
+
+
+def said(claim, *args):
+    rows = claims.judge_claims(study("columbia2025", *args), here(metrics=[RUN]))
+    return rows[rows["claim"] == claim].set_index("workload")
+
+
+@pytest.mark.parametrize("claim", ["container_more_efficient", "containerization_minimal"])
+def test_one_run_establishes_nothing_of_step_times(claim):
+    rows = said(claim)
+    assert set(rows.index) == set(MODELS) and set(rows["published_says"]) == {"not established by its data"}
+    assert "host 380 ms and docker 393 ms" in rows.loc["resnet18", "published_note"]
+    assert "host 1.304 s and docker 1.317 s" in rows.loc["resnet50", "published_note"]
+    assert "host 299 ms and docker 101 ms" in rows.loc["alexnet", "published_note"]
+    assert set(rows["here"]) == {"open here"} and set(rows["reason"]) == {"this workload is not part of this study"}
+
+
+def test_steps_like_their_own_mean_would_contradict(tmp_path):
+    changes = [
+        ("env: host, model: resnet50, value: 1.335 s", "env: host, model: resnet50, value: 1.304 s"),
+        ("env: docker, model: resnet50, value: 1.348 s", "env: docker, model: resnet50, value: 1.317 s"),
+    ]
+    rows = said("container_more_efficient", tmp_path, *changes)
+    assert rows.loc["resnet50", "published_says"] == "contradicted"
+    assert rows.loc["resnet18", "published_says"] == "not established by its data"
+
+
+def test_the_largest_rate_contradicts_where_nothing_was_copied():
+    rows = said("flops_container_lower")
+    assert rows.loc["resnet18", "published_says"] == "contradicted"
+    assert set(rows.loc[["resnet50", "alexnet"], "published_says"]) == {"not established by its data"}
+
+
+def test_step_times_are_judged_here_by_turns_once_the_study_trains_the_model():
+    rows = [
+        verdict("docker", "turn_step_s", 0.9, 0.95, "different", campaign="turns.docker+host", workload="resnet18")
+    ]
+    own = [metric("host", "user_s", 5.0, workload="resnet18")]
+    found = claims.judge_claims(study("columbia2025"), here(metrics=own, verdicts=rows))
+    row = found[(found["claim"] == "containerization_minimal") & (found["workload"] == "resnet18")].iloc[0]
+    assert row["here"] == "does not hold here" and "step_s docker / host 0.925" in row["evidence"]
+    assert "runtimes: unknown" in row["match"]
+
+
+def test_table_1_stands_beside_what_was_measured_of_its_models():
+    of = {"rep": None, "campaign": "profile", "workload": "alexnet"}
+    own = [
+        metric("docker", "gpu_utilization_peak", 97.0, unit="%", **of),
+        metric("docker", "step_flop_per_s", 3e12, unit="FLOP/s", kind="modelled", **of),
+        metric("docker", "dram_read_bytes_per_s", None, unit="B/s", reason="no counters", **of),
+    ]
+    table = audit.judge(study("columbia2025"), here(metrics=own))
+    labels = {"workload": "alexnet", "env": "docker"}
+    use, rate, link = (
+        only(table, "specification", metric=name, **labels)
+        for name in ("gpu_utilisation", "flops", "memory_bandwidth")
+    )
+    assert (use["measured"], use["measured_kind"]) == (97, "measured")
+    assert (rate["measured"], rate["measured_kind"]) == (3e12, "modelled")
+    assert link["measured_kind"] == "unavailable" and "no counters" in link["note"]
+
+
+def test_the_conclusion_promises_more_than_the_text(nthu, tmp_path):
+    row = only(nthu, "restated", metric="single_synth_degradation_max")
+    assert (row["published"], row["recomputed"], row["agrees"]) == (15, 10, "no")
+    assert "section 4.1: <= 15 %" in row["note"] and "section 6(1): < 10 %" in row["note"]
+    assert only(nthu, "restated", metric="dist_synth_throughput_cvm")["agrees"] == "yes"
+    # 1.5 times is 50% longer.
+    assert only(nthu, "restated", metric="dist_elapsed_max_factor")["agrees"] == "yes"
+    table = audited("nthu2018", tmp_path, ("scenario: single, value: 10 %", "scenario: single, value: 15 %"))
+    assert only(table, "restated", metric="single_synth_degradation_max")["agrees"] == "yes"
+
+
+def test_what_has_no_label_and_no_spread_cannot_be_recomputed(nthu, tmp_path):
+    rows = pick(nthu, "not_recomputable", metric="labels")
+    assert list(rows["figure"]) == [str(number) for number in range(2, 11)]
+    assert "without the number of their runs" in only(nthu, "not_recomputable", metric="spread")["note"]
+    table = audited("nthu2018", tmp_path, ("kind: text, name: not stated", "kind: text, value: 5 runs"))
+    assert pick(table, "not_recomputable", metric="spread").empty
+
+
+def test_a_setting_of_a_paper_is_no_property_of_a_machine(nthu):
+    note = only(nthu, "specification", metric="batch_per_gpu", workload="resnet50")["note"]
+    assert "a setting of the paper's" in note
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("factors: [pcie_lanes,", "factors: [pcie_lane,", "memory_bandwidth: factors: no entry or row 'pcie_lane'"),
+        ("{result: flops,", "{result: flop,", "formulas: result: no row 'flop'"),
+        ("facts: [step_last,", "facts: [step_lst,", "container_more_efficient: facts: no entry or row 'step_lst'"),
+        ("restates: batches_stop", "restates: batches", "iterations_logged: restates: no entry 'batches'"),
+        ("    metrics: [flop_per_s]", "    metrics: [flop_per_s, step_s]", "facts are of one metric"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_nowhere_is_refused_in_one_line(tmp_path, old, new, message):
+    with pytest.raises(UserError, match=r"columbia2025\.yaml") as told:
+        study("columbia2025", tmp_path, (old, new))
+    assert message in str(told.value)
+
+
+def test_an_audit_beside_a_study_that_trains_none_of_it_is_whole(columbia):
+    tables.make("published", columbia.to_dict("records"))
+    measured = columbia[columbia["measured_kind"].notna()]
+    assert len(measured) and set(measured["measured_kind"]) == {"unavailable"}
