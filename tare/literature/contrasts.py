@@ -15,7 +15,7 @@ import pandas as pd
 
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
-from tare.literature.measured_here import OURS, Here, kind_of
+from tare.literature.measured_here import Here, kind_of
 from tare.model.registry import CONTROL, HOST
 from tare.model.studies.study import is_headline
 from tare.stats.intervals import Interval, judge, more_units, t_interval, tellable
@@ -91,12 +91,11 @@ def _number(value: float) -> str:
 
 def to_host(here: Here, workload: str, metric: str) -> list[Ratio]:
     """Every environment by the host: from the verdicts of the headline, else from measured repetitions."""
-    ours = OURS.get(metric, metric)
-    headline = _headline(here, workload, ours)
-    chosen = headline[headline["metric"] == ours]
+    headline = _headline(here, workload, metric)
+    chosen = headline[headline["metric"] == metric]
     if len(chosen):
-        return [_of_verdict(row, metric) for row in chosen.itertuples()]
-    values, margin = _values(here, workload, ours), _margin(headline)
+        return [_of_verdict(row) for row in chosen.itertuples()]
+    values, margin = _values(here, workload, metric), _margin(headline)
     others = _others(values)
     found = []
     for env in others:
@@ -122,13 +121,12 @@ def paired(here: Here, workload: str, metric: str, env: str, deciding: Sequence[
         env: above the line.
         deciding: environments below it that a claim is about; others of the units are told beside them.
     """
-    ours = OURS.get(metric, metric)
-    headline = _headline(here, workload, ours)
-    values, margin = _values(here, workload, ours), _margin(headline)
+    headline = _headline(here, workload, metric)
+    values, margin = _values(here, workload, metric), _margin(headline)
     names = [HOST, *_others(values)]
     if env not in names:
         return []
-    rows = headline[headline["metric"] == ours]
+    rows = headline[headline["metric"] == metric]
     alpha = (1 - CONFIDENCE) / max(1, len(deciding))
     found = []
     for other in names:
@@ -179,10 +177,10 @@ def _margin(headline: pd.DataFrame) -> float:
     return float(headline["margin"].iloc[0]) if len(headline) else MARGIN
 
 
-def _of_verdict(row: Any, metric: str) -> Ratio:
+def _of_verdict(row: Any) -> Ratio:
     numbers = {name: _given(getattr(row, name)) for name in ("ratio", "ci_low", "ci_high")}
     return Ratio(
-        env=row.env, metric=metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
+        env=row.env, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
     )  # fmt: skip

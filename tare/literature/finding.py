@@ -25,7 +25,7 @@ WORDS = {
     "dram_write_bytes_per_s": "DRAM write throughput",
     "flops": "FLOPs",
     "hbm_transactions": "HBM transactions",
-    "step_s": "time of a step",
+    "turn_step_s": "time of a step",
     "flop_per_s": "FLOPs a second",
     "gpu_utilization": "utilisation of the GPU",
 }

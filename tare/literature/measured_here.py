@@ -17,8 +17,8 @@ from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.registry import HOST
 from tare.model.studies.study import is_headline
 
-# Metrics of papers that have another name here; the time of a step is measured in turns.
-OURS = {"step_s": "turn_step_s", "flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
+# Metrics of papers that have another name in a profiled launch.
+OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
 UNIT_METRICS = {"real_s": "rounds", "system_s": "rounds", "turn_step_s": "turns"}
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}

@@ -47,7 +47,7 @@ FIGURE_METRICS = {
     "hbm_transactions": "1",
     "log2_intensity": "1",
     "log2_gflops": "1",
-    "step_s": "s",
+    "turn_step_s": "s",
     "flop_per_s": "FLOP/s",
     "gpu_utilization": "%",
 }
