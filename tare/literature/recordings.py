@@ -7,6 +7,8 @@ own (`own_rows`), and the largest and mean value of a quantity over its own rows
 
 from __future__ import annotations
 
+from typing import Any
+
 from tare.literature.finding import Finding, amount, yes_no
 from tare.literature.measured_here import Here
 from tare.literature.published import Fact, Published
@@ -52,9 +54,15 @@ def _own(published: Published, here: Here, table: str, row: Fact) -> list[Findin
     if model is None or env is None or said is None:
         return []
     largest, mean = (published.of_model(f"own_{row.id}_{what}", model).get(env) for what in ("max", "mean"))
-    about = {"figure": f"table {table}", "workload": model, "env": env, "metric": row.id, "unit": said.unit}
+    about: dict[str, Any] = {
+        "figure": f"table {table}",
+        "workload": model,
+        "env": env,
+        "metric": row.id,
+        "unit": said.unit,
+    }
     value = here.of_table(model, env, row.id)
-    measured = {"measured": value.value, "measured_kind": value.kind}
+    measured: dict[str, Any] = {"measured": value.value, "measured_kind": value.kind}
     found = []
     if largest is not None and largest.quantity is not None:
         quantity = largest.quantity
