@@ -25,6 +25,7 @@ rule extract_tables:
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",
         samples="<results>/tables/samples.csv",
+        steps="<results>/tables/steps.csv",
         device_samples="<results>/tables/device_samples.csv",
         fingerprints="<results>/tables/fingerprints.csv",
         kernels="<results>/tables/kernels.csv",

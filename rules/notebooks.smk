@@ -76,7 +76,7 @@ NOTEBOOKS = {
     "environments": (
         "environments",
         "the environments beside the host",
-        ["metrics", "verdicts", "operators", "samples"],
+        ["metrics", "verdicts", "operators", "samples", "steps"],
         [],
         [
             *figures("split", "Environments", "where the time goes", WORKLOADS),
@@ -150,7 +150,7 @@ if DEVICE_WORKLOADS:
     NOTEBOOKS["device"] = (
         "device",
         "what the device did",
-        ["metrics", "device_samples"],
+        ["metrics", "device_samples", "steps"],
         [],
         figures(
             "device_time", "Device", "the device's time in a step", DEVICE_WORKLOADS

@@ -89,6 +89,9 @@ def family_counts(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str
     return found
 
 
+FIRST_STEP_NS = 2_800_000_000  # of a profiled launch: its loader's steps follow it
+
+
 def profile_record(
     study: str, workload: str, env: str, folder: Path, generator: random.Random, device: str = "cpu"
 ) -> dict[str, Any]:
@@ -117,18 +120,32 @@ def profile_record(
     }
     own = family_counts(counts)
     record["inside"]["mode"] = "profile"
+    record["inside"]["marks"].append(
+        {"name": "first_step_start", "at_ns": FIRST_STEP_NS, "user_s": 0.0, "system_s": 0.0}
+    )
     record["inside"]["results"] = {
         "plain_step_s": [0.06 / divide**0.5 * generator.gauss(1, 0.02) for _ in range(8)],
         "profiled_step_s": [0.07] * steps,
         "profiler_reason": None,
         "profiled_steps": steps,
         "counts": {"operators": counts, "families": own, "reason": None},
+        "loaded_steps": [
+            [FIRST_STEP_NS + index * 80_000_000, FIRST_STEP_NS + (index + 1) * 80_000_000, 64] for index in range(8)
+        ],
+        "sample_reasons": {"throttled": "the cgroup counts no throttling: no CPU quota is set on it"},
+        "sampler_cpu_s": 0.012,
+        "sampled_step_s": [0.0601, 0.0602, 0.0603],
+        "unsampled_step_s": [0.06, 0.0601, 0.0602],
         "samples": [
             {
                 "at_ns": 1_000_000_000 + index * 50_000_000,
                 "cpu_s": index * 0.05 * 0.97 + 0.002 * generator.random(),
                 "rss_bytes": int(4e8 * min(1, 0.1 + index / 40)),
                 "cgroup_memory_bytes": None,
+                "processes": 2 if 36 <= index < 50 else 1,
+                "read_bytes": 0,
+                "written_bytes": 4096 * (index // 20),
+                "asked_bytes": 2_000_000 * min(index, 40),
             }
             for index in range(80)
         ],

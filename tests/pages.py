@@ -72,7 +72,9 @@ def host_drawings(results):
     """By file name, what draws the figure."""
     folder = results / "tables"
     metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
-    samples, operators = (tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators"))
+    samples, operators, steps = (
+        tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators", "steps")
+    )
     jobs, costs = (tables.read(name, folder / f"{name}.csv") for name in ("job_length", "image_costs"))
     own, headline = figures.joint(metrics), figures.joint(verdicts)
     drawings = {"image_costs": partial(figures.image_costs, costs), **roofline_drawings(results, metrics)}
@@ -84,7 +86,7 @@ def host_drawings(results):
             f"intervals_{workload}": partial(figures.intervals, headline, workload),
             f"units_{workload}": partial(figures.units, own, workload),
             f"split_{workload}": partial(figures.split, own, workload),
-            f"utilisation_{workload}": partial(figures.utilisation, samples, workload),
+            f"utilisation_{workload}": partial(figures.utilisation, samples, workload, steps),
             f"operators_{workload}": partial(figures.operator_times, operators, workload),
             f"job_length_{workload}": partial(figures.job_length, jobs, workload),
             f"why_{workload}": partial(figures.why, metrics, verdicts, workload),
@@ -116,13 +118,13 @@ def device_drawings(results):
     """Of those, what there is on a device alone, and what looks another way there."""
     folder = results / "tables"
     metrics, verdicts = (tables.read(name, folder / f"{name}.csv") for name in ("metrics", "verdicts"))
-    sensors = tables.read("device_samples", folder / "device_samples.csv")
+    sensors, steps = (tables.read(name, folder / f"{name}.csv") for name in ("device_samples", "steps"))
     drawings = roofline_drawings(results, metrics)
     for workload in figures.choice_workloads(metrics):
         drawings[f"choices_{workload}"] = partial(figures.choices, verdicts, workload)
     for workload in builders.WORKLOADS:
         drawings[f"device_time_{workload}"] = partial(figures.device_time, metrics, workload)
-        drawings[f"device_samples_{workload}"] = partial(figures.device_samples, sensors, workload)
+        drawings[f"device_samples_{workload}"] = partial(figures.device_samples, sensors, workload, steps)
     return drawings
 
 

@@ -67,6 +67,7 @@ def build(
         rows["operators"] += profile.operator_rows()
         rows["families"] += profile.family_rows()
         rows["samples"] += profile.sample_rows()
+        rows["steps"] += profile.step_rows()
         rows["device_samples"] += profile.device_sample_rows()
         rows["fingerprints"] += profile.fingerprint_rows()
     return {name: tables.make(name, found) for name, found in rows.items()}

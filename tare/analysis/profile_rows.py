@@ -18,7 +18,7 @@ from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
 from tare.model.journals.units import launched_ns
-from tare.model.records.launches import Count, ProfileResults
+from tare.model.records.launches import Count, ProfileResults, Sample
 from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
@@ -37,6 +37,23 @@ COUNTER_METRICS = {
     "dram_read_bytes_per_s": "B/s",
     "dram_write_bytes_per_s": "B/s",
     "hbm_transactions": "1",
+}
+NOT_SAMPLED = "it was not sampled; run the profile again"
+# Rates between two samples: the total that grows, and by what its seconds are multiplied.
+SAMPLED_RATES = {
+    "cpu_percent": ("cpu_s", 100.0),
+    "read_bytes_per_s": ("read_bytes", 1.0),
+    "written_bytes_per_s": ("written_bytes", 1.0),
+    "asked_bytes_per_s": ("asked_bytes", 1.0),
+    "throttled_percent": ("throttled_s", 100.0),
+}
+# Totals of a launch: field of its last sample, unit, under which name a reason stands.
+TOTALS = {
+    "sampled_read_bytes": ("read_bytes", "B", "io"),
+    "sampled_written_bytes": ("written_bytes", "B", "io"),
+    "sampled_asked_bytes": ("asked_bytes", "B", "io"),
+    "throttled_s": ("throttled_s", "s", "throttled"),
+    "throttled_periods": ("throttled_periods", "1", "throttled"),
 }
 # Host-side operators under their own names, as a CPU has no memset or HtoD.
 HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("aten::copy_",)}
@@ -166,7 +183,7 @@ class ProfileRows:
         return [
             {
                 **self.identity,
-                "at_s": (sample.at_ns - self._spawn_ns) / 1e9,
+                **self._instant(sample.at_ns),
                 **{name: getattr(sample, name) for name in nvml.SENSORS},
                 "throttle_reasons": "; ".join(sample.throttle_reasons or ()) or None,
             }
@@ -185,26 +202,108 @@ class ProfileRows:
             measured("cpu_percent_mean", statistics.fmean(busy), "%", "sampler")
             if busy
             else unavailable("cpu_percent_mean", "%", "sampler", "fewer than two samples"),
+            *(self._total(name, of, unit, key) for name, (of, unit, key) in TOTALS.items()),
+            *self._rates(),
+            *self._sampling_cost(),
+        ]
+
+    def _total(self, name: str, of: str, unit: str, key: str) -> Row:
+        """What was used until the last sample."""
+        results = self._told
+        last = getattr(results.samples[-1], of) if results.samples else None
+        if last is None:
+            return unavailable(name, unit, "sampler", results.sample_reasons.get(key, NOT_SAMPLED))
+        return measured(name, last, unit, "sampler")
+
+    def _rates(self) -> list[Row]:
+        """Samples a second with the loader and on batches in memory; modelled operations by measured time."""
+        results, plain_s = self._told, statistics.median(self._told.plain_step_s)
+        counted = results.counts.operators
+        rows = [measured("step_samples_per_s", self.record.batch / plain_s, "1/s", "marks")]
+        if results.loaded_steps:
+            samples, spent_ns = (
+                sum(step[2] for step in results.loaded_steps),
+                results.loaded_steps[-1][1] - results.loaded_steps[0][0],
+            )
+            rows.append(measured("loaded_samples_per_s", samples * 1e9 / spent_ns, "1/s", "marks"))
+        else:
+            rows.append(
+                unavailable("loaded_samples_per_s", "1/s", "marks", "no step took its batch from the loader")
+            )
+        if counted is None:
+            why = results.counts.reason or ""
+            return [*rows, unavailable("step_flop_per_s", "FLOP/s", "operator count", why)]
+        return [
+            *rows,
+            modelled(
+                "step_flop_per_s",
+                sum(row.flops for row in counted.values()) / plain_s,
+                "FLOP/s",
+                "operator count by marks",
+            ),
+        ]
+
+    def _sampling_cost(self) -> list[Row]:
+        """Of sampling itself: CPU time of its thread by the time sampled, and steps with it by steps without."""
+        results, source = self._told, "sampler"
+        sampled_ns = results.samples[-1].at_ns - results.samples[0].at_ns if results.samples else 0
+        return [
+            measured("sampling_cpu_share", results.sampler_cpu_s * 1e9 / sampled_ns, "1", source)
+            if results.sampler_cpu_s is not None and sampled_ns
+            else unavailable("sampling_cpu_share", "1", source, NOT_SAMPLED),
+            measured(
+                "sampling_slowdown",
+                statistics.median(results.sampled_step_s) / statistics.median(results.unsampled_step_s),
+                "1",
+                "steps with and without, in turns",
+            )
+            if results.sampled_step_s and results.unsampled_step_s
+            else unavailable("sampling_slowdown", "1", source, NOT_SAMPLED),
         ]
 
     def sample_rows(self) -> list[Row]:
-        """Utilisation over time; per cent of one CPU between a sample and the one before it."""
+        """Utilisation over time: what is used at an instant, and rates between a sample and the one before it."""
         samples = self.results.samples if self.results else ()
-        rows = []
-        for before, sample in zip((None, *samples), samples, strict=False):
-            percent = None
-            if before is not None and sample.at_ns > before.at_ns:
-                percent = 100 * (sample.cpu_s - before.cpu_s) / ((sample.at_ns - before.at_ns) / 1e9)
-            rows.append(
-                {
-                    **self.identity,
-                    "at_s": (sample.at_ns + self.record.clock.offset_ns - self._spawn_ns) / 1e9,
-                    "cpu_percent": percent,
-                    "rss_bytes": sample.rss_bytes,
-                    "cgroup_memory_bytes": sample.cgroup_memory_bytes,
-                }
-            )
-        return rows
+        offset_ns = self.record.clock.offset_ns
+        return [
+            {
+                **self.identity,
+                **self._instant(sample.at_ns + offset_ns),
+                **{name: _rate(before, sample, total, factor) for name, (total, factor) in SAMPLED_RATES.items()},
+                **{name: getattr(sample, name) for name in ("rss_bytes", "cgroup_memory_bytes", "processes")},
+            }
+            for before, sample in zip((None, *samples), samples, strict=False)
+        ]
+
+    def _instant(self, at_ns: float) -> Row:
+        """An instant of the launcher's clock, from its call on, and from the start of the first step on."""
+        first = self._first_step_ns
+        aligned = None if first is None else (at_ns - first) / 1e9
+        return {"at_s": (at_ns - self._spawn_ns) / 1e9, "aligned_s": aligned}
+
+    @cached_property
+    def _first_step_ns(self) -> int | None:
+        """Start of the first step on the launcher's clock; None in records from before it was marked."""
+        marks = {mark.name: mark.at_ns for mark in self.record.seen_inside().marks}
+        at_ns = marks.get("first_step_start")
+        return None if at_ns is None else at_ns + self.record.clock.offset_ns
+
+    def step_rows(self) -> list[Row]:
+        """Steps on batches of the loader, the wait for their batch included."""
+        first = self._first_step_ns if self.ok else None
+        if self.results is None or first is None:
+            return []
+        offset_ns = self.record.clock.offset_ns
+        return [
+            {
+                **self.identity,
+                "step": number,
+                "start_s": (start + offset_ns - first) / 1e9,
+                "end_s": (end + offset_ns - first) / 1e9,
+                "samples_per_s": samples * 1e9 / (end - start),
+            }
+            for number, (start, end, samples) in enumerate(self.results.loaded_steps, start=1)
+        ]
 
     def operator_rows(self) -> list[Row]:
         """One row per operator: profiled calls and own time beside counted FLOPs and bytes, per step."""
@@ -269,6 +368,16 @@ class ProfileRows:
             }
             for file in self.results.mapped
         ]
+
+
+def _rate(before: Sample | None, sample: Sample, total: str, factor: float) -> float | None:
+    """Growth of a total by the time between two samples; None where it is unknown or a child took its part away."""
+    if before is None or sample.at_ns <= before.at_ns:
+        return None
+    first, second = getattr(before, total), getattr(sample, total)
+    if first is None or second is None or second < first:
+        return None
+    return factor * float(second - first) / ((sample.at_ns - before.at_ns) / 1e9)
 
 
 def device_rows(record: ProfileRecord, folder: Path, timed: Iterable[Row]) -> list[Row]:

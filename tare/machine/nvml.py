@@ -284,6 +284,7 @@ def summarise(rows: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
 
     return {
         "gpu_utilization_mean": row("gpu_utilization_percent", "%", mean),
+        "gpu_utilization_peak": row("gpu_utilization_percent", "%", lambda found: float(max(found))),
         "gpu_memory_used_peak_bytes": row("memory_used_bytes", "B", lambda found: float(max(found))),
         "gpu_power_mean_w": row("power_w", "W", mean),
         "gpu_sm_clock_mean_hz": row("sm_clock_hz", "Hz", mean),

@@ -140,18 +140,36 @@ FAMILIES = _strict(
     },
 )
 
+# Instants of samples: from the launcher's call on, and from the start of the first step on (start-up is negative).
+INSTANT = {"at_s": pa.Column(float), "aligned_s": pa.Column(float, nullable=True)}
+
 SAMPLES = _strict(
     {
-        "at_s": pa.Column(float),
-        "cpu_percent": pa.Column(float, nullable=True),
+        **INSTANT,
+        "cpu_percent": pa.Column(float, nullable=True),  # of one CPU; it and its children
         "rss_bytes": pa.Column(float, nullable=True),
         "cgroup_memory_bytes": pa.Column(float, nullable=True),
+        "processes": pa.Column(pd.Int64Dtype(), nullable=True),
+        "read_bytes_per_s": pa.Column(float, nullable=True),
+        "written_bytes_per_s": pa.Column(float, nullable=True),
+        "asked_bytes_per_s": pa.Column(float, nullable=True),
+        "throttled_percent": pa.Column(float, nullable=True),  # of the time
+    },
+)
+
+# Steps on batches of the loader, from the start of the first step of the launch on.
+STEPS = _strict(
+    {
+        "step": pa.Column(int, pa.Check.ge(1)),
+        "start_s": pa.Column(float),
+        "end_s": pa.Column(float),
+        "samples_per_s": pa.Column(float, pa.Check.gt(0)),
     },
 )
 
 DEVICE_SAMPLES = _strict(
     {
-        "at_s": pa.Column(float),
+        **INSTANT,
         "gpu_utilization_percent": pa.Column(float, nullable=True),
         "memory_utilization_percent": pa.Column(float, nullable=True),
         "memory_used_bytes": pa.Column(float, nullable=True),
@@ -266,6 +284,7 @@ SCHEMAS = {
     "operators": OPERATORS,
     "families": FAMILIES,
     "samples": SAMPLES,
+    "steps": STEPS,
     "fingerprints": FINGERPRINTS,
     "kernels": KERNELS,
     "device_samples": DEVICE_SAMPLES,

@@ -1,57 +1,56 @@
 """A profiled launch: operator (and kernel) times by the framework's profiler, counts, utilisation, what was mapped.
 
 Nothing of a profiled launch is used as a timing. Its own slow-down is reported: the same steps are timed without
-the profiler first.
+the profiler first; and what sampling costs: steps with and without it, in turns.
 """
 
-import os
-import threading
+import math
 import time
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
-from tare.worker import elf, facts, instruments
+from tare.worker import elf, instruments
 from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks, now_ns
+from tare.worker.sampling import Sampler
 from tare.worker.train import build, first_batches, import_workload, steady_steps
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SAMPLES_A_TURN = 2  # of the sampler, in a turn with it: a step may be shorter than the time between two
 
 
-class Sampler:
-    """Samples CPU time and memory of this process and its cgroup, at an interval, in a thread."""
+def spans(framework: Framework, training: Any, batches: Iterable[Any], most: int) -> List[List[int]]:
+    """Start, end and samples of each of at most `most` steps; a step begins when its batch is asked for."""
+    found: List[List[int]] = []
+    started = now_ns()
+    for batch in batches:
+        training.step(batch)
+        framework.synchronize()
+        ended = now_ns()
+        found.append([started, ended, len(batch[-1])])
+        if len(found) >= most:
+            break
+        started = ended
+    return found
 
-    def __init__(self, interval_s: float) -> None:
-        self.interval_s = interval_s
-        self.rows: List[Dict[str, Any]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> "Sampler":
-        """Begin."""
-        self._thread.start()
-        return self
+def steps_in_turns(
+    framework: Framework, training: Any, batches: Sequence[Any], count: int, step_s: float, sampler: Sampler
+) -> Tuple[List[float], List[float]]:
+    """Seconds of at least `count` steps with the sampler, and of as many without, in turns (A B B A).
 
-    def stop(self) -> List[Dict[str, Any]]:
-        """End, and give the samples."""
-        self._stop.set()
-        self._thread.join()
-        return self.rows
-
-    def _run(self) -> None:
-        while True:
-            resident = facts.read_text("/proc/self/statm")
-            memory = facts.cgroup_value("memory", "memory.usage_in_bytes", "memory.current")
-            at_ns, times = now_ns(), os.times()  # side by side: their quotient is the CPU use
-            self.rows.append(
-                {
-                    "at_ns": at_ns,
-                    "cpu_s": times.user + times.system + times.children_user + times.children_system,
-                    "rss_bytes": int(resident.split()[1]) * PAGE_BYTES if resident else None,
-                    "cgroup_memory_bytes": int(memory) if memory and memory.isdigit() else None,
-                }
-            )
-            if self._stop.wait(self.interval_s):
-                return
+    A turn lasts long enough for SAMPLES_A_TURN samples, where two of them are no more than `count` steps.
+    """
+    burst = max(1, math.ceil(SAMPLES_A_TURN * sampler.interval_s / max(step_s, 1e-6)))
+    burst = min(burst, (count + 1) // 2)
+    found: Dict[bool, List[float]] = {True: [], False: []}
+    for number in range(2 * math.ceil(count / float(burst))):
+        sampled = number % 4 in (0, 3)
+        if sampled:
+            sampler.resume()
+        else:
+            sampler.pause()
+        found[sampled] += steady_steps(framework, training, batches, burst)
+    sampler.resume()
+    return found[True], found[False]
 
 
 def train_for(framework: Framework, training: Any, batches: Sequence[Any], steady_s: float, step_s: float) -> int:
@@ -75,16 +74,21 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
     watcher = instruments.of(framework)
     dataset, training = build(framework, workload, spec, marks)
     batches = [framework.as_loaded(batch) for batch in first_batches(framework, dataset, spec["batch"])]
+    marks.add("first_step_start")
     training.step(batches[0])
     framework.synchronize()
     marks.add("first_step")
     warmup = spec["warmup_steps"]
+    loaded = spans(framework, training, framework.loader(dataset, spec), warmup + spec["steps"])
+    marks.add("loaded_steps")
     plain = steady_steps(framework, training, batches, warmup + spec["steps"])[warmup:]
     marks.add("plain_steps")
     steady = train_for(framework, training, batches, spec.get("steady_s", 0), min(plain))
     marks.add("steady")
     profiled, reason = watcher.trace(training, batches, spec)
     marks.add("profiled_steps")
+    turns = steps_in_turns(framework, training, batches, spec["steps"], min(plain), sampler)
+    marks.add("sampling_turns")
     peak = framework.allocated_peak_bytes()
     counts = watcher.count(training, batches[0])
     samples = sampler.stop()
@@ -96,7 +100,12 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
         "profiler_reason": reason,
         "profiled_steps": len(profiled),
         "counts": counts,
+        "loaded_steps": loaded,
         "samples": samples,
+        "sample_reasons": sampler.reasons,
+        "sampler_cpu_s": sampler.own_cpu_s,
+        "sampled_step_s": turns[0],
+        "unsampled_step_s": turns[1],
         "mapped": mapped,
         "memory_allocated_peak_bytes": peak,
     }

@@ -46,7 +46,9 @@ def every_drawing(results, metrics, verdicts):
         "arms": figures.arms(verdicts, "mnist_cnn"),
         "units": figures.units(own, "mnist_cnn"),
         "split": figures.split(own, "mnist_cnn"),
-        "utilisation": figures.utilisation(samples, "mnist_cnn"),
+        "utilisation": figures.utilisation(
+            samples, "mnist_cnn", tables.read("steps", results / "tables/steps.csv")
+        ),
         "operators": figures.operator_times(operators, "mnist_cnn"),
         "why": figures.why(metrics, verdicts, "mnist_cnn"),
         "image_costs": figures.image_costs(tables.read("image_costs", results / "tables/image_costs.csv")),

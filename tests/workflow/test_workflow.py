@@ -385,6 +385,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "fault_costs.csv",
         "operators.csv",
         "samples.csv",
+        "steps.csv",
         "fingerprints.csv",
         "image_costs.csv",
         "ledger.csv",

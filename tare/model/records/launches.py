@@ -138,12 +138,25 @@ class Counts(Record):
 
 
 class Sample(Record):
-    """CPU seconds and memory at an instant."""
+    """What a launch and its children have used until an instant, and use then; None where it could not be read.
+
+    Attributes:
+        cpu_s, read_bytes, written_bytes, asked_bytes, throttled_periods, throttled_s: since the start; bytes of the
+            disk, and of read calls; the last two are the cgroup's.
+        rss_bytes: added up over processes.
+        processes: it and its live children.
+    """
 
     at_ns: int
     cpu_s: float
     rss_bytes: int | None
     cgroup_memory_bytes: int | None
+    processes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    asked_bytes: int | None = None
+    throttled_periods: int | None = None
+    throttled_s: float | None = None
 
 
 class MappedFile(Record):
@@ -157,7 +170,15 @@ class MappedFile(Record):
 
 
 class ProfileResults(Record):
-    """A profiled launch; its trace is a file beside the record."""
+    """A profiled launch; its trace is a file beside the record.
+
+    Attributes:
+        loaded_steps: start and end in ns, and samples, of each step on batches of the loader; a step begins when
+            its batch is asked for.
+        sample_reasons: why a sampled quantity is None.
+        sampler_cpu_s: CPU time of the sampling thread.
+        sampled_step_s, unsampled_step_s: steps with and without the sampler, in turns.
+    """
 
     plain_step_s: tuple[float, ...]
     steady_steps: int = 0
@@ -165,7 +186,12 @@ class ProfileResults(Record):
     profiler_reason: str | None
     profiled_steps: int
     counts: Counts
+    loaded_steps: tuple[tuple[int, int, int], ...] = ()
     samples: tuple[Sample, ...]
+    sample_reasons: Mapping[str, str] = Field(default_factory=dict)
+    sampler_cpu_s: float | None = None
+    sampled_step_s: tuple[float, ...] = ()
+    unsampled_step_s: tuple[float, ...] = ()
     mapped: tuple[MappedFile, ...]
     memory_allocated_peak_bytes: int | None = None
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.figures.usage import Trace, over_time
+from tare.report.figures.usage import OF_DEVICE, Trace, over_time
 from tare.report.words.labels import env_order, env_title, seconds, significant, workload_title
 
 # Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
@@ -23,12 +23,6 @@ PARTS = {
     "device_gap_s": ("idle", style.GRID),
 }
 SOURCE = "torch.profiler"
-# Rows of the figure over time.
-TRACES = (
-    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
-    Trace("power_w", "power (W)", 1.0, "power", "W"),
-    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
-)
 
 
 def device_time_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -92,26 +86,28 @@ def faults(reasons: object) -> list[str]:
     return [name for name in names if name in SLOWING or name.startswith("unknown")]
 
 
-def device_samples(samples: pd.DataFrame, workload: str) -> style.Drawing:
+def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
     """What the driver reported over one profiled launch per environment; throttled samples are ringed.
 
     Args:
         samples: the table of device samples.
         workload: its name.
+        steps: the table of steps, whose ends are ticked.
     """
     title = f"{workload_title(workload)}: the device over a launch"
     rows = samples[samples["workload"] == workload]
-    shown = [trace for trace in TRACES if rows[trace.column].notna().any()]
+    shown = [trace for trace in OF_DEVICE if rows[trace.column].notna().any()]
     if rows.empty or not shown:
         return style.empty(title, "the driver gave no samples of a profiled launch")
-    figure = over_time(rows, shown, title, 1.35 * len(shown) + 1.7, _samples_note(rows), _ring)
+    steps = None if steps is None else steps[steps["workload"] == workload]
+    figure = over_time(rows, shown, title, 1.35 * len(shown) + 1.7, _samples_note(rows), _ring, steps)
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {_samples_told(rows)}")
 
 
-def _ring(axes: Axes, own: pd.DataFrame, trace: Trace) -> None:
+def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
     hot = own[own["throttle_reasons"].map(lambda text: bool(faults(text)))]
     axes.plot(
-        hot["at_s"], hot[trace.column] / trace.unit, linestyle="none", marker="o", markersize=6,
+        hot[when], hot[trace.column] / trace.unit, linestyle="none", marker="o", markersize=6,
         markerfacecolor="none", markeredgecolor="#c0392b", markeredgewidth=1.2,
     )  # fmt: skip
 
@@ -131,7 +127,7 @@ def _samples_told(rows: pd.DataFrame) -> str:
         own = rows[rows["env"] == env]
         values = [
             f"{trace.name} {significant(own[trace.column].mean() / trace.unit)} {trace.sign}"
-            for trace in TRACES
+            for trace in OF_DEVICE
             if own[trace.column].notna().any()
         ]
         hot = int(own["throttle_reasons"].map(lambda text: bool(faults(text))).sum())

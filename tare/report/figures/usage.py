@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,22 +10,47 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, seconds, size_bytes, workload_title
+from tare.report.words.labels import env_order, env_title, seconds, significant, size_bytes, workload_title
 
 MOST_OPERATORS = 12
 
 
 class Trace(NamedTuple):
-    """A column that is drawn over time: its label, what one unit of the axis is; its name and unit in words."""
+    """A column over time: its label, what one unit of the axis is, its name and unit in words, its table."""
 
     column: str
     label: str
     unit: float
-    name: str = ""
-    sign: str = ""
+    name: str
+    sign: str
+    table: str = "samples"
 
 
-TRACES = (Trace("cpu_percent", "% of one CPU", 1.0), Trace("rss_bytes", "resident memory (MiB)", 1 << 20))
+OF_PROCESSES = (
+    Trace("cpu_percent", "CPUs in use", 100.0, "CPU time", "CPUs"),
+    Trace("rss_bytes", "resident memory\n(MiB)", 1 << 20, "resident memory", "MiB"),
+    Trace("asked_bytes_per_s", "read calls\n(MB/s)", 1e6, "read calls", "MB/s"),
+    Trace("read_bytes_per_s", "read from disk\n(MB/s)", 1e6, "reads from the disk", "MB/s"),
+    Trace("written_bytes_per_s", "written\n(MB/s)", 1e6, "writes", "MB/s"),
+    Trace("throttled_percent", "throttled\n(% of time)", 1.0, "throttling", "% of the time"),
+)
+OF_DEVICE = (
+    Trace(
+        "gpu_utilization_percent",
+        "some kernel ran\n(% of time)",
+        1.0,
+        "some kernel ran",
+        "% of time",
+        "device_samples",
+    ),
+    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB", "device_samples"),
+    Trace("power_w", "power (W)", 1.0, "power", "W", "device_samples"),
+    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz", "device_samples"),
+)
+RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader", "samples/s", "steps")
+QUANTITIES = {trace.column: trace for trace in (*OF_PROCESSES, *OF_DEVICE, RATE)}
+ALIGNED, AS_CALLED = "aligned_s", "at_s"
+STEPS_NOTE = "Ticks: ends of the steps that took their batch from the loader."
 
 
 def over_time(
@@ -34,40 +59,110 @@ def over_time(
     title: str,
     height_in: float,
     note: str,
-    mark: Callable[[Axes, pd.DataFrame, Trace], None] | None = None,
+    mark: Callable[[Axes, pd.DataFrame, Trace, str], None] | None = None,
+    steps: pd.DataFrame | None = None,
 ) -> Figure:
-    """One panel per trace, one line per environment, from the launcher's call on; `mark` adds to each line."""
+    """One panel per trace, one line per environment, from the start of the first step on; start-up is negative.
+
+    Args:
+        rows: of one workload. Where one has no aligned time (an older record), time is from the launcher's call.
+        traces: columns of the rows.
+        title, note: of the figure.
+        height_in: of the figure.
+        mark: adds to each line, whose column of time it gets.
+        steps: the workload's rows of the table of steps, whose ends are ticked.
+    """
+    when = time_of(rows)
+    ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     with style.sheet(height_in, len(traces), sharex=True) as (figure, _):
         for axes, trace in zip(figure.axes, traces, strict=True):
-            for env in sorted(rows["env"].unique(), key=env_order):
-                own = rows[rows["env"] == env].sort_values("at_s")
+            for number, env in enumerate(sorted(rows["env"].unique(), key=env_order)):
+                own = rows[rows["env"] == env].sort_values(when)
                 look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
-                axes.plot(own["at_s"], own[trace.column] / trace.unit, **look)
+                axes.plot(own[when], own[trace.column] / trace.unit, **look)
                 if mark is not None:
-                    mark(axes, own, trace)
+                    mark(axes, own, trace, when)
+                if ticked is not None:
+                    _tick(axes, ticked[ticked["env"] == env], env, number)
+            if when == ALIGNED:
+                axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
             axes.set_ylabel(trace.label)
             axes.set_ylim(bottom=0)
             style.bare(axes, grid="y")
-        figure.axes[-1].set_xlabel("seconds since the launcher's call")
+        since = "from the start of the first step" if when == ALIGNED else "since the launcher's call"
+        figure.axes[-1].set_xlabel(f"seconds {since}")
         style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
-        style.footnote(figure, note)
+        style.footnote(figure, note if ticked is None else f"{note} {STEPS_NOTE}")
     return figure
 
 
-def utilisation(samples: pd.DataFrame, workload: str) -> style.Drawing:
-    """CPU use and resident memory over one profiled launch per environment."""
-    title = f"{workload_title(workload)}: CPU and memory over a launch"
+def time_of(rows: pd.DataFrame) -> str:
+    """The column of time: aligned at the first step where every row has it."""
+    return ALIGNED if len(rows) and rows[ALIGNED].notna().all() else AS_CALLED
+
+
+def _tick(axes: Axes, steps: pd.DataFrame, env: str, number: int) -> None:
+    """Ends of an environment's steps, in a row of its own at the top of the panel."""
+    axes.plot(
+        steps["end_s"], [0.98 - 0.05 * number] * len(steps), linestyle="none", marker="|", markersize=4,
+        color=style.colour(env), transform=axes.get_xaxis_transform(), clip_on=True,
+    )  # fmt: skip
+
+
+def timeline(samples: Mapping[str, pd.DataFrame], workload: str, quantity: str) -> style.Drawing:
+    """One quantity over one profiled launch per environment, all of them overlaid.
+
+    Args:
+        samples: the tables `samples`, `device_samples` and `steps`.
+        workload: its name.
+        quantity: one of QUANTITIES, a column of one of these tables.
+    """
+    trace = QUANTITIES[quantity]
+    title = f"{workload_title(workload)}: {trace.name} over a launch"
+    rows = samples[trace.table]
+    rows = rows[(rows["workload"] == workload) & rows[quantity].notna()]
+    if rows.empty:
+        return style.empty(title, f"no profiled launch sampled it ({trace.name})")
+    steps = samples["steps"]
+    steps = steps[steps["workload"] == workload]
+    if trace is RATE:
+        rows = rows.assign(**{ALIGNED: rows["end_s"]})
+    note = "n = 1 profiled launch per environment; the profiler's own work is in it."
+    figure = over_time(rows, (trace,), title, 2.6, note, steps=steps)
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. {told(rows, trace)}")
+
+
+def told(rows: pd.DataFrame, trace: Trace) -> str:
+    """Largest value and mean of a quantity in each environment."""
+    parts = []
+    for env in sorted(rows["env"].unique(), key=env_order):
+        own = rows.loc[rows["env"] == env, trace.column].dropna() / trace.unit
+        if len(own):
+            parts.append(
+                f"{env_title(env)} largest {significant(own.max())}, mean {significant(own.mean())} {trace.sign}"
+            )
+    return f"{'; '.join(parts)}."
+
+
+def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
+    """CPU time, memory, bytes and throttling of the processes of one profiled launch per environment."""
+    title = f"{workload_title(workload)}: CPU, memory, input over a launch"
     rows = samples[samples["workload"] == workload]
     if rows.empty:
         return style.empty(title, "no profiled launch left samples")
+    shown = [trace for trace in OF_PROCESSES if rows[trace.column].notna().any()]
+    lacking = [trace.name for trace in OF_PROCESSES if trace not in shown]
     note = (
-        "n = 1 profiled launch per environment, sampled in a thread of the program; the profiler's own work is in "
-        "it. Time before the first sample is the runtime's start."
+        "n = 1 profiled launch per environment: the program and its children, sampled in a thread of it; the "
+        "profiler's own work is in it. Time before the first sample is the runtime's start."
     )
-    figure = over_time(rows, TRACES, title, 4.3, note)
+    if lacking:
+        note += f" Unavailable: {', '.join(lacking)}; the table of metrics has the reason."
+    steps = None if steps is None else steps[steps["workload"] == workload]
+    figure = over_time(rows, shown, title, 1.1 * len(shown) + 2.1, note, steps=steps)
     peaks = rows.groupby("env")["rss_bytes"].max()
-    told = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. Largest resident memory: {told}.")
+    peak = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. Largest resident memory: {peak}.")
 
 
 def top_operators(operators: pd.DataFrame, workload: str) -> pd.DataFrame:
