@@ -14,6 +14,7 @@ from tare.worker.marks import Marks, now_ns
 from tare.worker.sampling import Sampler
 from tare.worker.train import build, first_batches, import_workload, steady_steps
 
+TURNS_S = 2.0  # of steps with the sampler, and as long without: enough, and a slow job pays no more for it
 SAMPLES_A_TURN = 2  # of the sampler, in a turn with it: a step may be shorter than the time between two
 
 
@@ -79,7 +80,7 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
     framework.synchronize()
     marks.add("first_step")
     warmup = spec["warmup_steps"]
-    loaded = spans(framework, training, framework.loader(dataset, spec), warmup + spec["steps"])
+    loaded = spans(framework, training, framework.loader(dataset, spec), spec["steps"])
     marks.add("loaded_steps")
     plain = steady_steps(framework, training, batches, warmup + spec["steps"])[warmup:]
     marks.add("plain_steps")
@@ -87,7 +88,8 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
     marks.add("steady")
     profiled, reason = watcher.trace(training, batches, spec)
     marks.add("profiled_steps")
-    turns = steps_in_turns(framework, training, batches, spec["steps"], min(plain), sampler)
+    count = max(2, min(spec["steps"], int(TURNS_S / min(plain))))
+    turns = steps_in_turns(framework, training, batches, count, min(plain), sampler)
     marks.add("sampling_turns")
     peak = framework.allocated_peak_bytes()
     counts = watcher.count(training, batches[0])
