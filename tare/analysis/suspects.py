@@ -51,7 +51,7 @@ SERVICES = (
     Service(pattern=r"^(libgomp|libiomp|libomp)", what="threads of loops", operators=EVERY,
             phases=("first_step_s", "epoch_rest_s")),
     Service(pattern=r"^(libmkl|libopenblas|libblas|libcublas)", what="matrix products",
-            operators=("mm", "addmm", "bmm", "linear", "dot")),
+            operators=("mm", "addmm", "bmm", "linear", "dot", "attention")),
     Service(pattern=r"^(libdnnl|libmkldnn|libcudnn)", what="convolutions and their like",
             operators=("conv", "pool", "norm", "mkldnn", "cudnn", "rnn", "lstm", "gru")),
     Service(pattern=r"^(libtorch|libc10|_C\.)", what="the framework's operators", operators=EVERY,

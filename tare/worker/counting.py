@@ -85,7 +85,7 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
             counts.follow(name, args)
             return result
 
-    flop_counter = FlopCounterMode(display=False, custom_mapping=recurrent_formulas(torch))
+    flop_counter = FlopCounterMode(display=False, custom_mapping=further_formulas(torch))
     with flop_counter, ByteCounter(), dropout_watch(torch, counts):
         training.step(batch)
     for operator, flops in flop_counter.get_flop_counts().get("Global", {}).items():
@@ -93,12 +93,17 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
     return {"operators": counts.operators, "families": counts.families, "reason": None}
 
 
-def recurrent_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:
-    """What the framework's counter does not know: a recurrent network that cuDNN runs as one operator.
+def further_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:
+    """What the framework's counter does not know: recurrent networks and attention that run as one operator.
 
-    FLOPs of one layer and direction: two for each weight of its matrices, sample and time step; backwards twice
-    that, for the gradients of inputs and of weights. Shapes stand in for tensors; the inputs' is
-    [time, sample, feature] or, where they are packed, [all steps of all samples, feature].
+    FLOPs of one recurrent layer and direction: two for each weight of its matrices, sample and time step; backwards
+    twice that, for the gradients of inputs and of weights. Shapes stand in for tensors; the inputs' is
+    [time, sample, feature] or, where they are packed, [all steps of all samples, feature]. cuDNN runs all layers as
+    one operator with a list of weights, oneDNN each layer and direction, its two matrices first.
+
+    Attention, of queries, keys and values [batch, heads, positions, features]: its two products, whole, as the
+    framework's counter has them on a CUDA device; a causal mask spares nothing there. Backwards two and a half
+    times that: the first product once more, and two gradients of each.
     """
 
     def forward(inputs: Sequence[int], weights: Iterable[Sequence[int]], *others: Any, **named: Any) -> int:
@@ -111,8 +116,36 @@ def recurrent_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:
     def backward(*arguments: Any, **named: Any) -> int:
         return 2 * forward(*arguments)
 
+    def layer(inputs: Sequence[int], *arguments: Any, **named: Any) -> int:
+        return forward(inputs, arguments[:2])
+
+    def layer_backward(*arguments: Any, **named: Any) -> int:
+        return 2 * layer(*arguments)
+
+    def attention(
+        query: Sequence[int], key: Sequence[int], value: Sequence[int], *others: Any, **named: Any
+    ) -> int:
+        return 2 * query[0] * query[1] * query[2] * key[2] * (query[3] + value[3])
+
+    def attention_backward(
+        gradient: Sequence[int],
+        query: Sequence[int],
+        key: Sequence[int],
+        value: Sequence[int],
+        *others: Any,
+        **named: Any,
+    ) -> int:
+        return 2 * query[0] * query[1] * query[2] * key[2] * (3 * query[3] + 2 * value[3])
+
     found = {}
-    for name, formula in (("_cudnn_rnn", forward), ("_cudnn_rnn_backward", backward)):
+    for name, formula in (
+        ("_cudnn_rnn", forward),
+        ("_cudnn_rnn_backward", backward),
+        ("mkldnn_rnn_layer", layer),
+        ("mkldnn_rnn_layer_backward", layer_backward),
+        ("_scaled_dot_product_flash_attention_for_cpu", attention),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward),
+    ):
         if hasattr(torch.ops.aten, name):
             found[getattr(torch.ops.aten, name)] = formula
     return found

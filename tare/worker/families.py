@@ -19,11 +19,12 @@ ALLOCATES = "empty"  # what only asks for memory computes nothing, whatever it r
 OPTIMIZER_CALL = "Optimizer.step"
 DROPOUT_CALLS = ("aten::dropout", "aten::native_dropout", "aten::feature_dropout", "aten::alpha_dropout")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear", "mkldnn_linear",
-            "_cudnn_rnn")  # fmt: skip
+            "_cudnn_rnn", "mkldnn_rnn_layer")  # fmt: skip
+ATTENTION = "_scaled_dot_product"  # begins the names of attention as one operator: two products and a softmax
 ELEMENTS = (
     "add sub rsub mul div neg abs sign pow sqrt rsqrt reciprocal exp log log1p sin cos tanh sigmoid relu "
     "clamp clamp_min clamp_max threshold addcmul addcdiv lerp maximum minimum where gelu silu elu leaky_relu "
-    "hardtanh eq ne lt le gt ge sum mean"
+    "hardtanh eq ne lt le gt ge sum mean native_layer_norm"
 ).split()
 COPIES = "copy fill zero _to_copy clone cat stack contiguous ones_like zeros_like ones zeros repeat".split()
 LOOKUPS = ("embedding", "index_select", "gather", "index", "scatter")
@@ -61,7 +62,7 @@ def family(operator: str, inside: Optional[str] = None) -> str:
         return own or DROPOUT
     if "conv" in name and "resolve" not in name:
         return CONVOLUTION
-    if name in PRODUCTS:
+    if name in PRODUCTS or name.startswith(ATTENTION):
         return PRODUCT
     if "pool" in name:
         return POOLING

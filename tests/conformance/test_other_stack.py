@@ -33,7 +33,7 @@ print(json.dumps([sys.version.split()[0], sys.prefix] + [module.__version__ for 
 IDS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from workloads import sentiment_rnn as workload
+from workloads import _reviews as workload
 texts, labels = workload.read_rows(sys.argv[2])
 ids = workload.encode(texts)
 print(json.dumps([sorted({"tokenizers", "torchtext"} & set(sys.modules)), ids, labels]))

@@ -89,6 +89,7 @@ def test_an_edit_that_a_measurement_runs_makes_it_old(checkout):
 def test_an_edit_elsewhere_makes_nothing_old(checkout):
     before = {kind: closure.code_sha256(kind, *HEADLINE[1:]) for kind in closure.KINDS}
     edited(checkout / "workloads/sentiment_rnn.py")
+    edited(checkout / "workloads/_reviews.py")
     edited(checkout / "envs/charliecloud.py")
     for name in (
         "model/studies/arms.py",
@@ -180,5 +181,7 @@ def test_without_a_cache_that_may_be_written_the_hash_is_the_same(checkout, monk
 def test_every_workload_and_environment_has_a_closure():
     for workload in module_names("workloads"):
         assert f"workloads/{workload}.py" in closure.inside("train", workload)
+    on_reviews = {name for name in module_names("workloads") if "_reviews.py" in str(closure.inside("train", name))}
+    assert on_reviews == {"sentiment_rnn", "sentiment_lstm", "transformer_lm"}
     for env in module_names("envs"):
         assert f"envs/{env}.py" in closure.around("rounds", [env])

@@ -15,7 +15,7 @@ from tare.core.files import project_root
 from tare.worker import counting, elf, facts, train
 from tare.worker.frameworks.torch import Torch
 from tare.worker.marks import Marks, now_ns, peak_memory
-from workloads import mnist_cnn, sentiment_rnn
+from workloads import _reviews, mnist_cnn, sentiment_rnn
 
 ROOT = project_root()
 
@@ -71,7 +71,7 @@ def test_an_rnn_step_as_one_operator_of_cudnn_counts_as_much():
     counts = counting.count_step(torch, Job(forward), None)
     assert total(counts, "flops") == 2 * 100 * 64 * 20 * 40 + 2 * 100 * 64 * 40 * 40
     assert counts["families"]["matrix product"]["flops"] == total(counts, "flops")
-    backward = counting.recurrent_formulas(torch)[torch.ops.aten._cudnn_rnn_backward]
+    backward = counting.further_formulas(torch)[torch.ops.aten._cudnn_rnn_backward]
     shapes = ([100, 64, 20], [[40, 20], [40, 40], [40], [40]], 4, [2480], [1, 64, 40])
     assert backward(*shapes, out_shape=None) == 2 * total(counts, "flops")
 
@@ -158,12 +158,12 @@ def test_token_ids_follow_the_papers_rules():
     order = sorted(words, key=lambda word: (-words[word], word))
     index = {word: position + 2 for position, word in enumerate(order)}
     expected = [([index[word] for word in text] + [1] * 100)[:100] for text in cleaned]
-    assert sentiment_rnn.encode(texts) == expected
+    assert _reviews.encode(texts) == expected
 
 
 def test_the_vocabulary_ends_at_200_words_and_the_rest_is_unknown():
     texts = [" ".join([f"w{number:03d}"] * (300 - number)) for number in range(250)]
-    ids = sentiment_rnn.encode(texts)
+    ids = _reviews.encode(texts)
     assert {row[0] for row in ids[:200]} == set(range(2, 202))
     assert {row[0] for row in ids[200:]} == {0}
     assert all(len(row) == 100 for row in ids)

@@ -28,7 +28,7 @@ from tare.model.studies import arms, study
 from tare.model.studies.stacks import load_stack
 from tare.worker.train import import_first
 from tare.worker.turns import children_can_follow
-from workloads import sentiment_rnn
+from workloads import _reviews
 
 HEADLINE, OTHER = "torch-2.13", "paper-2022"
 ARM = f"stack={OTHER}"
@@ -324,15 +324,15 @@ def test_tokenizers_gives_the_ids_of_the_rule():
     texts = made_up_rows(150)
     expected = encoded(texts)
     assert {0, 1, 201} <= set(itertools.chain.from_iterable(expected))  # unknown, padding and a full vocabulary
-    assert sentiment_rnn.encode_with_tokenizers(texts) == expected
+    assert _reviews.encode_with_tokenizers(texts) == expected
 
 
 def test_a_stack_without_tokenizers_takes_torchtext(monkeypatch):
-    monkeypatch.setattr(sentiment_rnn, "encode_with_torchtext", lambda texts: ["torchtext", *texts])
-    monkeypatch.setattr(sentiment_rnn, "encode_with_tokenizers", lambda texts: ["tokenizers", *texts])
-    assert sentiment_rnn.encode(["a"]) == ["tokenizers", "a"]
+    monkeypatch.setattr(_reviews, "encode_with_torchtext", lambda texts: ["torchtext", *texts])
+    monkeypatch.setattr(_reviews, "encode_with_tokenizers", lambda texts: ["tokenizers", *texts])
+    assert _reviews.encode(["a"]) == ["tokenizers", "a"]
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert sentiment_rnn.encode(["a"]) == ["torchtext", "a"]
+    assert _reviews.encode(["a"]) == ["torchtext", "a"]
 
 
 def test_the_paper_stack_has_what_every_workload_imports():

@@ -17,7 +17,7 @@ def config():
     return study.load(project_root() / "config/config.yaml")
 
 
-PRESETS = ("config", "smoke", "full", "thorough")
+PRESETS = ("config", "smoke", "full", "thorough", "sequences")
 
 
 @pytest.mark.parametrize("preset", PRESETS)

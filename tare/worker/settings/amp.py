@@ -25,7 +25,7 @@ def apply(torch: Any, training: Any, level: str, device: str) -> None:
 
 
 def scaled_step(torch: Any, training: Any) -> Callable[[Any], Any]:
-    """A step whose loss is scaled before the backward pass."""
+    """A step whose loss is scaled before the backward pass; a workload's `clip` comes before the update."""
     amp: Any = getattr(torch, "amp", None)  # from 1.12 on; the scaler is in it from 2.3 on
     scaler = amp.GradScaler("cuda") if hasattr(amp, "GradScaler") else torch.cuda.amp.GradScaler()
 
@@ -33,6 +33,9 @@ def scaled_step(torch: Any, training: Any) -> Callable[[Any], Any]:
         training.optimizer.zero_grad()
         loss = training.loss(batch)
         scaler.scale(loss).backward()
+        if hasattr(training, "clip"):  # gradients have their own size again before they are clipped
+            scaler.unscale_(training.optimizer)
+            training.clip()
         scaler.step(training.optimizer)
         scaler.update()
         return loss.detach()
