@@ -114,6 +114,8 @@ def image_records(
         UserError: there is no such environment, or records are missing; the message names all of them.
     """
     folder = folder or Path("results/images") / study["stack"]
+    if workload and record is None:
+        catalog.refuse_unknown({workload: describe_workload(workload)["dataset"]}, {})
     found = {environment(name).name: arms.image_record(folder, name, arm) for name in names}
     require([*found.values(), *([record or data_record(workload)] if workload else [])])
     return found

@@ -1,13 +1,14 @@
 """Finds what there is: one module per environment in envs/, one per workload in workloads/.
 
 A workload's module is described by its constant DESCRIPTION and imports its framework only inside its
-functions, so that reading the description needs no framework.
+functions, so that reading the description needs no framework. What is wrong with a file of someone's own is told in
+one line, before anything is launched.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -23,7 +24,9 @@ CONTROL = "host.control"  # the second host of a unit: what the instrument sees 
 SINGLE = "single"  # the scenario of a job alone on its machine
 BASELINE = ".headline"  # ends the name of an arm's launch that runs as the headline does
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
-WORKLOAD_KEYS = ("title", "dataset", "parameters", "batch", "optimizer", "loss", "samples")
+TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
+VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has
+WORKLOAD_PAGE = "docs/add-a-workload.md"
 
 
 def register(name: str) -> Callable[[type[Environment]], type[Environment]]:
@@ -52,11 +55,11 @@ def environments() -> dict[str, type[Environment]]:
     """Every environment by name.
 
     Raises:
-        UserError: a module of envs/ registers nothing under its own name.
+        UserError: a module of envs/ can't be imported, or registers nothing under its own name.
     """
     names = module_names("envs")
     for name in names:
-        importlib.import_module(f"envs.{name}")
+        _imported("envs", name)
         if name not in _ENVIRONMENTS:
             raise UserError(f'envs/{name}.py must define one class with @register("{name}")')
     return {name: _ENVIRONMENTS[name] for name in names}
@@ -78,16 +81,55 @@ def workload(name: str) -> ModuleType:
     """The module of the workload called `name`.
 
     Raises:
-        UserError: there is none, or its DESCRIPTION lacks a key.
+        UserError: there is none, it can't be imported, or is not what docs/add-a-workload.md says.
     """
     known = module_names("workloads")
     if name not in known:
         raise UserError(f"no workload {name!r} in workloads/: {nearest(name, known)}")
-    module = importlib.import_module(f"workloads.{name}")
-    missing = [key for key in WORKLOAD_KEYS if key not in getattr(module, "DESCRIPTION", {})]
-    if missing:
-        raise UserError(f"workloads/{name}.py: DESCRIPTION lacks {', '.join(missing)}")
+    module = _imported("workloads", name)
+    if wrong := _wrong_description(getattr(module, "DESCRIPTION", {})) or _wrong_class(module):
+        raise UserError(f"workloads/{name}.py: {wrong}: {WORKLOAD_PAGE} says what it needs")
     return module
+
+
+def _imported(folder: str, name: str) -> ModuleType:
+    """A module of a folder that people add files to."""
+    where = f"{folder}/{name}.py"
+    try:
+        return importlib.import_module(f"{folder}.{name}")
+    except SyntaxError as error:
+        raise UserError(f"{error.filename or where} line {error.lineno} is not Python: {error.msg}") from error
+    except Exception as error:  # whatever someone's own file raises
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise UserError(f"{where} can't be imported: {type(error).__name__}: {said}") from error
+
+
+def _wrong_description(found: Mapping[str, Any]) -> str | None:
+    """What is wrong with a DESCRIPTION; None where nothing is."""
+    if missing := [key for key in (*TEXTS, *COUNTS, "imports") if key not in found]:
+        return f"DESCRIPTION lacks {', '.join(missing)}"
+    for key in TEXTS:
+        if not isinstance(found[key], str) or not found[key]:
+            return f"DESCRIPTION: {key}: {found[key]!r} is no text"
+    for key in COUNTS:
+        if type(found[key]) is not int or found[key] < 1:
+            return f"DESCRIPTION: {key}: {found[key]!r} is no whole number from 1 on"
+    if found["batch"] > found["samples"]:
+        return f"DESCRIPTION: batch {found['batch']} is larger than its {found['samples']} samples"
+    if isinstance(found["imports"], str):
+        return f"DESCRIPTION: imports: {found['imports']!r} is one name: write ({found['imports']!r},)"
+    return None
+
+
+def _wrong_class(module: ModuleType) -> str | None:
+    """What is wrong with a workload's classes of training jobs; None where nothing is."""
+    trainings = getattr(module, "FRAMEWORKS", None) or {frameworks.DEFAULT: getattr(module, "Training", None)}
+    for training in trainings.values():
+        if training is None:
+            return "no class Training"
+        if missing := [verb for verb in VERBS if not callable(getattr(training, verb, None))]:
+            return f"class {training.__name__} lacks {', '.join(missing)}"
+    return None
 
 
 def check_framework(name: str, framework: str) -> None:
