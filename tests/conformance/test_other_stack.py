@@ -24,7 +24,7 @@ from tare.model.studies.stacks import load_stack
 
 pytestmark = pytest.mark.runtime
 OTHER = "paper-2022"
-WORKLOADS = ["mnist_cnn", "sentiment_rnn"]
+WORKLOADS = ["mnist_cnn", "sentiment_rnn", *in_turn(0, ["sentiment_lstm", "transformer_lm"])]
 VERSIONS = """
 import json, sys, torch, torchvision, torchtext
 modules = (torch, torchvision, torchtext)
