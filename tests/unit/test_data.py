@@ -153,7 +153,7 @@ def test_snippets_with_other_counts_or_columns_are_refused(tmp_path):
 
 def test_the_registry_is_whole_and_every_source_gives_every_file():
     registry = catalog.load_registry()
-    assert set(registry.groups) == {"mnist", "sentiment"}
+    assert set(registry.groups) == {"mnist", "sentiment", "tiny_imagenet"}
     for made in registry.datasets.values():
         assert all(source.gives == set(made.files) for source in made.sources)
 

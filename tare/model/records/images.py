@@ -248,7 +248,16 @@ class DataSource(Record):
 
 
 class DataRecord(FileRecord):
-    """`results/data/<name>.json`: the set behind a workload's data, and what its prepared files hash to."""
+    """`results/data/<name>.json`: the set behind a workload's data, and what its prepared files hash to.
+
+    Attributes:
+        files: those of the prepared form; of a set of many files its top level, a folder as one `path/` with the
+            SHA-256 of its files' sorted `sha256sum` lines.
+        broken_images: what the study said of images that can't be decoded; `skipped` names those that were left
+            out.
+        prepared_sha256: SHA-256 of the sorted `sha256sum` lines of all files.
+        stands_for: the set in whose place it was taken, or None where it is the one that was meant.
+    """
 
     VERSION: ClassVar[int] = 1
 
@@ -266,6 +275,10 @@ class DataRecord(FileRecord):
     files: tuple[DataFile, ...]
     bytes: Natural
     folder: str
+    broken_images: Literal["stop", "skip"] = "stop"
+    skipped: tuple[str, ...] = ()
+    prepared_sha256: str | None = None
+    stands_for: str | None = None
 
 
 def read_probes(folder: Path, environments: Collection[str]) -> dict[str, ProbeRecord]:

@@ -98,10 +98,20 @@ class WorkloadSettings(Batch):
     sweep_batches: Annotated[tuple[BatchSize, ...], Field(min_length=1, max_length=32), Distinct]
 
 
+ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto, zip, stamps and a path")]
+
+
 class DataChoices(Record):
-    """Which source of a data set; auto: the first that answers."""
+    """Which source of a data set; auto: the first that answers.
+
+    Attributes:
+        tiny_imagenet: the authors' zip, what stands in for it, or a path with a slash: a zip or a folder.
+        broken_images: whether one that can't be decoded stops the study, or is left out, counted and named.
+    """
 
     sentiment: Literal["auto", "imdb", "snippets"]
+    tiny_imagenet: ImageSource = "auto"
+    broken_images: Literal["stop", "skip"] = "stop"
 
 
 class Conditions(Record):

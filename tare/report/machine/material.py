@@ -81,16 +81,19 @@ def _short_digest(digest: str | None) -> str | None:
 def data_sentences(evidence: Evidence) -> list[str]:
     """Which data stood behind each data set, where it came from, and whether it is the paper's."""
     lines = []
-    for name, record in evidence.data.items():
+    for record in evidence.data.values():
         size = size_bytes(record.bytes)
         lines.append(f"{record.title}: {record.rows:,} rows, {size}, from {record.source.name}.")
-        if name == "sentiment" and record.dataset != "imdb":
+        if absent := record.stands_for:
             lines.append(
-                f"These are not the IMDB reviews of the paper: {_why_not(record)}. {record.note or ''} "
+                f"These are not {absent}: {_why_not(record)}. {record.note or ''} "
                 "Shapes and steps are the paper's; losses can't be compared with its."
             )
         elif not record.canonical:
             lines.append("The files came from another place than their authors', and are verified by their hashes.")
+        if record.skipped:
+            named = ", ".join(record.skipped[:3]) + (", …" if len(record.skipped) > 3 else "")
+            lines.append(f"Broken images, left out of it: {len(record.skipped):,} ({named}).")
     return lines
 
 

@@ -1,0 +1,242 @@
+"""tiny-imagenet-200 in its authors' layout: read from their zip or from a folder, checked whole, copied.
+
+    wnids.txt                       one class a line
+    words.txt                       class <tab> words
+    train/<class>/images/*.JPEG
+    val/images/*.JPEG
+    val/val_annotations.txt         file <tab> class <tab> box of the object
+
+Test images have no labels and boxes of training images serve detection: neither is prepared. Every image is decoded
+once, so that a broken one is found here and not in the middle of a measurement.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.model.data_sets import DataSet
+
+CLASSES, WORDS, ANNOTATIONS = "wnids.txt", "words.txt", "val/val_annotations.txt"
+BROKEN = "broken.txt"  # names what was left out, one file a line
+BLOCK_BYTES = 4096  # what a file takes at least
+NAMED = 3  # of many faults of one kind
+_TRAIN = re.compile(r"train/([^/]+)/images/([^/]+\.JPEG)")
+_VAL = re.compile(r"val/images/([^/]+\.JPEG)")
+
+
+class Source(Protocol):
+    """A set before it is prepared; paths are relative to the folder that holds wnids.txt."""
+
+    where: Path
+
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of every file, by path."""
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+
+
+class FolderSource:
+    """A set that lies unpacked in a folder."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of every file, by path."""
+        files = (path for path in self.where.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.where)): path.stat().st_size for path in files}
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        return (self.where / path).read_bytes()
+
+
+class ZipSource:
+    """A set inside a zip, in the folder in which its wnids.txt lies; no member is unpacked by its own name."""
+
+    def __init__(self, where: Path, archive: zipfile.ZipFile) -> None:
+        self.where = where
+        self._archive = archive
+        lists = [name for name in archive.namelist() if name == CLASSES or name.endswith(f"/{CLASSES}")]
+        self._above = min(lists, key=len, default="").removesuffix(CLASSES)
+
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of every file, by path."""
+        members = (info for info in self._archive.infolist() if info.filename.startswith(self._above))
+        return {info.filename[len(self._above) :]: info.file_size for info in members if not info.is_dir()}
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        return self._archive.read(self._above + path)
+
+
+@contextmanager
+def opened(where: Path) -> Iterator[Source]:
+    """A zip or a folder.
+
+    Raises:
+        IntegrityError: it is no zip, or one that was cut short or changed; here, or while it is read.
+    """
+    if where.is_dir():
+        yield FolderSource(where)
+        return
+    try:
+        with zipfile.ZipFile(where) as archive:
+            yield ZipSource(where, archive)
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise IntegrityError(f"{where} is no whole zip ({error}): delete it and fetch it again") from error
+
+
+def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
+    """Write the prepared set into an empty folder; returns the number of its images.
+
+    Args:
+        paths: one file or folder, by name.
+        folder: empty.
+        dataset: `images` has what there must be, where that is known; `broken_images` what a broken one does.
+
+    Raises:
+        IntegrityError: the set is not whole, or an image is broken and none may be.
+        UnavailableError: the disk has no room for it.
+    """
+    (where,) = paths.values()
+    with opened(where) as source:
+        sizes = source.sizes()
+        classes = _lines(source, sizes, CLASSES)
+        images = [*_training_images(source, sizes, classes, dataset), *_labelled(source, sizes, classes, dataset)]
+        _refuse_full_disk(folder, [sizes[path] for path in images], dataset)
+        broken = _copy_images(source, images, folder)
+        if broken and dataset.broken_images == "stop":
+            raise IntegrityError(
+                f"{where}: {len(broken)} broken {_plural(broken, 'image')}: {_named(broken)}; mend or replace "
+                "them, or leave them out by data: {broken_images: skip}"
+            )
+        _refuse_empty(where, classes, set(images) - set(broken), f"has broken images only ({_named(broken)})")
+        for path in (CLASSES, WORDS):
+            if path in sizes:
+                (folder / path).write_bytes(source.read(path))
+        kept = (line for line in _lines(source, sizes, ANNOTATIONS) if f"val/images/{_file(line)}" not in broken)
+        (folder / ANNOTATIONS).write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    if broken:
+        (folder / BROKEN).write_text("".join(f"{path}\n" for path in broken), encoding="utf-8")
+    return len(images) - len(broken)
+
+
+def _lines(source: Source, sizes: Mapping[str, int], path: str) -> list[str]:
+    if path not in sizes:
+        raise IntegrityError(f"{source.where} has no {path}, as tiny-imagenet-200 has")
+    lines = source.read(path).decode("utf-8").splitlines()
+    return [line for line in lines if line.strip()]
+
+
+def _training_images(
+    source: Source, sizes: Mapping[str, int], classes: Sequence[str], dataset: DataSet
+) -> list[str]:
+    by_class: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(sizes):
+        if match := _TRAIN.fullmatch(path):
+            by_class[match[1]].append(path)
+    if odd := sorted(set(by_class) - set(classes)):
+        raise IntegrityError(f"{source.where}: train has {_named(odd)}, which {CLASSES} does not name")
+    _refuse_empty(source.where, classes, [path for paths in by_class.values() for path in paths], "is missing")
+    wanted = dataset.images
+    if wanted and len(classes) != wanted.classes:
+        raise IntegrityError(f"{source.where}: {CLASSES} has {len(classes)} classes, expected {wanted.classes}")
+    if wanted and (short := [name for name in classes if len(by_class[name]) != wanted.train]):
+        found = len(by_class[short[0]])
+        raise IntegrityError(f"{source.where}: train/{short[0]} has {found} images, expected {wanted.train}")
+    return [path for name in classes for path in by_class[name]]
+
+
+def _refuse_empty(where: Path, classes: Sequence[str], paths: Sequence[str] | set[str], why: str) -> None:
+    found = {match[1] for path in paths if (match := _TRAIN.fullmatch(path))}
+    if missing := [f"train/{name}/images" for name in classes if name not in found]:
+        raise IntegrityError(
+            f"{where}: {len(missing)} of {len(classes)} class folders without images: {_named(missing)} {why}"
+        )
+
+
+def _labelled(source: Source, sizes: Mapping[str, int], classes: Sequence[str], dataset: DataSet) -> list[str]:
+    """Images for validation, each with an annotation and each annotation with its image."""
+    there = {match[1] for path in sizes if (match := _VAL.fullmatch(path))}
+    known, listed, lost = set(classes), [], []
+    for number, line in enumerate(_lines(source, sizes, ANNOTATIONS), start=1):
+        where = f"{source.where}: {ANNOTATIONS} line {number}"
+        fields = line.split("\t")
+        if len(fields) < 2:
+            raise IntegrityError(f"{where} is not `file, class, box`")
+        if fields[1] not in known:
+            raise IntegrityError(f"{where} has class {fields[1]}, which {CLASSES} does not name")
+        listed.append(fields[0])
+        if fields[0] not in there:
+            lost.append(f"{fields[0]} (line {number})")
+    if lost:
+        raise IntegrityError(
+            f"{source.where}: {ANNOTATIONS} names {len(lost)} {_plural(lost, 'file')} that val/images "
+            f"does not have: {_named(lost)}"
+        )
+    if bare := sorted(there - set(listed)):
+        raise IntegrityError(f"{source.where}: {ANNOTATIONS} says nothing of {_named(bare)} in val/images")
+    if dataset.images and len(listed) != (total := dataset.images.classes * dataset.images.val):
+        raise IntegrityError(f"{source.where}: {ANNOTATIONS} has {len(listed)} lines, expected {total}")
+    return [f"val/images/{name}" for name in sorted(set(listed))]
+
+
+def _refuse_full_disk(folder: Path, sizes: Sequence[int], dataset: DataSet) -> None:
+    needed = sum(-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UnavailableError(
+            f"{dataset.name} unpacked takes {needed / 1e6:.0f} MB, and {folder.parent} has {free / 1e6:.0f} MB "
+            "free: free some, or point TARE_CACHE at a larger disk"
+        )
+
+
+def _copy_images(source: Source, images: Sequence[str], folder: Path) -> list[str]:
+    """Copy what can be decoded; returns the paths of what can't."""
+    broken = []
+    for parent in sorted({str(Path(path).parent) for path in images}):
+        (folder / parent).mkdir(parents=True)
+    for path in images:
+        content = source.read(path)
+        if is_whole(content):
+            (folder / path).write_bytes(content)
+        else:
+            broken.append(path)
+    return broken
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether an image can be decoded to its last row."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
+            image.load()
+    except (OSError, ValueError, SyntaxError):  # what Pillow raises for content that is none
+        return False
+    return True
+
+
+def _file(annotation: str) -> str:
+    return annotation.split("\t")[0]
+
+
+def _named(faults: Sequence[str]) -> str:
+    more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
+    return ", ".join(faults[:NAMED]) + more
+
+
+def _plural(faults: Sequence[str], word: str) -> str:
+    return word if len(faults) == 1 else f"{word}s"
