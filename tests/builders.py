@@ -181,7 +181,7 @@ def data_records(shared: Path, *, canonical: bool) -> None:
          "note": None if canonical else "Sentences from film reviews, shorter than the IMDB reviews of the paper.",
          "source": {"name": "Stanford AI Lab" if canonical else "source archive of vaderSentiment",
                     "kind": "https" if canonical else "pip", "address": "there", "canonical": canonical},
-         "canonical": canonical},
+         "canonical": canonical, "stands_for": None if canonical else "the IMDB reviews of the paper"},
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import builders
 import pytest
 from campaign_builders import json_units, with_units
+from image_builders import data_record
 from pages import draw, visible, whole
 
 from tare.core.errors import IntegrityError, UserError
@@ -94,6 +95,19 @@ def test_canonical_reviews_are_not_apologised_for(tmp_path):
     lines = material.data_sentences(Only)
     assert any("Stanford AI Lab" in line for line in lines)
     assert not any("not the IMDB reviews" in line for line in lines)
+
+
+def test_images_that_stand_in_and_broken_ones_are_told():
+    broken = tuple(f"train/n01/images/{number}.JPEG" for number in range(5))
+    about = {"choice": "stamps", "stands_for": "tiny-imagenet-200", "note": "Photographs.", "canonical": False}
+    records = {"tiny_imagenet": data_record(skipped=broken, **about)}
+
+    class Only:
+        data = records
+
+    lines = material.data_sentences(Only)
+    assert lines[1].startswith("These are not tiny-imagenet-200: the study asks for stamps. Photographs. ")
+    assert lines[2] == f"Broken images, left out of it: 5 ({', '.join(broken[:3])}, …)."
 
 
 # Did they compute the same?
