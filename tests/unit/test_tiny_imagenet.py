@@ -18,8 +18,8 @@ from PIL import Image
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.datasets import catalog, stamps, tiny_imagenet
 from tare.datasets import fetch as fetching
-from tare.model import study
 from tare.model.data_sets import AptSource, Images
+from tare.model.studies import study
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 CLASSES = ("n01", "n02", "n03")
