@@ -20,6 +20,10 @@ rule build_report:
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
         data=collect("results/data/{dataset}.json", dataset=DATASETS),
+        pipelines=collect(
+            f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
+            workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
+        ),
         campaigns=CAMPAIGNS,
         benchmarks=sorted(
             str(path) for path in Path("results/benchmarks").glob("protocols.json")

@@ -205,3 +205,22 @@ use rule run_rounds as run_profile with:
         images=subpath(input.images, parent=True),
     message:
         "{wildcards.workload}: profiled launch in {wildcards.env}"
+
+
+use rule run_rounds as measure_pipeline with:
+    input:
+        images=f"results/images/{STACK}/host.json",
+        data=dataset_record,
+    output:
+        record="results/profiles/{study}/{workload}/pipeline.json",
+    log:
+        "results/logs/{study}/pipeline/{workload}.log",
+    priority: 60
+    params:
+        kind="pipeline",
+        study=study_json("pipeline"),
+        code=code_of("pipeline"),
+        options="",
+        images=subpath(input.images, parent=True),
+    message:
+        "{wildcards.workload}: the input pipeline alone, on the host"

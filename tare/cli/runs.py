@@ -1,4 +1,4 @@
-"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `ceilings`, `run`: whatever launches a workload."""
+"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `ceilings`, `pipeline`, `run`: what launches a workload."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ def add(subparsers: Any) -> None:
     ceilings = subparsers.add_parser("ceilings", parents=[common], help="copy, triad and GEMM on the host")
     ceilings.add_argument("--out", type=Path, required=True)
     ceilings.set_defaults(run=run_ceilings)
+
+    pipeline = subparsers.add_parser("pipeline", parents=[common], help="the input alone, without training")
+    pipeline.add_argument("--workload", required=True)
+    pipeline.add_argument("--out", type=Path, required=True)
+    pipeline.set_defaults(run=run_pipeline)
 
     single = subparsers.add_parser("run", parents=[common], help="one whole run in one environment")
     single.add_argument("--workload", required=True)
@@ -142,6 +147,14 @@ def run_ceilings(arguments: argparse.Namespace) -> int:
     from tare.experiments import measure
 
     measure.ceilings(arguments.study, arguments.images, arguments.out)
+    return 0
+
+
+def run_pipeline(arguments: argparse.Namespace) -> int:
+    """`tare pipeline`."""
+    from tare.experiments.pipeline import measure_pipeline
+
+    measure_pipeline(arguments.study, arguments.workload, arguments.images, arguments.data, arguments.out)
     return 0
 
 

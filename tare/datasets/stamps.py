@@ -98,8 +98,8 @@ def read_photographs(package: Path) -> dict[str, list[Image]]:
     except (OSError, tarfile.TarError, EOFError, lzma.LZMAError, ValueError, SyntaxError) as error:
         raise IntegrityError(f"{package} can't be read to its end: {error}") from error
     classes: dict[str, list[Image.Image]] = defaultdict(list)
-    for path in sorted(found):
-        classes[_class_of(PurePosixPath(path))].append(found[path])
+    for name in sorted(found):
+        classes[_class_of(PurePosixPath(name))].append(found[name])
     return dict(classes)
 
 

@@ -39,6 +39,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "starts": (("start",), "tare.experiments.starts"),
     "profile": (("profile", "counters", "train"), "tare.experiments.counter_launches"),
     "ceilings": (("ceilings",), "tare.launch.run"),
+    "pipeline": (("pipeline",), "tare.experiments.pipeline"),
 }
 JUDGES = "tare.analysis.extract"
 READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")

@@ -11,12 +11,13 @@ import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
 from tare.analysis.choice import is_ours
+from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
 from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
 from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.records.measured import CeilingsRecord, ProfileRecord
+from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
@@ -45,6 +46,7 @@ class Evidence:
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
         profiles: records of profiled launches by workload and environment.
+        pipelines: of the input alone, by workload.
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
@@ -71,6 +73,7 @@ class Evidence:
     campaigns: tuple[Campaign, ...]
     protocols: Record | None = None
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
+    pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
 
@@ -151,6 +154,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         references=found,
         broken_references=broken,
         profiles=_profiles(shared / "profiles" / study.study, study),
+        pipelines=_pipelines(shared / "profiles" / study.study, study),
     )
 
 
@@ -180,6 +184,13 @@ def _profiles(folder: Path, study: Study) -> dict[str, dict[str, ProfileRecord]]
             if path.exists():
                 found.setdefault(workload, {})[env] = read(ProfileRecord, path)
     return found
+
+
+def _pipelines(folder: Path, study: Study) -> dict[str, PipelineRecord]:
+    """What was measured of the input alone, where the study asks for it."""
+    named = study.pipeline.workloads if study.pipeline else ()
+    paths = {name: folder / name / "pipeline.json" for name in named}
+    return {name: read_pipeline(path) for name, path in paths.items() if path.exists()}
 
 
 def _data_of(study: Study, folder: Path) -> dict[str, DataRecord]:

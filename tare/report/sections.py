@@ -14,7 +14,7 @@ from tare.report.answers import answer, job_length
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import image_costs
-from tare.report.machine import conditions, facts, gpus, material, profiles, rooflines
+from tare.report.machine import conditions, facts, gpus, material, pipeline, profiles, rooflines
 from tare.report.methods import designs, instrument, losses, method, tries
 from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.reasons import count_tables, why
@@ -191,6 +191,7 @@ BEHIND = (  # the papers
     Section("stacks", "Stacks", "settings", _stacks),
     Section("images", "Images", "images", _images),
     Section("machine", "Machine", "machine", _machine),
+    Section("pipeline", "Input", "machine", pipeline.section),
     Section("conditions", "Conditions", "machine", _conditions),
     Section("reference", "Reference machine", "machine", reference_section.section),
     Section("method", "Method", "method", _method),

@@ -42,6 +42,8 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
         from tare.worker.counters import counters_run as function
     elif mode == "start":
         from tare.worker.start import start as function
+    elif mode == "pipeline":
+        from tare.worker.pipeline import measure as function
     elif mode == "device":
         from tare.worker.device import look as function
     else:

@@ -7,7 +7,7 @@ Instants are nanoseconds of the clock that stands beside them. Where a launch ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -307,6 +307,24 @@ class CeilingsResults(Record):
     skipped_bandwidth: tuple[SkippedBandwidth, ...] = ()
 
 
+class PipelinePass(Record):
+    """One pass over samples by the loader: its page cache, its processes, what came, and how long it took."""
+
+    cache: Literal["cold", "warm"]
+    repetition: int
+    workers: int
+    samples: int
+    first_batch_s: float | None
+    seconds: Annotated[float, Field(gt=0)]
+
+
+class PipelineResults(Record):
+    """The input alone, and steps of training on one batch in memory."""
+
+    passes: Annotated[tuple[PipelinePass, ...], Field(min_length=1)]
+    step_s: Annotated[tuple[float, ...], Field(min_length=1)]
+
+
 class DeviceResults(Record):
     """Whether a launch reaches an NVIDIA device: its files, the driver's library, its start, its devices."""
 
@@ -499,5 +517,6 @@ RESULTS: Mapping[str, type[Record]] = {
     "counters": CountersResults,
     "causes": CausesResults,
     "ceilings": CeilingsResults,
+    "pipeline": PipelineResults,
     "device": DeviceResults,
 }

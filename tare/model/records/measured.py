@@ -1,6 +1,7 @@
 """Records of single launches that are files of their own: a profiled launch, ceilings, and starts as they were.
 
-results/profiles/<study>/<workload>/<env>/profile.json, results/<study>/ceilings.json, results/<study>/starts.json
+results/profiles/<study>/<workload>/<env>/profile.json, results/<study>/ceilings.json, results/<study>/starts.json,
+results/profiles/<study>/<workload>/pipeline.json
 """
 
 from __future__ import annotations
@@ -141,6 +142,22 @@ class CeilingsRecord(FileRecord, LaunchRecord):
     datasheet: Sheet | None = None
     datasheet_reason: str | None = None
     modelled: Modelled | None = None
+
+
+class PipelineRecord(FileRecord, LaunchRecord):
+    """The input pipeline of a workload on the host, without training; `no_cold`: why there are no cold passes."""
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "delete it and run again"
+
+    study: str
+    workload: str
+    stack: str
+    batch: int
+    device: Device
+    no_cold: str | None
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any] = Field(default_factory=dict)
 
 
 class Cold(Record):

@@ -45,6 +45,7 @@ RULES: Mapping[str, Expected] = {
     "run_sweep": Expected(stage=SWEEPS, seconds=80, alone=True),
     "run_profile": Expected(stage=PROFILES, seconds=10, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
+    "measure_pipeline": Expected(stage=PROFILES, seconds=60, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
     "extract_tables": Expected(stage=TABLES, seconds=15),
     "judge_published": Expected(stage=TABLES, seconds=5),

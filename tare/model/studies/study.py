@@ -82,6 +82,7 @@ Units = Annotated[int, Field(ge=2, le=100_000)]
 Seconds = Annotated[float, Field(ge=1, le=10_000_000)]
 WarmupSteps = Annotated[int, Field(ge=1, le=1000)]
 Steps = Annotated[int, Field(ge=1, le=10_000)]
+LoaderWorkers = Annotated[int, Field(ge=0, le=1024)]
 Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
 Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
 
@@ -245,6 +246,25 @@ class Ceilings(CudaCeilings):
     cuda: CudaCeilings
 
 
+class Pipeline(Record):
+    """The input alone, without training, on the host.
+
+    Attributes:
+        workloads: whose input is measured.
+        workers: numbers of loader processes.
+        images: samples of a pass.
+        repetitions: passes with each number of processes, from a cold page cache and from a warm one.
+        warmup_steps, steps: of training on a batch in memory, before the clock and on it.
+    """
+
+    workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct]
+    workers: Annotated[tuple[LoaderWorkers, ...], Field(min_length=1), Distinct] = (0, 1, 2, 4)
+    images: Annotated[int, Field(ge=16, le=10_000_000)] = 256
+    repetitions: Annotated[int, Field(ge=3, le=1000)] = 3
+    warmup_steps: WarmupSteps = 1
+    steps: Steps = 3
+
+
 # --- what each kind of work depends on
 
 
@@ -281,6 +301,12 @@ class CeilingsPart(LaunchPart):
     """What the roofs of the roofline depend on; studies share them."""
 
     ceilings: Ceilings
+
+
+class PipelinePart(JobPart):
+    """What the measurement of the input alone depends on."""
+
+    pipeline: Pipeline | None = None
 
 
 class CampaignPart(JobPart):
@@ -363,6 +389,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     )
     data: DataChoices
     arms: Arms
+    pipeline: Pipeline | None = None
 
 
 PARTS: dict[str, type[Record]] = {
@@ -374,6 +401,7 @@ PARTS: dict[str, type[Record]] = {
     "ceilings": CeilingsPart,
     "starts": StartsPart,
     "image_costs": ImageCostsPart,
+    "pipeline": PipelinePart,
     "tables": TablesPart,
 }
 AnyPart = TypeVar("AnyPart", bound=Record)
@@ -464,6 +492,10 @@ def check(config: Mapping[str, Any]) -> Study:
         _check_arm(study, "turns", study.turns.allocator, text)
     for name in study.arms.workloads:  # one that a preset dropped is no mistake
         _refuse_unknown("arms: workloads", "module workloads/{}.py", name, module_names("workloads"))
+    for name in study.pipeline.workloads if study.pipeline else ():
+        if name not in study.workloads:
+            known = nearest(name, study.workloads)
+            raise UserError(f"config: pipeline: workloads: {name} is none of the study's workloads: {known}")
     if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
         raise UserError(
             "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"

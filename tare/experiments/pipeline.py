@@ -1,0 +1,56 @@
+"""The input pipeline alone, on the host: images per second by loader processes, page cache cold and warm.
+
+One launch measures all of it (tare.worker.pipeline), so that nothing but the passes differs. Emptying the page
+cache slows whatever else runs on the machine: nothing else of ours may run meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+from tare.core.files import write_json
+from tare.core.progress import say
+from tare.experiments.alone import measuring
+from tare.experiments.rounds import whole_run_spec
+from tare.experiments.starts import ALLOCATOR, cold_obstacle
+from tare.launch.run import launch
+from tare.launch.sites import sites
+from tare.machine.fitting import settled
+from tare.model.studies.study import HOST, PipelinePart, load_part, settings_of
+
+SCHEMA = 1
+
+
+def measure_pipeline(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
+    """Measure a workload's input pipeline; a launch that fails leaves a record with its reason.
+
+    Raises:
+        UserError: the study is wrong, does not name the workload, or asks for no pipeline.
+        UnavailableError: the host can't be used.
+    """
+    part = settled(load_part(PipelinePart, source))
+    settings = settings_of(part.workloads, workload)
+    if part.pipeline is None:
+        raise UnavailableError("the study asks for no pipeline: give it the key `pipeline`")
+    study = part.to_json()
+    wanted = part.pipeline
+    spec = {
+        **whole_run_spec(workload, settings.batch, study),
+        "mode": "pipeline",
+        "no_cold": cold_obstacle(),
+        "workers": list(wanted.workers),
+        "images": wanted.images,
+        "repetitions": wanted.repetitions,
+        "warmup_steps": wanted.warmup_steps,
+        "steps": wanted.steps,
+    }
+    with measuring(out), sites(study, workload, [HOST], folder, record) as (available, unavailable, provenance):
+        if HOST in unavailable:
+            raise UnavailableError(f"the host can't be used: {unavailable[HOST]}")
+        conditions = {**study["conditions"], "allocator": ALLOCATOR, "page_cache": "as_found"}
+        result = launch(available[HOST], spec, conditions).to_json()
+    identity = {"schema": SCHEMA, "study": part.study, "workload": workload, "stack": part.stack}
+    asked = {"batch": settings.batch, "device": study["device"], "no_cold": spec["no_cold"]}
+    write_json(out, {**identity, **asked, "settings": wanted.to_json(), "provenance": provenance, **result})
+    say(f"{workload}: input pipeline {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
