@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from tare.analysis.pipeline import CACHES, Rate, demand, enough, rates
+from tare.core.process import scratch_folder
 from tare.model.records.measured import PipelineRecord
+from tare.report import figures
 from tare.report.evidence import Evidence
+from tare.report.figures.pipeline import pipeline
 from tare.report.words.labels import workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table
 
@@ -29,9 +35,19 @@ def section(evidence: Evidence) -> Mapping[str, Any] | None:
 def _told(evidence: Evidence, workload: str, record: PipelineRecord) -> Mapping[str, Any]:
     title = workload_title(workload)
     if not record.ok:
-        return {"sentences": [f"{title}: {UNAVAILABLE}: {record.reason}."], "table": None}
+        return {"sentences": [f"{title}: {UNAVAILABLE}: {record.reason}."], "table": None, "figure": None}
     found = rates(record, evidence.study.confidence)
-    return {"sentences": sentences(title, record, found), "table": rate_table(title, record, found)}
+    return {
+        "sentences": sentences(title, record, found),
+        "table": rate_table(title, record, found),
+        "figure": _drawn(workload, pipeline(found, demand(record), title)),
+    }
+
+
+def _drawn(workload: str, drawing: figures.Drawing) -> Markup:
+    """The figure as a page takes it in; its texts are escaped when it is written."""
+    with scratch_folder("figure") as folder:
+        return Markup(figures.inline(figures.write(drawing, Path(folder) / f"pipeline_{workload}.svg")))
 
 
 def sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -> list[str]:
