@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from tare.analysis.pipeline import CACHES, Rate
 from tare.model.registry import CONTROL, HOST
 from tare.report.figures import style
@@ -44,7 +42,7 @@ def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
         axes.set_ylim(bottom=0)
         style.bare(axes, grid="y")
         style.legend(figure, title, axes.get_legend_handles_labels(), ncols=1)
-        n = span(pd.Series([rate.n for rate in rates]))
+        n = span(rate.n for rate in rates)
         style.footnote(
             figure,
             f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself.",
