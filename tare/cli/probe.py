@@ -23,8 +23,11 @@ def run_probe(arguments: argparse.Namespace) -> int:
     from tare.core.progress import say
     from tare.launch.trial import probe_record
     from tare.model.registry import environment
+    from tare.runtimes.install import install_for
 
-    found = probe_record(environment(arguments.env))
+    adapter = environment(arguments.env)
+    install_for(adapter.title, adapter.packages)
+    found = probe_record(adapter)
     found.write(arguments.out)
     verdict = "available" if found.available else f"unavailable: {found.reason}"
     say(f"{found.env} {found.version or ''}: {verdict}")

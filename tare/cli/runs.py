@@ -175,7 +175,9 @@ def run_single(arguments: argparse.Namespace) -> int:
         arguments.data,
         arguments.out,
     )
-    for row in whole_run_rows(parse(LaunchRecord, record, "the launch")):
+    launched = parse(LaunchRecord, record, "the launch")
+    mark = "  emulated: says nothing of speed" if launched.vm and launched.vm.emulated else ""
+    for row in whole_run_rows(launched):
         value = f"{row['kind']}: {row['reason']}" if row["value"] is None else f"{row['value']:.6g} {row['unit']}"
-        say(f"{row['metric']:20} {value}")
+        say(f"{row['metric']:20} {value}{mark}")
     return 0

@@ -270,7 +270,7 @@ def single(
     image_records(study, workload, [env], folder, record)  # said before anybody is waited for
     with (
         alone_on_this_machine(),
-        sites(study, workload, [env], folder, record) as (available, unavailable, _),
+        sites(study, workload, [env], folder, record, timed=False) as (available, unavailable, _),
     ):
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from itertools import pairwise
@@ -12,10 +13,12 @@ from tare.core.errors import IntegrityError
 from tare.core.files import read_json
 from tare.core.process import Finished
 from tare.launch.conditions import deviations, share_cores
-from tare.launch.transport import Ready
-from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
+from tare.launch.transport import Carried, Ready
+from tare.model.records.launches import GUEST_MARK, Clock, Facts, Inside, LaunchRecord, VirtualMachine
 from tare.model.schema import parse
 
+SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
+TELLING = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can't|denied|could not", re.IGNORECASE)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # What a launch on another kernel can't be asked of: numbers of this machine's CPUs, inodes of its namespaces.
 OTHER_KERNEL = ("affinity", "namespaces")
@@ -43,6 +46,10 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         "cpus_share_cores": share_cores(planned.cpus),
         **carried.values(),
     }
+    if (vm := prepared.environment.virtual_machine(planned)) is not None:
+        values["vm"] = with_phases(vm, finished, carried)
+        if inside is None:
+            problem = console_reason(problem or finished.explain(), finished.stderr)
     elsewhere = inside is not None and on_another_kernel(inside.facts)
     unseen = tuple(dict.fromkeys((*prepared.environment.unseen, *(OTHER_KERNEL if elsewhere else ()))))
     if unseen:
@@ -64,6 +71,30 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         if wrong:
             values |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
     return LaunchRecord(**values)
+
+
+def with_phases(vm: VirtualMachine, finished: Finished, carried: Carried) -> VirtualMachine:
+    """A virtual machine with what its start and end took, as far as its console and the clocks tell."""
+    at_s = {word: float(at) for word, at in SAID.findall(finished.stderr)}
+    clock = carried.clock
+    phases: dict[str, float] = {}
+    if clock is not None and not clock.shared:
+        phases["firmware_s"] = (clock.offset_ns - finished.started_ns) / 1e9
+    if "init" in at_s:
+        phases["kernel_s"] = at_s["init"]
+    if "init" in at_s and "program" in at_s:
+        phases["mount_s"] = round(at_s["program"] - at_s["init"], 2)
+    if carried.released_ns is not None:
+        phases["shutdown_s"] = (finished.ended_ns - carried.released_ns) / 1e9
+    return vm.replace(**phases)
+
+
+def console_reason(problem: str, console: str) -> str:
+    """Why a launch in a virtual machine has no record: what broke, and what its console says of it, if anything."""
+    lines = [line.strip() for line in console.splitlines() if line.strip()]
+    telling = [line for line in lines if TELLING.search(line)]
+    said = (telling or lines[-1:] or ["nothing"])[-1]
+    return problem if said[:300] in problem else f"{problem}; its console says: {said[:300]}"
 
 
 def read_inside(path: Path) -> tuple[Inside | None, str | None]:

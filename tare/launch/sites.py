@@ -37,6 +37,8 @@ def sites(
     folder: Path | None,
     record: Path | None,
     arm: Arm | None = None,
+    *,
+    timed: bool = True,
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
     """Launch sites of the available environments, the reasons of the others, and what was used.
 
@@ -50,6 +52,7 @@ def sites(
         folder: of image records.
         record: of the data.
         arm: whose image records are taken, where the arm needs others and moves the environment.
+        timed: times will be compared: an environment without a speed of its own is unavailable.
 
     Raises:
         UserError: there is no such environment, or records are missing; the message names all of them.
@@ -64,6 +67,8 @@ def sites(
             try:
                 adapter = environment(name)
                 stack.enter_context(adapter.session())
+                if timed and (reason := adapter.without_speed()):
+                    raise UnavailableError(reason)
                 image = build.ensure(read(ImageRecord, path))
                 site = site_of(name, adapter, image, prepared)
                 if study.get("device") == "cuda":

@@ -69,6 +69,7 @@ class Carried:
         clock: of the launch; None where nothing compared it with ours.
         put_s, fetch_s: seconds in which files travelled.
         problem: why there is no whole record, in one line.
+        released_ns: when the other side said its last word, on our clock.
     """
 
     name: str = "binds"
@@ -76,6 +77,7 @@ class Carried:
     put_s: float | None = None
     fetch_s: float | None = None
     problem: str | None = None
+    released_ns: int | None = None
 
     def values(self) -> dict[str, Any]:
         """Fields of the launch's record; what is as ever is left out."""
@@ -357,6 +359,7 @@ class Carrier(Conversation):
             partial.rename(self.ready.folder / name)
         self._compare_clocks()
         carried.fetch_s = float(self.ask("bye", "bye", timeout_s=ANSWER_S).get("fetch_s", 0.0))
+        carried.released_ns = time.monotonic_ns()
 
     def _compare_clocks(self) -> None:
         """Offset and error of the launch's clock, as far as all exchanges until now tell."""

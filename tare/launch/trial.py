@@ -6,25 +6,27 @@ sees. It cannot show that a large image fits on the disk, nor how fast anything 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, locked
 from tare.core.process import run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
+from tare.launch.record import console_reason
+from tare.launch.transport import transport_of
 from tare.model.environment import Bind, Environment, Launch, Probe
 from tare.model.records.images import ProbeRecord
 from tare.runtimes.programs import where
 
-TIMEOUT_S = 20.0
 NO_OPTIONS: Mapping[str, str] = {}
 # Interfaces that exist in every new network namespace, without an address or a way out.
 INERT = {"lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
@@ -52,7 +54,7 @@ echo "## status"; cat /proc/self/status
 echo "## mounts"; cat /proc/self/mountinfo
 echo "## shm"; stat -f -c "%S %b" /dev/shm
 echo "## parent_mounts"; cat "/proc/$PPID/mountinfo" 2>/dev/null
-echo "## stdin"; cat
+echo "## stdin"; read -r token; echo "$token"
 echo "## writes"
 (echo written > "$TRIAL_WRITABLE/answer") 2>/dev/null && echo bind
 (echo wrong > "$TRIAL_READONLY/answer") 2>/dev/null && echo readonly_bind
@@ -81,15 +83,27 @@ def shm_size_bytes() -> int:
 
 
 def trial_launch(
-    name: str, reference: str | None, scratch: Path, *, contained: bool, isolated: bool = True
+    name: str,
+    reference: str | None,
+    scratch: Path,
+    *,
+    contained: bool,
+    isolated: bool = True,
+    shares_files: bool = True,
 ) -> Launch:
     """A launch of the trial image that uses every field that an adapter must honour.
 
-    `scratch` is a folder of the host; two folders below it become binds, one writable.
+    `scratch` is a folder of the host; two folders below it become binds, one writable. Where nothing is shared, a
+    folder of the image and /tmp stand for them.
     """
-    readonly, writable = scratch / "read only", scratch / "writable"
-    for folder in (readonly, writable):
-        folder.mkdir(parents=True, exist_ok=True)
+    readonly, writable = (
+        (scratch / "read only", scratch / "writable") if shares_files else (Path("/usr"), Path("/tmp"))
+    )
+    binds: tuple[Bind, ...] = ()
+    if shares_files:
+        for folder in (readonly, writable):
+            folder.mkdir(parents=True, exist_ok=True)
+        binds = (Bind(source=readonly, target=readonly), Bind(source=writable, target=writable, writable=True))
     variables = {
         "PATH": "/usr/bin:/bin",
         "TRIAL_WRITABLE": str(writable),
@@ -102,7 +116,7 @@ def trial_launch(
         name=name,
         argv=("/usr/bin/env", "-i", *(f"{k}={v}" for k, v in variables.items()), "/bin/sh", "-c", SCRIPT),
         reference=reference,
-        binds=(Bind(source=readonly, target=readonly), Bind(source=writable, target=writable, writable=True)),
+        binds=binds,
         workdir=writable,
         cpus=(min(os.sched_getaffinity(0)),),
         shm_bytes=shm_size_bytes(),
@@ -130,8 +144,8 @@ def mount_of(mountinfo: str, target: str) -> dict[str, str] | None:
     return found
 
 
-def judge(launch: Launch, output: str, *, contained: bool) -> Trial:
-    """Compare what a trial launch printed with what its Launch asked for."""
+def judge(launch: Launch, output: str, *, contained: bool, unseen: Iterable[str] = ()) -> Trial:
+    """Compare what a trial launch printed with what its Launch asked for, but for what its transport can't set."""
     seen = {name: "" for name in SECTIONS} | sections(output)
     status = dict(re.findall(r"^(\w+):\s*(.*)$", seen["status"], re.MULTILINE))
     interfaces = re.findall(r"^\s*(\S+):", seen["interfaces"], re.MULTILINE)
@@ -144,9 +158,12 @@ def judge(launch: Launch, output: str, *, contained: bool) -> Trial:
         f"standard input was not forwarded ({seen['stdin']!r})": seen["stdin"] == "token",
         f"the working directory is {seen['workdir']}": seen["workdir"] == str(launch.workdir),
         f"open files are limited to {seen['nofile']}": seen["nofile"] == str(launch.nofile),
-        f"the CPUs are {status.get('Cpus_allowed_list')}": status.get("Cpus_allowed_list") == wanted_cpus,
-        f"the user is {status.get('Uid')}": status.get("Uid", "").split()[:1] == [str(launch.uid)],
-        f"the group is {status.get('Gid')}": status.get("Gid", "").split()[:1] == [str(launch.gid)],
+        f"the CPUs are {status.get('Cpus_allowed_list')}": "affinity" in unseen
+        or status.get("Cpus_allowed_list") == wanted_cpus,
+        f"the user is {status.get('Uid')}": "user" in unseen
+        or status.get("Uid", "").split()[:1] == [str(launch.uid)],
+        f"the group is {status.get('Gid')}": "user" in unseen
+        or status.get("Gid", "").split()[:1] == [str(launch.gid)],
         f"/dev/shm has {shm_bytes} bytes": shm_bytes == launch.shm_bytes,
         "a writable folder cannot be written": "bind" in writes,
         "the image can be written": not contained or "root" not in writes,
@@ -180,18 +197,38 @@ def try_launch(
         UnavailableError: the launch failed; the reason is the runtime's own last line.
     """
     with own_folder() as (name, scratch):
-        launch = trial_launch(name, reference, scratch, contained=adapter.contained, isolated=isolated)
+        shares = transport_of(adapter).shares_files
+        launch = trial_launch(
+            name, reference, scratch, contained=adapter.contained, isolated=isolated, shares_files=shares
+        )
         launch = replace(launch, options=options)
         variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(Path.home())}
         variables |= adapter.environment_variables()
-        with mount_points(adapter, launch), ended_with_us(adapter, launch, scratch):
-            ended = run(adapter.command(launch), timeout_s=TIMEOUT_S, env=variables, stdin=b"token\n")
+        with mount_points(adapter, launch), ended_with_us(adapter, launch, scratch), _token(shares) as stdin:
+            ended = run(adapter.command(launch), timeout_s=adapter.trial_s, env=variables, stdin=stdin)
         if ended.timed_out:
             clean_up(adapter, launch)
         if not ended.ok:
             raise UnavailableError(f"a trial launch failed: {ended.explain()}")
-        trial = judge(launch, ended.stdout, contained=adapter.contained)
+        if adapter.virtual_machine(launch) is not None and "end" not in sections(ended.stdout):
+            raise UnavailableError(console_reason("a trial launch did not come to its end", ended.stderr))
+        trial = judge(launch, ended.stdout, contained=adapter.contained, unseen=adapter.unseen)
         return replace(trial, facts={**trial.facts, "trial_s": round(ended.wall_s, 3)})
+
+
+@contextlib.contextmanager
+def _token(ends: bool) -> Iterator[bytes | IO[bytes]]:
+    """What a trial launch reads; where it has nothing but streams, their end would be that of the launch."""
+    if ends:
+        yield b"token\n"
+        return
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"token\n")
+        with os.fdopen(reading, "rb", buffering=0) as stdin:
+            yield stdin
+    finally:
+        os.close(writing)
 
 
 def _try_both(adapter: Environment, reference: str | None, options: Mapping[str, str]) -> Trial:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tare.core.errors import as_we_can
+from tare.model.records.launches import VirtualMachine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +162,9 @@ class Environment(ABC):
     from `Launch.options`, and where none is given it does as the headline does.
     `transport` is how a launch gets its files, and its record back (tare.launch.transport); `unseen` names the
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
-    network namespace by its path.
+    network namespace by its path. `trial_s`: seconds after which a trial launch is given up.
+    `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
+    they are missing; what every study may need is installed before.
     """
 
     name: ClassVar[str]
@@ -173,6 +176,8 @@ class Environment(ABC):
     transport: ClassVar[str] = "binds"
     unseen: ClassVar[tuple[str, ...]] = ()
     joins_networks: ClassVar[bool] = True
+    trial_s: float = 20.0
+    packages: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def probe(self) -> Probe:
@@ -236,6 +241,18 @@ class Environment(ABC):
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """Commands that end a launch for good after its process group was killed; pure."""
         return []
+
+    def virtual_machine(self, launch: Launch) -> VirtualMachine | None:
+        """The virtual machine that `command` starts; None where a launch runs on this machine's kernel; pure."""
+        return None
+
+    def without_speed(self) -> str | None:
+        """Why no time of its launches says what it costs here; None where times do.
+
+        Raises:
+            UnavailableError: it can't be had here.
+        """
+        return None
 
     def environment_variables(self) -> dict[str, str]:
         """Environment of the runtime's own client, beside the launcher's allow-list; pure."""

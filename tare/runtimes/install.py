@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tare.core.errors import TareError, UserError, as_we_can
@@ -23,6 +23,7 @@ from tare.runtimes.apptainer import install_apptainer
 from tare.runtimes.programs import (
     ONLY_ROOT,
     SYSTEM_PATH,
+    Want,
     added,
     added_path,
     failed_lately,
@@ -33,6 +34,7 @@ from tare.runtimes.programs import (
     missing,
     note_added,
     record_path,
+    which,
 )
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -77,6 +79,25 @@ def install() -> int:
     if given_up:
         say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
     return 0
+
+
+def install_for(purpose: str, packages: Mapping[str, str]) -> None:
+    """Install what one environment needs besides, where we may; what can't be had its probe will say.
+
+    Args:
+        purpose: the environment, as people read it.
+        packages: program -> the Debian package that brings it.
+    """
+    wants = [
+        Want(programs=(program,), packages=(package,), purpose=purpose)
+        for program, package in packages.items()
+        if not which(program) and not failed_lately(package)
+    ]
+    if not wants or may_install():
+        return
+    with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
+        install_missing([want for want in wants if not which(want.programs[0])])
+    keep_services_off()
 
 
 @contextlib.contextmanager

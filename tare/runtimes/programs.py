@@ -146,8 +146,8 @@ def note_added(every: list[str], unsettled: list[str]) -> None:
     write_json(added_path(), {"all": sorted(every), "unsettled": sorted(unsettled)})
 
 
-def apt(*arguments: str, timeout_s: float = APT_S, patience_s: float = 0.0) -> Finished:
-    """Run apt-get, apt-cache or dpkg without questions; its output is kept, not shown."""
+def apt(*arguments: str, timeout_s: float = APT_S, patience_s: float = 0.0, cwd: Path | None = None) -> Finished:
+    """Run apt-get, apt-cache or dpkg without questions, in the folder `cwd`; its output is kept, not shown."""
     options = () if arguments[0] == "dpkg" else APT_OPTIONS
     variables = {
         **{key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")},
@@ -157,7 +157,7 @@ def apt(*arguments: str, timeout_s: float = APT_S, patience_s: float = 0.0) -> F
         "DEBIAN_FRONTEND": "noninteractive",
     }
     argv = [arguments[0], *options, *arguments[1:]]
-    return run(argv, timeout_s=timeout_s, env=variables, patience_s=patience_s)
+    return run(argv, timeout_s=timeout_s, env=variables, patience_s=patience_s, cwd=cwd)
 
 
 def candidate(package: str) -> str | None:

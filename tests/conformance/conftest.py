@@ -4,7 +4,7 @@ import contextlib
 import functools
 
 import pytest
-from matrix import REQUIRED, envs_in_turn, workloads_of
+from matrix import REQUIRED, envs_in_turn, in_matrix, workloads_of
 
 from tare.core.errors import UnavailableError
 from tare.datasets import catalog
@@ -13,7 +13,7 @@ from tare.images import build
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.machine.fitting import settled
-from tare.model.registry import describe_workload, environment, module_names
+from tare.model.registry import describe_workload, environment
 from tare.model.studies import arms
 from tare.model.studies.study import load_checked
 
@@ -97,7 +97,7 @@ def pytest_generate_tests(metafunc):
 
     `env_in_turn`: of those that a test machine has, the host and one in turn; and every other that there is.
     """
-    names = module_names("envs")
+    names = in_matrix()
     if "env_in_turn" in metafunc.fixturenames:
         metafunc.parametrize("env_in_turn", envs_in_turn(metafunc.module.__file__.rpartition("/")[2]))
     if "workload_name" in metafunc.fixturenames:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from matrix import in_turn
+from matrix import in_matrix, in_turn
 
 from tare.core.process import run
 from tare.experiments import rounds
@@ -18,7 +18,7 @@ from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.environment import Launch, Probe
-from tare.model.registry import HOST, describe_workload, environment, environments
+from tare.model.registry import HOST, describe_workload, environment
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
@@ -29,7 +29,7 @@ REQUIRED = {
     *(("docker", f"seccomp={level}") for level in ("default", "unconfined")),
     *(("apptainer", f"sif={level}") for level in ("fuse", "unpacked")),
 }
-EVERY = [(name, arm) for name in sorted(environments()) for arm in known_arms(environment(name))]
+EVERY = [(name, arm) for name in in_matrix() for arm in known_arms(environment(name))]
 ROWS = [
     [
         (name, arm)

@@ -3,6 +3,7 @@
 import functools
 
 import pytest
+from matrix import in_matrix
 
 from tare.datasets import catalog
 from tare.experiments import rounds
@@ -12,7 +13,7 @@ from tare.launch import gpu
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.machine.gpu_checks import no_gpu
-from tare.model.registry import describe_workload, environment, module_names
+from tare.model.registry import describe_workload, environment
 from tare.model.studies import arms
 from tare.model.studies.study import load_checked
 
@@ -31,7 +32,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_generate_tests(metafunc):
     if "env_name" in metafunc.fixturenames:
-        metafunc.parametrize("env_name", module_names("envs"))
+        metafunc.parametrize("env_name", in_matrix())
 
 
 @pytest.fixture(scope="session")

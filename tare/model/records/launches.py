@@ -14,6 +14,7 @@ from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_s
 from tare.core.errors import IntegrityError
 from tare.model.schema import Record, parse
 
+GUEST_MARK = "tare-guest:"  # begins what a guest's first program says on its console
 Status = Literal["ok", "failed", "timeout", "skipped", "stopped", "unavailable"]
 
 
@@ -434,6 +435,40 @@ class Clock(Record):
     exchanges: int = 0
 
 
+class VirtualMachine(Record):
+    """The virtual machine that a launch ran in: what was asked for, and what its start and end took.
+
+    Attributes:
+        accelerator: `kvm`, or `tcg`.
+        emulated: every instruction was: what is timed says nothing of what a virtual machine costs.
+        reason: why it is not KVM.
+        cpu_model: as QEMU was asked for it; `host` is the machine's own.
+        vcpus: number of its processors.
+        cpus: logical CPUs of the machine on which all of its threads ran.
+        memory_bytes: of the guest.
+        huge_pages: the machine's setting of transparent huge pages; the guest's own stands with its facts.
+        kernel: package and version.
+        firmware_s: from the launcher's call to the first instant of the guest's clock: QEMU and firmware.
+        kernel_s: from there to the guest's first program, to 10 ms.
+        mount_s: from there to the launch's program, with modules and root file system, to 10 ms.
+        shutdown_s: from the last word of the launch to the end of QEMU.
+    """
+
+    accelerator: str
+    emulated: bool
+    reason: str | None = None
+    cpu_model: str
+    vcpus: int
+    cpus: tuple[int, ...]
+    memory_bytes: int
+    huge_pages: str | None = None
+    kernel: str
+    firmware_s: float | None = None
+    kernel_s: float | None = None
+    mount_s: float | None = None
+    shutdown_s: float | None = None
+
+
 class Instance(Record):
     """One member of a group: its rank, how it ended, what it wrote, and what was carried for it."""
 
@@ -465,6 +500,7 @@ class LaunchRecord(Record):
         put_s, fetch_s: seconds in which the transport carried files, before the worker's start and after its end;
             they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's.
         scenario: what ran besides (`single`: nothing).
+        vm: the virtual machine that it ran in; None where it ran on this machine's kernel.
         draws: of a launch that took turns.
     """
 
@@ -492,6 +528,7 @@ class LaunchRecord(Record):
     clock: Clock = Clock()
     instances: tuple[Instance, ...] = ()
     scenario: str = "single"
+    vm: VirtualMachine | None = None
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,271 @@
+"""A virtual machine: QEMU boots a distribution's kernel, whose root file system is the stack's image as a squashfs.
+
+The guest shares no folder with this machine and has no network. Its disk is read-only; its one channel is a
+virtio port, which is QEMU's own standard input and output; its console is QEMU's standard error. Programs in it
+are root's.
+
+KVM is used where a real boot under it comes to its end, for /dev/kvm may be there and hang. Else QEMU emulates
+every instruction: what is timed then says nothing of a virtual machine's cost, records say `emulated`, and no
+comparison takes such launches. A GPU is passed through whole (vfio), where the machine's owner has bound it to
+vfio-pci and names its PCI addresses in TARE_VFIO; that has been seen as an argument list only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from envs._conditions import cpu_list, image_of
+from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.files import cache_dir, locked, read_json, write_json
+from tare.core.manifest import allocated_bytes
+from tare.core.process import run
+from tare.images.guest import SETTINGS, guest, root_disk
+from tare.images.trial_image import trial_image
+from tare.launch.record import boot_id
+from tare.launch.trial import probe_by_trial, try_launch
+from tare.machine import facts as machine
+from tare.machine.memory import meminfo_bytes
+from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.records.launches import VirtualMachine
+from tare.model.registry import register
+
+PROGRAM = "qemu-system-x86_64"
+REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
+MOST_MEMORY_BYTES = 4 << 30
+KVM = Path("/dev/kvm")
+TRY_S = {"kvm": 20.0, "tcg": 90.0}
+CPU_MODELS = {"kvm": "host", "tcg": "max"}
+# A panic restarts at once, and QEMU ends at a restart.
+KERNEL_WORDS = "console=ttyS0 quiet loglevel=4 panic=-1"
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The machine that QEMU makes here.
+
+    Attributes:
+        accelerator: `kvm`, or `tcg`, which emulates.
+        reason: why it is not KVM.
+        memory_bytes: of the guest, which keeps its /tmp in half of it.
+        kernel, initramfs: files that it boots.
+        kernel_version: the kernel's package and its version.
+        huge_pages: this machine's setting of transparent huge pages, of which the guest's memory is made.
+        vfio: PCI addresses of devices that the guest has for itself.
+    """
+
+    accelerator: str
+    reason: str | None
+    memory_bytes: int
+    kernel: Path
+    initramfs: Path
+    kernel_version: str
+    huge_pages: str | None = None
+    vfio: tuple[str, ...] = ()
+
+
+def setup_with(accelerator: str, reason: str | None = None) -> Setup:
+    """The setup for this machine with an accelerator that is known.
+
+    Raises:
+        UnavailableError: no kernel is to be had.
+        UserError: TARE_VFIO names no PCI address.
+    """
+    boots = guest()
+    return Setup(
+        accelerator=accelerator,
+        reason=reason,
+        memory_bytes=min(MOST_MEMORY_BYTES, meminfo_bytes("MemTotal") // 2) >> 20 << 20,
+        kernel=boots.kernel,
+        initramfs=boots.initramfs,
+        kernel_version=boots.version,
+        huge_pages=machine.describe()["transparent_huge_pages"],
+        vfio=vfio_addresses(os.environ.get("TARE_VFIO", "")),
+    )
+
+
+def vfio_addresses(text: str) -> tuple[str, ...]:
+    """PCI addresses between commas, such as `0000:65:00.0`.
+
+    Raises:
+        UserError: one is none.
+    """
+    found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    for word in found:
+        if not PCI_ADDRESS.fullmatch(word):
+            raise UserError(f"TARE_VFIO: {word!r} is no PCI address, such as 0000:65:00.0 (lspci -D lists them)")
+    return found
+
+
+@register("vm")
+class Vm(Environment):
+    """A guest of QEMU; its kernel, initramfs and disk are ours to record, its processor is not."""
+
+    title = "Virtual machine"
+    description = "A guest of QEMU with a kernel of its own and virtio devices; shares no folder with the host."
+    programs: ClassVar[tuple[str, ...]] = (PROGRAM, "mksquashfs", "dpkg-deb")
+    packages: ClassVar[Mapping[str, str]] = {PROGRAM: "qemu-system-x86"}
+    transport = "channel"
+    unseen: ClassVar[tuple[str, ...]] = ("affinity", "user")
+    joins_networks = False
+    trial_s = TRY_S["tcg"]
+
+    def __init__(self, setup: Setup | None = None) -> None:
+        self._setup = setup
+
+    @cached_property
+    def setup(self) -> Setup:
+        """The machine that QEMU makes here; tried where this boot of the machine has not tried it yet."""
+        return self._setup or setup_here()
+
+    def probe(self) -> Probe:
+        """Boot the trial image; under KVM first, where there is one."""
+        try:
+            version = qemu_version()
+            setup = self.setup
+        except TareError as error:
+            reason, remedy = getattr(error, "reason", str(error)), getattr(error, "remedy", None)
+            return Probe(available=False, reason=reason, remedy=remedy or REMEDY)
+        details = {
+            "accelerator": setup.accelerator,
+            "emulated": setup.accelerator == "tcg",
+            "no_kvm": setup.reason,
+            "kernel": setup.kernel_version,
+        }
+        return probe_by_trial(self, version, examine=lambda trial: details)
+
+    def prepare(self, image: OciImage, folder: Path) -> Prepared:
+        """The image's layers as one squashfs.
+
+        Raises:
+            UnavailableError: mksquashfs is missing or fails.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.squashfs"
+        started = time.monotonic()
+        root_disk(image.archive, target, folder)
+        return Prepared(
+            reference=str(target),
+            bytes=allocated_bytes(target),
+            seconds={"squash": time.monotonic() - started},
+            details={"image_format": "squashfs", "kernel": self.setup.kernel_version},
+        )
+
+    def command(self, launch: Launch) -> list[str]:
+        """QEMU with every condition as an option or a setting of the guest."""
+        reference, setup = image_of(launch), self.setup
+        if launch.network is not None:
+            raise UnavailableError("a virtual machine has no network here: its launches can't train together")
+        if launch.binds:
+            raise UnavailableError("a virtual machine shares no folder with this machine")
+        disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
+        return [
+            *("taskset", "-c", cpu_list(launch), PROGRAM),
+            *("-name", launch.name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-machine", "q35", "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
+            *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", "-nic", "none"),
+            *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs), "-append", KERNEL_WORDS),
+            *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
+            *("-chardev", "stdio,id=channel,signal=off"),
+            *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
+            *("-blockdev", disk, "-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"),
+            *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
+            *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch))}"),
+        ]
+
+    def virtual_machine(self, launch: Launch) -> VirtualMachine:
+        """What `command` asks QEMU for."""
+        setup = self.setup
+        return VirtualMachine(
+            accelerator=setup.accelerator,
+            emulated=setup.accelerator == "tcg",
+            reason=setup.reason,
+            cpu_model=CPU_MODELS[setup.accelerator],
+            vcpus=len(launch.cpus),
+            cpus=launch.cpus,
+            memory_bytes=setup.memory_bytes,
+            huge_pages=setup.huge_pages,
+            kernel=setup.kernel_version,
+        )
+
+    def without_speed(self) -> str | None:
+        """Emulation takes tens of times as long as a processor."""
+        if self.setup.accelerator == "kvm":
+            return None
+        return (
+            f"its processor is emulated here ({self.setup.reason}), and no time of it says what a virtual machine "
+            "costs; one launch that is marked so: python -m tare run --env vm"
+        )
+
+    def environment_variables(self) -> dict[str, str]:
+        """A PATH that finds QEMU."""
+        return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+def settings(launch: Launch) -> str:
+    """What the guest's first program reads: a few variables, and PROGRAM, which becomes the launch; pure."""
+    words = shlex.join(
+        ["chroot", "/root", "/bin/sh", "-c", 'cd "$0" && exec "$@"', str(launch.workdir), *launch.argv]
+    )
+    return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nPROGRAM() {{ exec {words}; }}\n"
+
+
+def comma(text: str) -> str:
+    """A value of an option of QEMU: commas are doubled."""
+    return text.replace(",", ",,")
+
+
+def qemu_version() -> str:
+    """Of QEMU.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+    try:
+        answer = run([PROGRAM, "--version"], timeout_s=10, check=True).stdout
+    except UnavailableError as error:
+        raise UnavailableError(error.reason, REMEDY) from None
+    return answer.splitlines()[0].removeprefix("QEMU emulator version ").partition(" ")[0]
+
+
+def setup_here() -> Setup:
+    """The setup for this machine: with KVM where a guest boots under it, which is tried once in each boot.
+
+    Raises:
+        UnavailableError: no kernel is to be had, or QEMU is not installed.
+    """
+    inputs = {"boot": boot_id(), "qemu": qemu_version(), "kernel": guest().version}
+    note = cache_dir("guest") / "accelerator.note"
+    with locked(note.with_suffix(".lock"), waiting_for="a trial of KVM"):
+        known = read_json(note) if note.exists() else {}
+        if known.get("inputs") != inputs:
+            reason = no_kvm()
+            known = {"inputs": inputs, "accelerator": "tcg" if reason else "kvm", "reason": reason}
+            write_json(note, known)
+    return setup_with(known["accelerator"], known["reason"])
+
+
+def no_kvm() -> str | None:
+    """Why KVM can't be used here; None where a guest boots under it in time."""
+    if not KVM.exists():
+        return f"{KVM} is missing"
+    if not os.access(KVM, os.R_OK | os.W_OK):
+        return f"{KVM} may not be opened by this user"
+    adapter = Vm(setup_with("kvm"))
+    adapter.trial_s = TRY_S["kvm"]  # type: ignore[misc]
+    folder = cache_dir("trial", "prepared", adapter.name)
+    with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
+        prepared = adapter.prepare(trial_image(), folder)
+    try:
+        try_launch(adapter, prepared.reference)
+    except UnavailableError as error:
+        return f"{KVM} boots no guest: {error.reason}"
+    return None

@@ -1,0 +1,109 @@
+"""Virtual machines, really booted: a launch with its record, guests that never come up or fill their disk, the end.
+
+Without KVM QEMU emulates, and a boot takes some four seconds. Where QEMU is not installed there is nothing to boot:
+only a study that names `vm` installs it.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envs.vm import PROGRAM, Vm
+from tare.core.files import cache_dir
+from tare.images import build
+from tare.launch import transport
+from tare.launch.place import site_of
+from tare.launch.run import launch
+from tare.model.registry import environment
+
+pytestmark = pytest.mark.runtime
+SPEC = {"mode": "device", "device": "cpu", "devices": None}
+
+
+@pytest.fixture(scope="module")
+def site(probes, image):
+    probe = probes("vm")
+    if not probe.available:
+        assert probe.reason and "\n" not in probe.reason
+        pytest.skip(f"vm is unavailable here: {probe.reason}")
+    record = build.derive(image, "vm")
+    assert record.status == "ok", record.reason
+    return site_of("vm", environment("vm"), record, None)
+
+
+@pytest.fixture
+def conditions(study):
+    return {**study["conditions"], "allocator": "default", "launch_timeout_s": 60.0}
+
+
+def guests():
+    """Processes of QEMU that were started for a launch."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if PROGRAM.encode() in words and any(word.startswith(b"tare-") for word in words):
+            found.append(path.parent.name)
+    return found
+
+
+def with_setup(site, **changes):
+    return replace(site, environment=Vm(replace(site.environment.setup, **changes)))
+
+
+def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, conditions):
+    record = launch(site, SPEC, conditions)
+    assert record.ok, (record.reason, record.stderr)
+    facts, vm = record.seen_inside().facts, record.vm
+    assert record.deviations == () and facts.interfaces == ("lo",)
+    assert facts.kernel != os.uname().release and facts.root_mount.type == "squashfs"
+    assert vm.emulated == (vm.accelerator == "tcg") == bool(site.environment.without_speed())
+    assert vm.vcpus == conditions["cpus"] and vm.kernel.startswith("linux-image-")
+    clock = record.clock
+    assert not clock.shared and clock.exchanges == 32 and 0 < clock.error_ns < 10**9
+    first = record.seen_inside().marks[0].at_ns + clock.offset_ns
+    phases = [vm.firmware_s, vm.kernel_s, vm.mount_s]
+    assert None not in (*phases, vm.shutdown_s) and vm.shutdown_s > 0
+    assert record.spawn_ns + sum(phases) * 1e9 < first + clock.error_ns + 3e7, "the program comes after the boot"
+    assert first < record.end_ns - vm.shutdown_s * 1e9 + clock.error_ns
+    assert guests() == [] and not (cache_dir("launches") / record.launch).exists()
+
+
+def test_a_guest_that_fills_its_disk_is_one_line(site, conditions, tmp_path):
+    with (tmp_path / "large").open("wb") as handle:
+        handle.truncate(160 << 20)
+    small = replace(with_setup(site, memory_bytes=256 << 20), data=tmp_path)
+    record = launch(small, SPEC, conditions)
+    assert record.status == "failed" and "No space left on device" in record.reason and "\n" not in record.reason
+    assert guests() == []
+
+
+def test_a_guest_that_never_comes_up_is_given_up_with_its_console(site, conditions, tmp_path, monkeypatch):
+    monkeypatch.setattr(transport, "OPEN_S", 15.0)
+    whole = site.environment.setup.initramfs.read_bytes()
+    wanted = b"mount -t sysfs sysfs /sys"
+    assert whole.count(wanted) == 1
+    stuck = tmp_path / "initramfs.cpio"
+    stuck.write_bytes(whole.replace(wanted, b"say stuck; sleep 999".ljust(len(wanted))))
+    record = launch(with_setup(site, initramfs=stuck), SPEC, conditions)
+    assert record.status == "failed" and record.inside is None
+    assert "no 'here' within 15 s; its console says: tare-guest: stuck" in record.reason
+    assert guests() == []
+
+
+def test_a_kernel_that_panics_ends_at_once_with_its_reason(site, conditions, tmp_path):
+    (tmp_path / "nothing").write_bytes(b"\0" * 512)
+    record = launch(with_setup(site, initramfs=tmp_path / "nothing"), SPEC, conditions)
+    assert record.status == "failed" and "Kernel panic - not syncing: VFS" in record.reason
+    assert guests() == []
+
+
+def test_no_comparison_takes_an_emulated_launch(site):
+    reason = site.environment.without_speed()
+    if reason is None:
+        pytest.skip("KVM works here")
+    assert reason.startswith("its processor is emulated here (") and "tare run --env vm" in reason

@@ -1,0 +1,209 @@
+"""Virtual machines: argument lists, what the first program reads, what a console says; nothing boots here."""
+
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import fakes
+import pytest
+from test_adapters import LAUNCH
+
+from envs import vm
+from tare.core.errors import UnavailableError, UserError
+from tare.core.process import Finished
+from tare.images import guest
+from tare.launch import record
+from tare.launch.transport import Carried
+from tare.model.records.launches import Clock
+
+SETUP = vm.Setup(
+    accelerator="tcg",
+    reason="/dev/kvm is missing",
+    memory_bytes=4 << 30,
+    kernel=Path("/cache/guest/vmlinuz"),
+    initramfs=Path("/cache/guest/initramfs.cpio"),
+    kernel_version="linux-image-cloud 6.1",
+    huge_pages="madvise",
+)
+ALONE = replace(
+    LAUNCH, binds=(), workdir=Path("/"), reference="/cache/a,b.squashfs", argv=("/usr/bin/env", "-i", "A=b,c")
+)
+PANIC = """tare-guest: init 1.25
+[    2.3] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000200
+[    2.4]  </TASK>
+"""
+
+
+def words(setup=SETUP, launch=ALONE):
+    return vm.Vm(setup).command(launch)
+
+
+def test_every_condition_is_an_option_or_a_setting_of_the_guest():
+    settings = (
+        "SHM_BYTES=1073741824\nNOFILE=1024\n"
+        """PROGRAM() { exec chroot /root /bin/sh -c 'cd "$0" && exec "$@"' / /usr/bin/env -i A=b,,c; }\n"""
+    )
+    assert words() == [
+        *("taskset", "-c", "0,2", "qemu-system-x86_64"),
+        *("-name", "tare-7", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "4096M", "-nic", "none"),
+        *("-kernel", "/cache/guest/vmlinuz", "-initrd", "/cache/guest/initramfs.cpio"),
+        *("-append", "console=ttyS0 quiet loglevel=4 panic=-1"),
+        *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
+        *("-chardev", "stdio,id=channel,signal=off"),
+        *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
+        "-blockdev",
+        "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=/cache/a,,b.squashfs",
+        *("-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"),
+        *("-fw_cfg", f"name=opt/tare/launch,string={settings}"),
+    ]
+
+
+def test_with_kvm_the_processor_is_the_machines_own():
+    argv = words(replace(SETUP, accelerator="kvm", reason=None))
+    assert argv[argv.index("-accel") : argv.index("-smp")] == ["-accel", "kvm", "-cpu", "host"]
+
+
+def test_devices_that_are_passed_through_are_named_by_their_address():
+    found = vm.vfio_addresses("0000:65:00.0, 0000:65:00.1")
+    argv = words(replace(SETUP, vfio=found))
+    at = argv.index("vfio-pci,host=0000:65:00.0")
+    assert argv[at - 1 : at + 3] == [
+        "-device",
+        "vfio-pci,host=0000:65:00.0",
+        "-device",
+        "vfio-pci,host=0000:65:00.1",
+    ]
+    with pytest.raises(UserError, match=r"^TARE_VFIO: '65:00.0' is no PCI address"):
+        vm.vfio_addresses("65:00.0")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"network": "host"}, "no network here"),
+        ({"binds": LAUNCH.binds}, "shares no folder"),
+        ({"reference": None}, "names no prepared image"),
+    ],
+)
+def test_what_a_guest_can_not_have_is_refused(change, reason):
+    with pytest.raises(UnavailableError, match=reason):
+        words(launch=replace(ALONE, **change))
+
+
+def test_the_guest_starts_the_words_of_a_launch_as_they_are(tmp_path):
+    argv = ("printf", "%s|", "a b", "it's", "$HOME", "two\nlines", "x,y", "")
+    text = vm.settings(replace(ALONE, argv=argv)).replace("exec chroot /root", "exec")
+    (tmp_path / "settings").write_text(text + "PROGRAM\n")
+    ended = subprocess.run(["sh", tmp_path / "settings"], capture_output=True, text=True, timeout=10)
+    assert ended.stdout == "".join(f"{word}|" for word in argv[2:]), ended.stderr
+
+
+def unpacked(archive):
+    """Entries of a newc archive: name -> (mode, device numbers, data)."""
+    found, at = {}, 0
+    while True:
+        assert archive[at : at + 6] == b"070701" and at % 4 == 0
+        fields = [int(archive[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        size, length = fields[6], fields[11]
+        name = archive[at + 110 : at + 110 + length - 1].decode()
+        start = (at + 110 + length + 3) // 4 * 4
+        if name == "TRAILER!!!":
+            return found
+        found[name] = (fields[1], (fields[9], fields[10]), archive[start : start + size])
+        at = (start + size + 3) // 4 * 4
+
+
+def module(folder, name, depends):
+    path = folder / "lib/modules/6.1/kernel/drivers" / f"{name}.ko"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x7fELF\0license=GPL\0depends=" + depends.encode() + b"\0name=x\0")
+    return path
+
+
+def test_an_initramfs_loads_each_module_behind_those_that_it_needs(tmp_path):
+    module(tmp_path, "virtio_blk", "virtio,virtio_ring")
+    module(tmp_path, "virtio_ring", "virtio")
+    module(tmp_path, "virtio", "")
+    module(tmp_path, "virtio-rng", "virtio")
+    module(tmp_path, "unwanted", "")
+    found = guest.modules_in_order(tmp_path, ("virtio_blk", "built_in", "virtio-rng"))
+    assert [path.stem for path in found] == ["virtio", "virtio_ring", "virtio_blk", "virtio-rng"]
+    entries = unpacked(guest.initramfs(b"busybox", found))
+    assert [name for name in sorted(entries) if name.startswith("modules/")] == [
+        "modules/00-virtio.ko",
+        "modules/01-virtio_ring.ko",
+        "modules/02-virtio_blk.ko",
+        "modules/03-virtio-rng.ko",
+    ]
+    assert entries["init"][0] == stat.S_IFREG | 0o755 and entries["init"][2].startswith(b"#!/bin/busybox sh\n")
+    assert entries["bin/busybox"][2] == b"busybox"
+    assert entries["dev/console"][:2] == (stat.S_IFCHR | 0o600, (5, 1))
+
+
+def test_the_first_program_is_a_shell_script(tmp_path):
+    (tmp_path / "init").write_text(guest.INIT)
+    assert subprocess.run(["sh", "-n", tmp_path / "init"], timeout=10).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "console", "reason"),
+    [
+        ("its channel: no 'here' within 120 s", PANIC, "120 s; its console says: [    2.3] Kernel panic - not"),
+        ("its channel: x", "tare-guest: error: it has no disk 9\n", "x; its console says: tare-guest: error: it"),
+        ("its channel: x", "", "its channel: x; its console says: nothing"),
+        ("its channel: x", "first\nlast\n", "its channel: x; its console says: last"),
+        ("ended: panic - not syncing: y", "panic - not syncing: y", "ended: panic - not syncing: y"),
+    ],
+)  # fmt: skip
+def test_a_guest_that_never_came_up_is_told_with_its_console(problem, console, reason):
+    assert reason in record.console_reason(problem, console)
+    assert "\n" not in record.console_reason(problem, console)
+
+
+def finished(console):
+    return Finished(
+        argv=("qemu",), returncode=0, stdout="", stderr=console, started_ns=10**9, ended_ns=31 * 10**9,
+        user_s=0.0, system_s=0.0, timed_out=False,
+    )  # fmt: skip
+
+
+def test_what_start_and_end_of_a_guest_took():
+    asked = vm.Vm(SETUP).virtual_machine(ALONE)
+    assert asked.emulated and asked.vcpus == 2 and asked.cpus == (0, 2) and asked.cpu_model == "max"
+    carried = Carried(clock=Clock(shared=False, offset_ns=15 * 10**8, error_ns=1), released_ns=30 * 10**9)
+    console = "noise\ntare-guest: init 1.25\r\ntare-guest: program 2.00\ntare-guest: ended 20.00\n"
+    found = record.with_phases(asked, finished(console), carried)
+    assert (found.firmware_s, found.kernel_s, found.mount_s, found.shutdown_s) == (0.5, 1.25, 0.75, 1.0)
+    nothing = record.with_phases(asked, finished(""), Carried())
+    assert (nothing.firmware_s, nothing.kernel_s, nothing.mount_s, nothing.shutdown_s) == (None,) * 4
+
+
+def test_only_an_emulated_processor_has_no_speed():
+    assert "/dev/kvm is missing" in vm.Vm(SETUP).without_speed()
+    assert vm.Vm(replace(SETUP, accelerator="kvm", reason=None)).without_speed() is None
+    assert fakes.Fake(Path("/")).without_speed() is None
+
+
+def test_without_qemu_it_is_unavailable_with_the_remedy(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    probe = vm.Vm().probe()
+    assert not probe.available and probe.reason == "qemu-system-x86_64 is not installed"
+    assert probe.remedy.endswith(vm.REMEDY)
+
+
+def test_without_kvm_the_reason_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(vm, "KVM", tmp_path / "kvm")
+    assert vm.no_kvm() == f"{tmp_path}/kvm is missing"
+
+
+def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    tries = []
+    monkeypatch.setattr(vm, "qemu_version", lambda: "7.2")
+    monkeypatch.setattr(vm, "guest", lambda: guest.Guest(kernel=Path("/k"), initramfs=Path("/i"), version="6.1"))
+    monkeypatch.setattr(vm, "no_kvm", lambda: tries.append(1) or "it hangs")
+    assert [vm.setup_here().accelerator, vm.setup_here().reason, len(tries)] == ["tcg", "it hangs", 1]
+    monkeypatch.setattr(vm, "boot_id", lambda: "another boot")
+    assert vm.setup_here().accelerator == "tcg" and len(tries) == 2
