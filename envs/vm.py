@@ -260,7 +260,7 @@ def no_kvm() -> str | None:
     if not os.access(KVM, os.R_OK | os.W_OK):
         return f"{KVM} may not be opened by this user"
     adapter = Vm(setup_with("kvm"))
-    adapter.trial_s = TRY_S["kvm"]  # type: ignore[misc]
+    adapter.trial_s = TRY_S["kvm"]
     folder = cache_dir("trial", "prepared", adapter.name)
     with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
         prepared = adapter.prepare(trial_image(), folder)

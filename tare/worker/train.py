@@ -1,6 +1,7 @@
 """A whole training run as the paper timed it, and the parts of one that other launches share."""
 
 import importlib
+import itertools
 import math
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -153,7 +154,8 @@ def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], co
 def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The timed run, alone or as one of a group; returns what the record holds.
 
-    One epoch, or as many as the spec's `epochs` says: a job of more steps.
+    One epoch, or as many as the spec's `epochs` says: a job of more steps. `steps` ends the first one early, where
+    a whole one would take too long.
     """
     framework, workload = import_workload(spec, marks, spec["threads"])
     grouped = spec.get("world_size", 1) > 1
@@ -161,7 +163,8 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
         framework.join(spec["rank"], spec["world_size"])
         marks.add("joined")
     dataset, training = build(framework, workload, spec, marks)
-    ends, losses, samples = run_epoch(framework, training, framework.loader(dataset, spec), marks)
+    batches = itertools.islice(framework.loader(dataset, spec), spec.get("steps"))
+    ends, losses, samples = run_epoch(framework, training, batches, marks)
     for _ in range(1, spec.get("epochs", 1)):
         later = run_epoch(framework, training, framework.loader(dataset, spec))
         ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]

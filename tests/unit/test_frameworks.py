@@ -109,6 +109,11 @@ def test_a_whole_run_of_several_epochs_differs_in_its_steps_alone(launches):
     assert names == ["entry", "imports", "data", "model", "first_step", "epoch_end", "last"]
 
 
+def test_a_run_that_is_ended_early_has_the_steps_that_it_made(launches):
+    whole, results = launches.run(mode="train")["results"], launches.run(mode="train", steps=2)["results"]
+    assert (results["samples"], results["steps"]) == (128, 2) and results["losses"] == whole["losses"][:2]
+
+
 def test_its_facts_are_read_and_written_back_under_their_own_key(launches):
     record = launches.run(mode="start")
     facts = record["facts"]

@@ -352,6 +352,27 @@ def test_a_policy_of_others_stays_and_what_we_left_goes(policy):
     assert policy.exists()
 
 
+def test_what_one_environment_needs_is_installed_once_and_where_it_is_missing(machine, policy, monkeypatch, capsys):
+    machine.brings["qemu-system-x86"] = ["qemu-system-x86"]
+    monkeypatch.setattr(programs, "candidate", lambda name: "1.0")
+    monkeypatch.setattr(
+        install, "which", lambda name: None if "qemu-system-x86" not in machine.there else Path("/q")
+    )
+    monkeypatch.setattr(install, "may_install", lambda: "RUNTIMES=system")
+    install.install_for("Virtual machine", {"qemu": "qemu-system-x86"})
+    assert machine.calls == [], "who forbids installations gets none"
+    monkeypatch.setattr(install, "may_install", lambda: None)
+    install.install_for("Virtual machine", {})
+    assert machine.calls == []
+    install.install_for("Virtual machine", {"qemu": "qemu-system-x86"})
+    assert (
+        machine.there["qemu-system-x86"] == "installed" and "installing qemu-system-x86" in capsys.readouterr().out
+    )
+    asked = len(machine.calls)
+    install.install_for("Virtual machine", {"qemu": "qemu-system-x86"})
+    assert len(machine.calls) == asked
+
+
 def test_the_record_of_installations_keeps_what_was_there():
     programs.note("fuse3", how="the distribution's package")
     programs.note("uidmap", how="the distribution's package")
