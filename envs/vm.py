@@ -34,8 +34,8 @@ from tare.launch.trial import probe_by_trial, try_launch
 from tare.machine import facts as machine
 from tare.machine.memory import meminfo_bytes
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
-from tare.model.records.launches import VirtualMachine
 from tare.model.registry import register
+from tare.model.virtual_machine import VirtualMachine
 
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
@@ -264,8 +264,11 @@ def no_kvm() -> str | None:
     folder = cache_dir("trial", "prepared", adapter.name)
     with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
         prepared = adapter.prepare(trial_image(), folder)
+    started = time.monotonic()
     try:
         try_launch(adapter, prepared.reference)
     except UnavailableError as error:
+        if time.monotonic() - started >= TRY_S["kvm"]:
+            return f"under {KVM} no guest came to its end within {TRY_S['kvm']:.0f} s"
         return f"{KVM} boots no guest: {error.reason}"
     return None

@@ -21,7 +21,7 @@ from tare.core.errors import UnavailableError, as_we_can
 from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
 from tare.images.layers import layers_of, unpack
-from tare.model.records.launches import GUEST_MARK
+from tare.model.virtual_machine import GUEST_MARK
 from tare.runtimes.programs import apt, which
 
 FORMAT = 1  # counts up when the same packages would give another initramfs

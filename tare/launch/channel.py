@@ -132,7 +132,18 @@ class Conversation:
                 if left and not self._takes_more(deadline - time.monotonic()):
                     raise self._over(f"it took no more of what it was told for {timeout_s:.0f} s", timed_out=True)
         except (BrokenPipeError, ValueError):
-            raise self._over(None) from None
+            raise self._over(self._parting_word()) from None
+
+    def _parting_word(self) -> str | None:
+        """Why it went while it was still being told something; None where it did not say."""
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(self._output.fileno(), READ_BYTES):
+                self._rest += chunk
+        begins = f"{self.protocol} {FAILED} ".encode()
+        for line in bytes(self._rest).split(b"\n"):
+            if line.startswith(begins):
+                return str(self._parse(line)[1].get("reason", "it gave no reason"))
+        return None
 
     def _give(self, data: memoryview) -> int:
         try:

@@ -14,8 +14,9 @@ from tare.core.files import read_json
 from tare.core.process import Finished
 from tare.launch.conditions import deviations, share_cores
 from tare.launch.transport import Carried, Ready
-from tare.model.records.launches import GUEST_MARK, Clock, Facts, Inside, LaunchRecord, VirtualMachine
+from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
 from tare.model.schema import parse
+from tare.model.virtual_machine import GUEST_MARK, VirtualMachine
 
 SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
 TELLING = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can't|denied|could not", re.IGNORECASE)
@@ -90,11 +91,15 @@ def with_phases(vm: VirtualMachine, finished: Finished, carried: Carried) -> Vir
 
 
 def console_reason(problem: str, console: str) -> str:
-    """Why a launch in a virtual machine has no record: what broke, and what its console says of it, if anything."""
+    """Why a launch in a virtual machine has no record: what broke, and what its console says of it.
+
+    Without a line that tells more, the last one says how far a guest came whose program was never started.
+    """
     lines = [line.strip() for line in console.splitlines() if line.strip()]
     telling = [line for line in lines if TELLING.search(line)]
-    said = (telling or lines[-1:] or ["nothing"])[-1]
-    return problem if said[:300] in problem else f"{problem}; its console says: {said[:300]}"
+    began = any(word == "program" for word, _ in SAID.findall(console))
+    said = telling[-1] if telling else None if began else (lines or ["nothing"])[-1]
+    return problem if said is None or said[:300] in problem else f"{problem}; its console says: {said[:300]}"
 
 
 def read_inside(path: Path) -> tuple[Inside | None, str | None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tare.core.errors import as_we_can
-from tare.model.records.launches import VirtualMachine
+from tare.model.virtual_machine import VirtualMachine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from test_adapters import LAUNCH
 
 from tare.images.trial_image import trial_image
 from tare.launch import trial
-from tare.model.environment import Prepared
+from tare.model.environment import Environment, Prepared
 
 
 @pytest.fixture(autouse=True)
@@ -95,8 +95,14 @@ def test_each_condition_that_does_not_hold_is_named(old, new, violation):
 def test_options_reach_each_trial_launch_and_its_form():
     seen, forms = [], []
 
-    class Picky:
-        name, contained = "picky", True
+    class Picky(Environment):
+        name = title = description = "picky"
+
+        def probe(self):
+            raise AssertionError("it is tried from outside")
+
+        def prepare(self, image, folder):
+            raise AssertionError("every launch here has a level")
 
         def form(self, options):
             return options["fit"]
@@ -108,15 +114,6 @@ def test_options_reach_each_trial_launch_and_its_form():
         def command(self, launch):
             seen.append((launch.options, launch.isolate_network))
             return ["sh", "-c", "echo error: too tight >&2; exit 1"]
-
-        def environment_variables(self):
-            return {}
-
-        def mount_points(self, launch):
-            return ()
-
-        def cleanup(self, launch):
-            return []
 
     probe = trial.probe_by_trial(Picky(), None, options={"fit": "loose"})
     assert not probe.available and "too tight" in probe.reason
