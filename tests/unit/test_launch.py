@@ -148,7 +148,8 @@ BREAKS = {
         "cable pulled"),
     "says why in the middle of the archive": (
         "import os; os.write(1, b'tare-channel/1 here {}\\n'); os.read(0, 50000); "
-        "os.write(1, b'tare-channel/1 failed {\"reason\": \"no room\"}\\n'); raise SystemExit('ends')", "its channel: no room"),
+        "os.write(1, b'tare-channel/1 failed {\"reason\": \"no room\"}\\n'); raise SystemExit('ends')",
+        "its channel: no room"),
     "gives back what nobody asked for": (ENDED % ("../evil", 3), "'../evil' of 3 bytes, which nobody asked for"),
     "gives back damaged bytes": (ENDED % ("record.json", 3) + "\nabc", "record.json of 3 bytes arrived damaged"),
     "is cut short in the middle of the record": (ENDED % ("record.json", 3000) + "\nabc", "ended with status 0"),
