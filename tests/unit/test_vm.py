@@ -4,6 +4,7 @@ import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fakes
 import pytest
@@ -13,7 +14,7 @@ from envs import vm
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.images import guest
-from tare.launch import record
+from tare.launch import record, sites
 from tare.launch.transport import Carried
 from tare.model.records.launches import Clock
 
@@ -186,6 +187,19 @@ def test_only_an_emulated_processor_has_no_speed():
     assert "/dev/kvm is missing" in vm.Vm(SETUP).without_speed()
     assert vm.Vm(replace(SETUP, accelerator="kvm", reason=None)).without_speed() is None
     assert fakes.Fake(Path("/")).without_speed() is None
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_has_no_speed_is_launched_and_never_compared(monkeypatch, timed):
+    image = SimpleNamespace(digest="sha256:1", tree_digest="sha256:2", bytes=3)
+    monkeypatch.setattr(sites, "environment", lambda name: vm.Vm(SETUP))
+    monkeypatch.setattr(sites, "image_records", lambda *_: {"vm": Path("vm.json")})
+    monkeypatch.setattr(sites, "read", lambda *_: image)
+    monkeypatch.setattr(sites.build, "ensure", lambda record: record)
+    monkeypatch.setattr(sites, "site_of", lambda *_: "a site")
+    with sites.sites({}, None, ["vm"], None, None, timed=timed) as (available, unavailable, _):
+        reason = vm.Vm(SETUP).without_speed()
+        assert (available, unavailable) == (({}, {"vm": reason}) if timed else ({"vm": "a site"}, {}))
 
 
 def test_without_qemu_it_is_unavailable_with_the_remedy(monkeypatch):
