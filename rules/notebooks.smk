@@ -55,11 +55,10 @@ def figures(name, category, title, workloads, caption=None):
     ]
 
 
-# By notebook: title, what it draws, the tables and other files that it reads, its figures.
+# By notebook: title, the tables and other files that it reads, its figures.
 NOTEBOOKS = {
     "job_length": (
         "job length",
-        "what a job costs, by its length",
         ["job_length"],
         [],
         figures(
@@ -68,14 +67,12 @@ NOTEBOOKS = {
     ),
     "batch_size": (
         "batch size",
-        "real time by batch size",
         ["metrics"],
         [],
         figures("batch_size", "Batch size", "real time by batch size", WORKLOADS),
     ),
     "environments": (
         "environments",
-        "the environments beside the host",
         ["metrics", "verdicts", "operators", "samples", "steps"],
         [],
         [
@@ -95,21 +92,18 @@ NOTEBOOKS = {
     ),
     "why": (
         "why",
-        "where extra time sits",
         ["metrics", "verdicts", "kernels"],
         [],
         figures("why", "Environments", "where extra time sits", WORKLOADS),
     ),
     "image_costs": (
         "image_costs",
-        "what an image costs",
         ["image_costs"],
         [],
         figures("image_costs", "Images", "what an image costs", ["all"]),
     ),
     "roofline": (
         "roofline",
-        "the roofline of this machine",
         ["metrics", "families"],
         [rules.take_ceilings.output.record],
         figures("roofline", "Roofline", "roofline", ["all"])
@@ -125,7 +119,6 @@ NOTEBOOKS = {
 for paper in PAPERS:
     NOTEBOOKS[paper] = (
         paper,
-        "the paper's figures beside this machine's",
         ["metrics", "published", "claims"],
         [*PAPER_FILES, rules.take_ceilings.output.record],
         [
@@ -141,7 +134,6 @@ for paper in PAPERS:
 if CHOICE_WORKLOADS:
     NOTEBOOKS["choices"] = (
         "environment or settings",
-        "environments and settings on one axis",
         ["metrics", "verdicts"],
         [],
         figures("choices", "Environments", "environment or settings", CHOICE_WORKLOADS),
@@ -149,7 +141,6 @@ if CHOICE_WORKLOADS:
 if DEVICE_WORKLOADS:
     NOTEBOOKS["device"] = (
         "device",
-        "what the device did",
         ["metrics", "device_samples", "steps"],
         [],
         figures(
@@ -162,7 +153,6 @@ if DEVICE_WORKLOADS:
 if REFERENCES:
     NOTEBOOKS["reference"] = (
         "reference machines",
-        "the reference machines",
         [],
         [
             *collect("results/reference/{name}/reference.json", name=REFERENCES),
@@ -172,34 +162,40 @@ if REFERENCES:
     )
 
 
-for notebook, (title, what, tables, files, drawn) in NOTEBOOKS.items():
-
-    rule:
-        name:
-            f"draw_{notebook}"
-        input:
-            notebook=f"notebooks/{notebook}.ipynb",
-            tables=collect("<results>/tables/{table}.csv", table=tables),
-            files=files,
-        output:
-            notebook=f"<results>/notebooks/{notebook}.ipynb",
-            page=report(
-                f"<results>/notebooks/{notebook}.html",
+rule draw_notebooks:
+    # One command: what all of them import takes longer than most of them draw.
+    input:
+        notebooks=[f"notebooks/{name}.ipynb" for name in NOTEBOOKS],
+        tables=sorted(
+            {
+                f"<results>/tables/{table}.csv"
+                for _, tables, _, _ in NOTEBOOKS.values()
+                for table in tables
+            }
+        ),
+        files=sorted({file for _, _, files, _ in NOTEBOOKS.values() for file in files}),
+    output:
+        notebooks=[f"<results>/notebooks/{name}.ipynb" for name in NOTEBOOKS],
+        pages=[
+            shown(
+                f"<results>/notebooks/{name}.html",
                 caption="captions/notebook.rst",
                 category="Notebooks",
                 labels={"notebook": title},
-            ),
-            figures=drawn,
-        log:
-            f"<logs>/notebooks/{notebook}.log",
-        params:
-            name=notebook,
-            code=DRAWING,
-            what=what,
-            results=subpath(output.notebook, ancestor=2),
-            workloads=WORKLOADS,
-        message:
-            "draw {params.what}"
-        shell:
-            "python -m tare notebook {params.name} --results {params.results:q} --workloads {params.workloads:q}"
-            " --out {output.notebook:q} 2> {log:q}"
+            )
+            for name, (title, _, _, _) in NOTEBOOKS.items()
+        ],
+        figures=[drawn for _, _, _, drawn in NOTEBOOKS.values()],
+    log:
+        "<logs>/notebooks.log",
+    threads: workflow.cores
+    params:
+        names=list(NOTEBOOKS),
+        code=DRAWING,
+        results=RESULTS,
+        workloads=WORKLOADS,
+    message:
+        "draw the figures, by notebooks"
+    shell:
+        "python -m tare notebook {params.names:q} --results {params.results:q} --workloads {params.workloads:q}"
+        " --jobs {threads} --out {params.results:q}/notebooks 2> {log:q}"

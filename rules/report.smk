@@ -10,7 +10,7 @@ rule build_report:
         published=rules.judge_published.output if PAPERS else [],
         image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
-        notebooks=[getattr(rules, f"draw_{name}").output for name in NOTEBOOKS],
+        notebooks=rules.draw_notebooks.output,
         references=collect("results/reference/{name}/reference.json", name=REFERENCES),
         reference_tables=collect(
             "results/reference-tables/{name}/metrics.csv", name=REFERENCES

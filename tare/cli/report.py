@@ -12,10 +12,11 @@ def add(subparsers: Any) -> None:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--results", type=Path, required=True, help="folder of the study's results")
 
-    notebook = subparsers.add_parser("notebook", parents=[common], help="execute a notebook; it draws its figures")
-    notebook.add_argument("name", help="a notebook of notebooks/, without .ipynb")
+    notebook = subparsers.add_parser("notebook", parents=[common], help="execute notebooks; they draw their figures")
+    notebook.add_argument("name", nargs="+", help="a notebook of notebooks/, without .ipynb")
     notebook.add_argument("--workloads", nargs="+", required=True, help="those of the study")
-    notebook.add_argument("--out", type=Path, required=True, help="executed notebook; a page .html goes beside it")
+    notebook.add_argument("--jobs", type=int, default=1, help="how many side by side (default 1)")
+    notebook.add_argument("--out", type=Path, required=True, help="folder of executed notebooks and their pages")
     notebook.set_defaults(run=run_notebook)
 
     report = subparsers.add_parser("report", parents=[common], help="the pages, which open from disk")
@@ -34,7 +35,9 @@ def run_notebook(arguments: argparse.Namespace) -> int:
     """`tare notebook`."""
     from tare.report import notebooks
 
-    notebooks.execute(arguments.name, arguments.results, arguments.workloads, arguments.out)
+    notebooks.execute_all(
+        arguments.name, arguments.results, arguments.workloads, arguments.out, max(1, arguments.jobs)
+    )
     return 0
 
 

@@ -1,25 +1,27 @@
 """Notebooks by papermill, and as pages that need no network.
 
-The kernel is the Python that runs this, whatever kernels a user has installed, and nothing is read from or left in
+Cells are run by the Python that runs this, whatever kernels a user has installed, and nothing is read from or left in
 the user's own Jupyter folders. A notebook gets explicit parameters: paths relative to the folder it is run from.
 """
 
 from __future__ import annotations
 
 import html
+import multiprocessing
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.errors import TareError, UserError
-from tare.core.files import atomic_path, project_root, write_json, write_text
-from tare.core.process import run, scratch_folder
+from tare.core.files import atomic_path, cache_dir, project_root, write_text
+from tare.core.process import scratch_folder
 from tare.core.progress import step
 from tare.model.words import nearest
 
-KERNEL = "tare"
+ENGINE = "tare"  # as papermill knows what runs the cells
 LIMIT_S = 600.0
 PAGE = """<!doctype html>
 <html lang="en">
@@ -44,71 +46,96 @@ def names() -> list[str]:
 
 
 def execute(name: str, results: Path, workloads: Sequence[str], out: Path) -> None:
-    """Run a notebook on a study's results; writes the executed notebook, its page, and the figures it draws.
+    """As `execute_all`, of one notebook; `out` is the executed notebook, the page gets the suffix .html."""
+    execute_all([name], results, workloads, out.parent)
+
+
+def execute_all(
+    chosen: Sequence[str], results: Path, workloads: Sequence[str], folder: Path, at_once: int = 1
+) -> None:
+    """Run notebooks on a study's results; writes each executed notebook, its page, and the figures it draws.
+
+    What all of them import, which takes longer than most of them draw, is imported once, by this process. Each
+    notebook then runs in one that is forked from it, so that none sees names or settings of another.
 
     Args:
-        name: of the notebook.
+        chosen: names of notebooks.
         results: folder with the study's tables; figures go to its folder `figures`.
         workloads: those whose figures are drawn.
-        out: the executed notebook; the page gets the suffix .html.
+        folder: of the executed notebooks and their pages.
+        at_once: how many may run side by side.
 
     Raises:
         UserError: there is no such notebook.
-        TareError: a cell failed; the last line of its error is in the message.
+        TareError: cells failed; each notebook's name and its error are in the message. The others are whole.
     """
-    if name not in names():
-        raise UserError(f"no notebook {name!r} in notebooks/: {nearest(name, names())}")
-    with scratch_folder("jupyter") as folder, step(f"notebook {name}"):
-        executed = folder / f"{name}.ipynb"
-        _papermill(name, results, workloads, executed, folder)
-        page = to_page(executed)
-        with atomic_path(out) as temporary:
+    for name in chosen:
+        if name not in names():
+            raise UserError(f"no notebook {name!r} in notebooks/: {nearest(name, names())}")
+    _import_what_all_need()
+    problems = []
+    with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
+        running = [(name, pool.apply_async(_execute, (name, results, workloads, folder))) for name in chosen]
+        for name, one in running:
+            with step(f"notebook {name}"):
+                try:
+                    problem = one.get(LIMIT_S)
+                except multiprocessing.TimeoutError:
+                    problem = f"not done after {LIMIT_S:.0f} s"
+            if problem is not None:
+                problems.append(f"notebook {name}: {problem}")
+    if problems:
+        raise TareError("; ".join(problems))
+
+
+def _import_what_all_need() -> None:
+    os.environ.setdefault("MPLCONFIGDIR", str(cache_dir("matplotlib")))  # no user's settings, and the fonts' list kept
+    import nbconvert  # noqa: F401
+    import papermill  # noqa: F401
+
+    import tare.report.figures  # noqa: F401
+
+
+def _execute(name: str, results: Path, workloads: Sequence[str], folder: Path) -> str | None:
+    """Run a notebook in a process of its own; why it failed, in a line, or None."""
+    from papermill.exceptions import PapermillExecutionError
+
+    with scratch_folder("jupyter") as scratch:
+        executed = scratch / f"{name}.ipynb"
+        try:
+            _papermill(name, results, workloads, executed, scratch)
+            page = to_page(executed)
+        except PapermillExecutionError as error:
+            print("\n".join(error.traceback), file=sys.stderr)
+            return f"{error.ename}: {next(iter(error.evalue.splitlines()), '')}"
+        except Exception as error:  # what a process says to another has to be plain
+            traceback.print_exc()
+            return f"{type(error).__name__}: {error}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_path(folder / executed.name) as temporary:
             shutil.copyfile(executed, temporary)
-        write_text(out.with_suffix(".html"), page)
+        write_text(folder / f"{name}.html", page)
+    return None
 
 
 def _papermill(name: str, results: Path, workloads: Sequence[str], executed: Path, folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(project_root() / "notebooks" / f"{name}.ipynb"),
-        str(executed),
-        *("--kernel", KERNEL, "--no-progress-bar", "--log-level", "ERROR"),
-        *("-p", "results", str(results)),
-        *("-p", "workloads", " ".join(workloads)),
-    ]
-    finished = run(command, timeout_s=LIMIT_S, env=_environment(folder))
-    if not finished.ok:
-        print(finished.stderr[-20_000:], file=sys.stderr)
-        lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
-        why = (
-            f"not done after {LIMIT_S:.0f} s" if finished.timed_out else lines[-1] if lines else finished.explain()
-        )
-        raise TareError(f"notebook {name}: {why}")
+    """By papermill, whose cells run in this process: starting a kernel takes longer than drawing."""
+    os.environ["IPYTHONDIR"] = str(folder)
+    from papermill import execute_notebook
+    from papermill.engines import papermill_engines
 
+    from tare.report.cells import InThisProcess
 
-def _environment(folder: Path) -> dict[str, str]:
-    """Jupyter's folders in a place of our own, with one kernel: this Python."""
-    kernel = folder / "data/kernels" / KERNEL / "kernel.json"
-    write_json(
-        kernel,
-        {
-            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-            "display_name": "Tare",
-            "language": "python",
-        },
+    papermill_engines.register(ENGINE, InThisProcess)
+    execute_notebook(
+        project_root() / "notebooks" / f"{name}.ipynb",
+        executed,
+        {"results": str(results), "workloads": " ".join(workloads)},
+        engine_name=ENGINE,
+        kernel_name=ENGINE,
+        language="python",
+        progress_bar=False,
     )
-    places = {
-        "HOME": folder,
-        "JUPYTER_DATA_DIR": folder / "data",
-        "JUPYTER_RUNTIME_DIR": folder / "runtime",
-        "JUPYTER_CONFIG_DIR": folder / "config",
-        "IPYTHONDIR": folder / "ipython",
-        "MPLCONFIGDIR": folder / "matplotlib",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(project_root()), os.environ.get("PYTHONPATH")])),
-    }
-    return {**os.environ, "JUPYTER_NO_CONFIG": "1", **{key: str(value) for key, value in places.items()}}
 
 
 def to_page(notebook: Path) -> str:

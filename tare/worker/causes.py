@@ -31,10 +31,10 @@ def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[s
     results = {"first": first, "files": needed.passes(files, spec["repetitions"])}
     marks.add("files")
     batches = first_batches(framework, load(framework, workload, spec), spec["batch"])
+    training = build_model(framework, workload, spec)  # before the fork, which then has what a model imports late
     results["kernels"] = kernels.capture(framework, workload, batches[0], spec)
     marks.add("kernels")
     framework.set_threads(spec["threads"])
-    training = build_model(framework, workload, spec)
     on_device = [framework.to_device(batch) for batch in batches]
     results["operators"] = instruments.of(framework).operators(training, on_device, spec)
     marks.add("operators")
