@@ -1,4 +1,4 @@
-"""A notebook's cells run in this process, without a kernel: a second instead of ten."""
+"""A notebook's cells run in this process, without papermill: a second instead of several."""
 
 from __future__ import annotations
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from tare.core.files import canonical_json, sha256_text
 from tare.experiments.orders import balanced_orders
+from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
-from tare.launch.run import launch
+from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts
 from tare.model import closure
-from tare.model.journals.units import given_up
+from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import BASELINE, SINGLE
@@ -189,15 +190,29 @@ def one_after_other(
     pads: Mapping[str, int],
     spec_of: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> Row:
-    """A unit that launches everything to its end, one after the other; what failed too often is not tried again."""
+    """A unit that launches everything to its end, one after the other; what failed too often is not tried again.
+
+    Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for.
+    """
     gone = given_up(done)
-    launches = {}
-    for name in order:
-        if name in gone:
-            launches[name] = skipped(gone[name])
-            continue
-        spec = plan.spec if spec_of is None else spec_of(name)
-        launches[name] = launched(sites[name], spec, conditions_of(plan, name), pads[name])
+    tried = [name for name in order if name not in gone]
+    asked = {
+        name: Order(
+            site=sites[name],
+            spec=plan.spec if spec_of is None else spec_of(name),
+            conditions=conditions_of(plan, name),
+            pad_bytes=pads[name],
+        )
+        for name in tried
+    }
+    warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
+    width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
+    found: dict[str, LaunchRecord] = {}
+    for start in range(0, len(tried), width):
+        now = {name: asked[name] for name in tried[start : start + width]}
+        alone = width == 1
+        found |= {name: launched(**vars(one)) for name, one in now.items()} if alone else launch_side_by_side(now)
+    launches = {name: skipped(gone[name]) if name in gone else found[name] for name in order}
     pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
     return {"order": list(order), "launches": launches, "pages": pages}
 

@@ -35,7 +35,7 @@ from tare.model.schema import parse
 from tare.model.studies.study import CONTROL, HOST, Turns, sampling_of
 from tare.stats.fits import turn_values
 from tare.stats.intervals import MAD_TO_SD, two_way
-from tare.stats.planning import Components, Costs, best_split
+from tare.stats.planning import Components, Costs, best_split, pays_for_the_least_only
 
 METRIC = "turn_step_s"
 BURST_S = 0.06  # aim of a turn's counted steps: short, since a machine's mood lasts a second
@@ -350,7 +350,7 @@ def calibrate(block: Block, plan: Plan, shares: int = 1, known: Mapping[str, Any
     """Burst and split of the units to come, measured on a block that does not count.
 
     Long bursts show how a step's time settles after a change of hands; short ones how draws and cycles vary, and
-    what they cost.
+    what they cost. Where the budget pays for the least of draws and cycles only, one draw is enough.
 
     Args:
         block: its launches are started.
@@ -366,10 +366,23 @@ def calibrate(block: Block, plan: Plan, shares: int = 1, known: Mapping[str, Any
     trial = trial_of(step_s)
     if known is not None:
         trial = replace(trial, long_cycles=0)
-    short_s: list[float] = []
+    sampling, short_s = plan.sampling, list[float]()
+    fewest = sampling.units or sampling.pilot or 1
+    block_s = (block.start_s + LEAVE_S) / len(block.lanes)
+    # As if every launch had warmed up side by side, as they do from now on.
+    draw_s = lane.draw_s[-1] + (trial.warmup - 1) * step_s * len(block.workers) / plan.conditions["cpus"]
+
+    def left_s() -> float:
+        """Of the budget, for each of the units that it takes to have every environment once."""
+        return max(0.0, (sampling.budget_s or 0.0) - block_s - time.monotonic() + started) / shares
+
     for number in range(TRIAL_DRAWS):
         if number:
+            least = Costs(block_s=block_s, draw_s=draw_s, cycle_s=float(np.median(short_s)))
+            if pays_for_the_least_only(least, budget_s=left_s(), fewest=fewest):
+                break  # another draw would only tell how draws vary, and change nothing
             block.draw(number, trial.warmup)
+            draw_s = lane.draw_s[-1]
         block.cycles(trial.long_cycles, trial.long)
         done = len(lane.cycle_s)
         block.cycles(trial.short_cycles, trial.short)
@@ -382,18 +395,12 @@ def calibrate(block: Block, plan: Plan, shares: int = 1, known: Mapping[str, Any
     burst = Burst(discard=settled["discard"], steps=trial.short.steps)
     components = components_of(draws, plan.prior, trial)
     growth = (burst.discard + burst.steps) / (trial.short.discard + trial.short.steps)
-    costs = Costs(
-        block_s=(block.start_s + LEAVE_S) / len(block.lanes),
-        draw_s=lane.draw_s[-1],
-        cycle_s=float(np.median(short_s)) * growth,
-    )
-    sampling = plan.sampling
-    spent_s = costs.block_s + time.monotonic() - started
+    costs = Costs(block_s=block_s, draw_s=draw_s, cycle_s=float(np.median(short_s)) * growth)
     split = best_split(
         components,
         costs,
-        budget_s=max(0.0, (sampling.budget_s or 0.0) - spent_s) / shares,
-        fewest=sampling.units or sampling.pilot or 1,
+        budget_s=left_s(),
+        fewest=fewest,
         most=sampling.units,
         alpha=planned_alpha(plan),
     )
@@ -457,12 +464,12 @@ def settle(bursts: Sequence[Sequence[float]], steps: int, tolerance: float, fewe
 def components_of(draws: Sequence[Sequence[Mapping[str, Any]]], prior: Prior | None, trial: Trial) -> Components:
     """Variance components host to host from the short bursts of one block: turns by launch and draw.
 
-    One block says nothing of blocks, and little of draws: the block's part is the study's prior, and the draw's at
-    least its prior.
+    One block says nothing of blocks, and little of draws, one draw nothing at all: the block's part is the study's
+    prior, and the draw's at least its prior.
     """
     least = prior or Prior(block=0.0, draw=0.0)
     residuals, effects = [], []
-    for number in range(TRIAL_DRAWS):
+    for number in range(len(draws[0])):
         logs = [turn_logs(own[number])[trial.long_cycles :] for own in draws]
         launch, rest = two_way(np.array(logs).T)
         effects.append(launch - launch.mean())
@@ -470,8 +477,10 @@ def components_of(draws: Sequence[Sequence[Mapping[str, Any]]], prior: Prior | N
     launches = len(effects[0])
     freedom = math.sqrt((1 - 1 / trial.short_cycles) * (1 - 1 / launches))  # what the fits have taken away
     cycle = MAD_TO_SD * float(np.median(np.abs(np.concatenate(residuals)))) / freedom
-    spread = float(np.var(effects, axis=0, ddof=1).mean()) * launches / (launches - 1)
-    draw = math.sqrt(2 * max(0.0, spread - cycle**2 / trial.short_cycles))
+    draw = 0.0
+    if len(effects) > 1:
+        spread = float(np.var(effects, axis=0, ddof=1).mean()) * launches / (launches - 1)
+        draw = math.sqrt(2 * max(0.0, spread - cycle**2 / trial.short_cycles))
     return Components(block=least.block, draw=max(draw, least.draw), cycle=math.sqrt(2) * cycle)
 
 

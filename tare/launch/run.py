@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare.core.process import Finished
+from tare.launch.channel import Conversation
 from tare.launch.conditions import drop_page_cache
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
@@ -47,6 +51,50 @@ def launch(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(written, path)
         return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a launch is made of; as for `launch`."""
+
+    site: Site
+    spec: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    pad_bytes: int = 0
+
+
+def launch_side_by_side(orders: Mapping[str, Order]) -> dict[str, LaunchRecord]:
+    """Run launches at the same time, for what they leave in the page cache: what they time is not worth reading.
+
+    Args:
+        orders: by whatever names them.
+
+    Returns:
+        Their records, as of `launch`; when one ended is no earlier than when those before it had.
+    """
+    records: dict[str, LaunchRecord] = {}
+    talks: dict[str, Conversation] = {}
+    with contextlib.ExitStack() as stack:
+        prepared = {
+            name: stack.enter_context(ready(one.site, one.spec, one.conditions, pad_bytes=one.pad_bytes))
+            for name, one in orders.items()
+        }
+        try:
+            started = time.monotonic()
+            for name, one in prepared.items():
+                talks[name] = one.start()
+            for talk in talks.values():
+                talk.go()
+            for name, order in orders.items():
+                left_s = max(0.0, started + order.conditions["launch_timeout_s"] - time.monotonic())
+                finished = talks[name].end(timeout_s=left_s)
+                records[name] = record_of(finished, prepared[name], order.conditions)
+        finally:
+            for name, talk in talks.items():
+                talk.kill()  # where it has not ended: the others of an interruption
+                if name not in records or not records[name].ok:
+                    clean_up(prepared[name].environment, prepared[name].planned)
+    return records
 
 
 def _execute(prepared: Ready, timeout_s: float) -> Finished:

@@ -1,6 +1,6 @@
 """The cells of a notebook run in this process, for papermill: one engine that starts no kernel.
 
-Outputs are those that a kernel would have sent: what is printed, what is displayed, the value of a cell's last line.
+Outputs are those that a kernel would have sent: what is printed or displayed, the value of a cell's last line.
 """
 
 from __future__ import annotations

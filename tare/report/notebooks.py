@@ -1,7 +1,7 @@
 """Notebooks by papermill, and as pages that need no network.
 
-Cells are run by the Python that runs this, whatever kernels a user has installed, and nothing is read from or left in
-the user's own Jupyter folders. A notebook gets explicit parameters: paths relative to the folder it is run from.
+Cells are run by the Python that runs this, whatever kernels a user has installed, and nothing is read from or left
+in the user's own Jupyter folders. A notebook gets explicit parameters: paths relative to the folder it is run from.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def execute_all(
 
 
 def _import_what_all_need() -> None:
-    os.environ.setdefault("MPLCONFIGDIR", str(cache_dir("matplotlib")))  # no user's settings, and the fonts' list kept
+    os.environ.setdefault(
+        "MPLCONFIGDIR", str(cache_dir("matplotlib"))
+    )  # no user's settings, and the fonts' list kept
     import nbconvert  # noqa: F401
     import papermill  # noqa: F401
 

@@ -61,10 +61,11 @@ TEST_TOOLS = (
     ),
     ("likwid", ("likwid-bench",), "the check of the ceilings"),
 )
-# Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those.
+# Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches have
+# a tree of their own: torch is imported by few commands, which compile it then.
 WARM = (
-    "torch", "torch.profiler", "tokenizers", "zstandard", "spython.main", "ipykernel_launcher", "snakemake.cli",
-    "pandas", "pyarrow.parquet", "scipy.stats", "seaborn", "pandera.pandas", "papermill.cli",
+    "zstandard", "spython.main", "snakemake.cli", "pandas", "pyarrow.parquet", "scipy.special", "seaborn",
+    "pandera.pandas", "papermill", "nbconvert", "IPython",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import special
 
 from tare.model.registry import CONTROL, HOST
 
@@ -190,6 +190,8 @@ def moderated(own: Spread, others: Sequence[Spread]) -> Spread:
 def _degrees_of(scatter: float) -> float:
     """Degrees of freedom whose half has this trigamma, MOST_PRIOR at most and a tenth at least."""
     least = 0.1
+    from scipy import optimize  # whose import takes half a second, in every command that measures
+
     if scatter <= special.polygamma(1, MOST_PRIOR / 2):
         return MOST_PRIOR
     if scatter >= special.polygamma(1, least / 2):
@@ -286,8 +288,8 @@ def all_within(estimates: Sequence[Estimate], alpha: float) -> float | None:
 
 def share_interval(count: int, trials: int, alpha: float) -> tuple[float, float]:
     """Exact interval of a share, at level 1 - alpha or more (Clopper and Pearson 1934); 0 to 1 without trials."""
-    low = float(stats.beta.ppf(alpha / 2, count, trials - count + 1)) if count else 0.0
-    high = float(stats.beta.isf(alpha / 2, count + 1, trials - count)) if count < trials else 1.0
+    low = float(special.betaincinv(count, trials - count + 1, alpha / 2)) if count else 0.0
+    high = float(special.betaincinv(count + 1, trials - count, 1 - alpha / 2)) if count < trials else 1.0
     return low, high
 
 

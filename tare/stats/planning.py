@@ -57,6 +57,18 @@ def unit_spread(components: Components, draws: int, cycles: int) -> float:
     return math.sqrt(components.block**2 + components.draw**2 / draws + of_cycles)
 
 
+def unit_seconds(costs: Costs, draws: int, cycles: int) -> float:
+    """Machine time of a block."""
+    return costs.block_s + draws * (costs.draw_s + cycles * costs.cycle_s)
+
+
+def pays_for_the_least_only(costs: Costs, *, budget_s: float, fewest: int) -> bool:
+    """Whether a budget leaves no choice but the least of draws and cycles, however things vary."""
+    least = (DRAWS[0], CYCLES[0])
+    others = [(draws, cycles) for draws in DRAWS for cycles in CYCLES if (draws, cycles) != least]
+    return fewest * min(unit_seconds(costs, *one) for one in others) > budget_s
+
+
 def best_split(
     components: Components, costs: Costs, *, budget_s: float, fewest: int, alpha: float, most: int | None = None
 ) -> Split:
@@ -73,7 +85,7 @@ def best_split(
     found: list[Split] = []
     for draws in DRAWS:
         for cycles in CYCLES:
-            unit_s = costs.block_s + draws * (costs.draw_s + cycles * costs.cycle_s)
+            unit_s = unit_seconds(costs, draws, cycles)
             units = min(max(fewest, int(budget_s / unit_s)), most or MOST_UNITS)
             if units > fewest or unit_s * fewest <= budget_s or (draws, cycles) == (DRAWS[0], CYCLES[0]):
                 spread = unit_spread(components, draws, cycles)

@@ -46,8 +46,18 @@ def launched(monkeypatch):
             record["inside"]["results"] = {"listed": LISTED if spec["keep_list"] else None}
         return record
 
-    monkeypatch.setattr(designs, "launch", launch)
+    replace_launches(monkeypatch, launch)
     return seen
+
+
+def replace_launches(monkeypatch, launch):
+    """Let this function stand for each launch, also of those that run side by side."""
+
+    def side_by_side(orders):
+        return {name: launch(**vars(one)) for name, one in orders.items()}
+
+    monkeypatch.setattr(designs, "launch", launch)
+    monkeypatch.setattr(designs, "launch_side_by_side", side_by_side)
 
 
 class Named(str):
@@ -93,7 +103,7 @@ def test_a_host_that_can_not_list_its_files_ends_the_campaign_with_its_reason(tm
     def fails(site, spec, conditions, *, pad_bytes):
         return {"status": "failed", "reason": "no torch", "inside": None, "deviations": []}
 
-    monkeypatch.setattr(designs, "launch", fails)
+    replace_launches(monkeypatch, fails)
     with pytest.raises(UnavailableError, match="could not list the files that its imports need: no torch"):
         run(tmp_path / "c", study())
 

@@ -7,6 +7,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,8 +16,10 @@ from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
 from tare.report import figures
 from tare.report.figures import axis, style
+from tare.report.figures.batch import sure_difference, told_apart
 from tare.report.figures.strip import strip
 from tare.report.words import labels
+from tare.stats.intervals import t_quantile
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -112,6 +115,38 @@ def test_batch_table_has_the_spread(metrics):
     row = figures.batch_table(metrics, "sentiment_rnn").loc[16]
     assert row["launches"] == 3
     assert row["spread_percent"] == pytest.approx(100 * (values.max() - values.min()) / values.median())
+
+
+def swept(times):
+    """Rows of a sweep: by batch, seconds of its repetitions."""
+    rows = [
+        {"campaign": "sweep", "workload": "w", "metric": "real_s", "kind": "measured", "batch": batch, "rep": rep}
+        | {"value": value}
+        for batch, values in times.items()
+        for rep, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_sizes_share_the_spread_that_tells_them_apart():
+    up, down = math.exp(0.01), math.exp(-0.01)
+    table = swept({16: [2 * up, 4 * down], 32: [3 * down, 6 * up]})
+    # A repetition twice as slow is no spread; the rest is 0.01 of every log, of one degree of freedom: s = 0.02.
+    expected = math.exp(t_quantile(0.05, 1) * 0.02)
+    assert sure_difference(table, "w") == pytest.approx(expected)
+    assert "nobody can say" in told_apart(swept({16: [2.0], 32: [3.0]}), "w")
+    assert sure_difference(swept({16: [2.0, 2.1], 32: [3.0]}), "w") is None, "one whole repetition"
+
+
+def test_sizes_that_are_alike_are_told_apart_as_rarely_as_said():
+    generator = np.random.default_rng(3)
+    wrong = 0
+    for _ in range(400):
+        logs = generator.normal(0, 0.02, (6, 2)) + generator.normal(0, 0.1, 2)
+        table = swept(dict(enumerate(np.exp(logs).tolist())))
+        means = logs.mean(axis=1)
+        wrong += means.max() - means.min() > math.log(sure_difference(table, "w"))
+    assert wrong / 400 < 0.07, "5% at most, and what chance allows"
 
 
 def bars(axes, width=2.2):

@@ -18,7 +18,7 @@ from tare.core.process import Finished
 from tare.launch import conditions, group, prepare, record, scenarios, transport
 from tare.launch.channel import ConversationError
 from tare.launch.place import Site
-from tare.launch.run import launch
+from tare.launch.run import Order, launch, launch_side_by_side
 from tare.model.environment import Environment, Probe
 from tare.model.journals.units import launched_ns
 from tare.model.records.launches import Clock, Inside, LaunchRecord
@@ -84,6 +84,30 @@ def test_a_launch_gives_its_record_over_either_transport(kind, cache):
         assert folder.parent == Path("/tmp") and not folder.exists(), "its folder is gone on the other side as well"
         assert 0 < found.put_s < (found.end_ns - found.spawn_ns) / 1e9
         assert not any(str(cache) in word for word in found.argv), "nothing on the command line leads here"
+
+
+def test_launches_side_by_side_have_a_record_each_also_where_one_fails(cache):
+    broken = Bare()
+    broken.script = "raise SystemExit(3)"
+    sites = {"bare": site_of(Bare()), "streams": site_of(Streams()), "broken": site_of(broken)}
+    orders = {name: Order(site=site, spec=SPEC, conditions=CONDITIONS) for name, site in sites.items()}
+    found = launch_side_by_side(orders)
+    assert {name: one.status for name, one in found.items()} == {"bare": "ok", "streams": "ok", "broken": "failed"}
+    assert "status 3" in found["broken"].reason
+    assert found["streams"].spawn_ns < found["bare"].end_ns, "none waits for another"
+    assert list((cache / "launches").iterdir()) == []
+
+
+def test_launches_side_by_side_end_at_their_limit(cache):
+    slow = Bare()
+    slow.script = "import time; time.sleep(60)"
+    orders = {
+        name: Order(site=site_of(slow), spec=SPEC, conditions={**CONDITIONS, "launch_timeout_s": 0.5})
+        for name in ("a", "b")
+    }
+    started = time.monotonic()
+    assert {one.status for one in launch_side_by_side(orders).values()} == {"timeout"}
+    assert time.monotonic() - started < 10
 
 
 def test_data_and_kept_files_travel(cache, tmp_path):
@@ -325,7 +349,7 @@ import sys
 sys.path[:0] = ["tests", "tests/unit"]
 import test_launch
 from tare.core import process
-from tare.launch.run import launch
+from tare.launch.run import Order, launch, launch_side_by_side
 environment = getattr(test_launch, sys.argv[1])()
 up = sys.argv[2] + "/up"
 environment.script = f"import os, time; open({up!r}, 'w').write(str(os.getpid())); time.sleep(600)"

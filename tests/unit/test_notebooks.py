@@ -1,7 +1,7 @@
 """The notebooks: thin, stripped, executed by this Python, and pages that need no network.
 
-What each of them shows is seen by running its cells here; one of them in turn runs in a kernel as well, as all but
-`reference` do in the studies of tests/workflow.
+What each of them shows is seen by running its cells here; one of them in turn runs as the workflow runs it as well,
+as all but `reference` do in the studies of tests/workflow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
 
 
 @pytest.mark.parametrize("name", in_turn(0, [name for name in notebooks.names() if name != "batch_size"]))
-def test_a_notebook_in_turn_runs_in_a_kernel(name, request, tmp_path):
+def test_a_notebook_in_turn_runs_as_in_the_workflow(name, request, tmp_path):
     results = request.getfixturevalue("device_results" if name in ("device", "reference") else "results")
     notebooks.execute(name, results, list(builders.WORKLOADS), tmp_path / f"{name}.ipynb")
     shown = run_cells(name, results, builders.WORKLOADS)

@@ -15,8 +15,22 @@ from tare.stats.planning import (
     best_split,
     decide,
     estimate_components,
+    pays_for_the_least_only,
     unit_spread,
 )
+
+
+def test_a_budget_that_pays_for_the_least_only_leaves_no_choice_to_spreads():
+    costs = Costs(
+        block_s=3, draw_s=2, cycle_s=0.5
+    )  # the least: 3 + 3 (2 + 4 0.5) = 15; next: 3 + 3 (2 + 5 0.5) = 16.5
+    assert pays_for_the_least_only(costs, budget_s=98, fewest=6)
+    assert not pays_for_the_least_only(costs, budget_s=99, fewest=6)
+    for spread in (0.0, 0.001, 0.1):
+        found = best_split(
+            Components(block=0.003, draw=spread, cycle=0.03), costs, budget_s=98, fewest=6, alpha=0.01
+        )
+        assert (found.draws, found.cycles) == (DRAWS[0], CYCLES[0])
 
 
 def nested(generator, components, units, draws, cycles):

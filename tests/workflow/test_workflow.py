@@ -196,7 +196,7 @@ def test_only_the_studys_environments_are_tried(extended):
 def test_logs_lie_in_one_place(extended):
     assert not (extended / "results/tiny/logs").exists()
     own = {path.name for path in (extended / "results/logs/tiny").iterdir()}
-    assert {"report.log", "tables.log", "rounds", "notebooks"} <= own
+    assert {"report.log", "tables.log", "rounds", "notebooks.log"} <= own
 
 
 def test_an_environment_run_anew_says_what_brings_the_page_up_to_date(extended):

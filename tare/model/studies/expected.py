@@ -18,11 +18,12 @@ SWEEPS, PROFILES, STARTS, TABLES, FIGURES, PAGE = "sweeps", "profiles", "starts"
 
 RUN_S = 2.5  # a whole run at the study's batch
 SWEPT_S = 4.0  # at the batches of a sweep, which begin with small ones
-CAUSES_S = 5.0  # a launch that looks at kernels, operators and files
+WARMING_S = 1.5  # a launch that only warms the page cache, beside another
+CAUSES_S = 4.4  # a launch that looks at kernels, operators and files
 START_S = 3.0  # a first start
 TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
-TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 60.0  # of steps beyond their budget: starts, the block that calibrates
+TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 55.0  # of steps beyond their budget: starts, the block that calibrates
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
 
 # By rule: the stage, seconds of a job where the cache is empty, whether it has the machine for itself.
@@ -41,9 +42,9 @@ RULES: Mapping[str, Expected] = {
     "run_rounds_of_arm": Expected(stage=ARMS, seconds=90, alone=True),
     "run_turns": Expected(stage=HEADLINE, seconds=300, alone=True),
     "run_turns_of_arm": Expected(stage=ARMS, seconds=70, alone=True),
-    "run_causes": Expected(stage=CAUSES, seconds=120, alone=True),
-    "run_sweep": Expected(stage=SWEEPS, seconds=80, alone=True),
-    "run_profile": Expected(stage=PROFILES, seconds=10, alone=True),
+    "run_causes": Expected(stage=CAUSES, seconds=75, alone=True),
+    "run_sweep": Expected(stage=SWEEPS, seconds=50, alone=True),
+    "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
     "measure_pipeline": Expected(stage=PROFILES, seconds=60, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
@@ -103,7 +104,7 @@ def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches = len(arms.launch_names(None, one.environments))
     if one.kind == "causes":
-        return BEGIN_S + CAUSES_S * launches * (study.causes.units + 1)
+        return BEGIN_S + launches * (CAUSES_S * study.causes.units + WARMING_S)
     if one.kind == "sweep":
         return BEGIN_S + SWEPT_S * (
             1 + study.sweep.repetitions * len(study.workloads[one.workload].sweep_batches or ())
@@ -116,11 +117,12 @@ def _seconds(study: Study, one: CampaignId) -> float:
     sampling = sampling_of(settings, study.confidence, "", None if is_lane else arm)
     budget_s = sampling.budget_s or 0.0
     if is_lane:
-        fewest = 1 + (sampling.units or sampling.pilot or 0)
+        fewest = sampling.units or sampling.pilot or 0
         return max(budget_s, TURN_S * launches * fewest) if sampling.pilot else TURN_S * launches * fewest
     if one.kind == "turns":
         return TURNS_BEGIN_S + budget_s
-    unit_s = RUN_S * len(arms.launch_names(arm, one.environments))
+    own = len(arms.launch_names(arm, one.environments))
+    warming_s, unit_s = WARMING_S * own * study.rounds.discarded, RUN_S * own
     if sampling.units:
-        return BEGIN_S + unit_s * (study.rounds.discarded + sampling.units)
-    return max(unit_s * (study.rounds.discarded + (sampling.pilot or 0)), budget_s)
+        return BEGIN_S + warming_s + unit_s * sampling.units
+    return max(warming_s + unit_s * (sampling.pilot or 0), budget_s)

@@ -211,9 +211,9 @@ class Causes(Record):
 
 
 class Sweep(Record):
-    """Launches of each batch size."""
+    """Launches of each batch size; from two on there is a spread, which all sizes of a workload share."""
 
-    repetitions: Annotated[int, Field(ge=3, le=10_000)]
+    repetitions: Annotated[int, Field(ge=2, le=10_000)]
 
 
 class Profile(Record):

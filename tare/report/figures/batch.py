@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pandas as pd
 
 from tare.analysis.choice import SWEEP
 from tare.model.registry import HOST
 from tare.report.figures import style
 from tare.report.words.labels import seconds, span, workload_title
+from tare.stats.intervals import t_quantile
+
+ALPHA = 0.05  # of all pairs of sizes together
 
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -18,6 +24,31 @@ def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
         & (metrics["metric"] == "real_s")
         & (metrics["kind"] == "measured")
     ]
+
+
+def sure_difference(metrics: pd.DataFrame, workload: str) -> float | None:
+    """By which ratio of typical times two sizes have to differ to be told apart; None where no spread is known.
+
+    The log of a time is size + repetition + rest, by least squares; the rest's spread is that of all sizes
+    together, the level is Bonferroni's over all pairs of sizes. Repetitions that lack a size are left out.
+    """
+    table = sweep_rows(metrics, workload).pivot_table(index="rep", columns="batch", values="value").dropna()
+    repetitions, sizes = table.shape
+    degrees = (repetitions - 1) * (sizes - 1)
+    if degrees < 1:
+        return None
+    logs = np.log(table.to_numpy())
+    rest = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    spread = math.sqrt(float((rest**2).sum()) / degrees)
+    return math.exp(t_quantile(ALPHA / math.comb(sizes, 2), degrees) * spread * math.sqrt(2 / repetitions))
+
+
+def told_apart(metrics: pd.DataFrame, workload: str) -> str:
+    """`sure_difference` as a sentence."""
+    ratio = sure_difference(metrics, workload)
+    if ratio is None:
+        return "Which sizes differ nobody can say: no spread is known."
+    return f"Two sizes are told apart from {ratio - 1:.0%} on (all pairs together at 95%)."
 
 
 def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
@@ -45,13 +76,15 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.footnote(
             figure,
             f"Host. n = {span(summary['count'])} launches per size, in random order. "
-            "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0.",
+            "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0. "
+            + told_apart(metrics, workload),
         )
     best = summary["median"].idxmin()
     alt = (
         f"{title} on the host. Shortest median {seconds(summary['median'].min())} at batch {best}; medians: "
         + "; ".join(f"{batch}: {seconds(value)}" for batch, value in summary["median"].items())
-        + "."
+        + ". "
+        + told_apart(metrics, workload)
     )
     return style.Drawing(figure=figure, title=title, alt=alt)
 
