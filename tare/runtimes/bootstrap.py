@@ -61,8 +61,8 @@ TEST_TOOLS = (
     ),
     ("likwid", ("likwid-bench",), "the check of the ceilings"),
 )
-# Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches have
-# a tree of their own: torch is imported by few commands, which compile it then.
+# Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches
+# have a tree of their own: torch is imported by few commands, which compile it then.
 WARM = (
     "zstandard", "spython.main", "snakemake.cli", "pandas", "pyarrow.parquet", "scipy.special", "seaborn",
     "pandera.pandas", "papermill", "nbconvert", "IPython",

@@ -3,7 +3,7 @@
 Each line is the beginning of a test's name. One that fits no test is an error, or a renamed test would come back.
 """
 
-PROCESSES = "runs a notebook in a process of its own"
+NOTEBOOKS = "imports what notebooks need, which takes seconds"
 FRAMEWORK = "starts launches that import a framework"
 NETWORK = "asks a package index or a registry"
 PAGES = "builds a study of its own and its whole page"
@@ -32,9 +32,9 @@ LEFT_OUT = {
     "test_memory.py::test_the_largest_batch": FRAMEWORK,
     "test_memory.py::test_where_not_even_one_sample": FRAMEWORK,
     "test_native.py::": STACKS,
-    "test_notebooks.py::test_a_cell_that_fails": PROCESSES,
-    "test_notebooks.py::test_a_notebook_in_turn": PROCESSES,
-    "test_notebooks.py::test_a_notebook_runs": PROCESSES,
+    "test_notebooks.py::test_a_cell_that_fails": NOTEBOOKS,
+    "test_notebooks.py::test_a_notebook_in_turn": NOTEBOOKS,
+    "test_notebooks.py::test_a_notebook_runs": NOTEBOOKS,
     "test_notebooks.py::test_the_": PAGES,
     "test_proof.py::": SIMULATION,
     "test_report.py::test_a_machine_without_any_runtime": PAGES,

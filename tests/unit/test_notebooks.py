@@ -92,9 +92,11 @@ def test_a_cell_that_fails_is_one_line_and_leaves_nothing(results, tmp_path):
     shutil.copytree(results / "tables", broken / "tables")
     (broken / "tables/metrics.parquet").unlink()
     with pytest.raises(TareError, match=r"notebook batch_size: .*no table .*metrics\.parquet") as caught:
-        notebooks.execute("batch_size", broken, ["mnist_cnn"], tmp_path / "out/batch_size.ipynb")
+        notebooks.execute_all(["batch_size", "device"], broken, ["mnist_cnn"], tmp_path / "out")
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["device.html", "device.ipynb"], (
+        "the other"
+    )
 
 
 def test_the_notebook_of_image_costs_draws_its_figure_and_shows_every_number(results):
