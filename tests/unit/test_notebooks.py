@@ -87,7 +87,7 @@ def test_an_unknown_notebook_has_its_nearest_name(results, tmp_path):
         notebooks.execute("rofline", results, ["mnist_cnn"], tmp_path / "a.ipynb")
 
 
-def test_a_cell_that_fails_is_one_line_and_leaves_nothing(results, tmp_path):
+def test_a_cell_that_fails_is_one_line_and_its_notebook_leaves_nothing(results, tmp_path):
     broken = tmp_path / "results"
     shutil.copytree(results / "tables", broken / "tables")
     (broken / "tables/metrics.parquet").unlink()
