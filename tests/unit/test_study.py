@@ -90,7 +90,7 @@ def change(config, path, value):
         (("stack",), "torch-2.14", "did you mean 'torch-2.13'"),
         (("data", "sentiment"), "imbd", "did you mean 'imdb'"),
         (("margins", "run"), 0, "margins: run"),
-        (("sweep", "repetitions"), 1, "sweep: repetitions: 1 must be at least 3"),
+        (("sweep", "repetitions"), 1, "sweep: repetitions: 1 must be at least 2"),
         (("study",), "tables", "name of a folder of results"),
         (("scenarios",), ["singel"], "scenarios: 0: 'singel' is not allowed: did you mean 'single'"),
         (("scenarios",), [], "scenarios: single is missing"),
