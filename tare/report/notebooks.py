@@ -13,7 +13,9 @@ import shutil
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tare.core.errors import TareError, UserError
 from tare.core.files import atomic_path, cache_dir, project_root, write_text
@@ -72,7 +74,7 @@ def execute_all(
     for name in chosen:
         if name not in names():
             raise UserError(f"no notebook {name!r} in notebooks/: {nearest(name, names())}")
-    _import_what_all_need()
+    _prepare()
     problems = []
     with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
         running = [(name, pool.apply_async(_execute, (name, results, workloads, folder))) for name in chosen]
@@ -88,14 +90,22 @@ def execute_all(
         raise TareError("; ".join(problems))
 
 
-def _import_what_all_need() -> None:
-    os.environ.setdefault(
-        "MPLCONFIGDIR", str(cache_dir("matplotlib"))
-    )  # no user's settings, and the fonts' list kept
-    import nbconvert  # noqa: F401
-    import papermill  # noqa: F401
+def _prepare() -> None:
+    """Import what all notebooks need, and do once what libraries do at their first figure, table and page."""
+    # No user's settings, and the list of fonts is kept.
+    os.environ.setdefault("MPLCONFIGDIR", str(cache_dir("matplotlib")))
+    import nbformat.v4
+    import pyarrow.parquet  # noqa: F401
 
-    import tare.report.figures  # noqa: F401
+    import tare.analysis.causes
+    import tare.report.cells  # noqa: F401
+    from tare.report import figures
+    from tare.report.figures import style
+
+    with scratch_folder("figure") as folder:
+        figures.write(style.empty("none", "none"), folder / "none.svg")
+    cells = [nbformat.v4.new_markdown_cell("none"), nbformat.v4.new_code_cell("none")]
+    _exporter().from_notebook_node(nbformat.v4.new_notebook(cells=cells))
 
 
 def _execute(name: str, results: Path, workloads: Sequence[str], folder: Path) -> str | None:
@@ -140,18 +150,25 @@ def _papermill(name: str, results: Path, workloads: Sequence[str], executed: Pat
     )
 
 
+@cache
+def _exporter() -> Any:
+    """nbconvert's, which loads its templates at its first page."""
+    from nbconvert import HTMLExporter
+
+    exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
+    exporter.exclude_anchor_links = True
+    return exporter
+
+
 def to_page(notebook: Path) -> str:
     """An executed notebook as one HTML page: no scripts, no fonts, nothing from elsewhere."""
     import nbformat
-    from nbconvert import HTMLExporter
     from pygments.formatters import HtmlFormatter
 
     content = nbformat.read(notebook, as_version=4)
     # The cell with the parameters and the one that papermill adds say the same: the second is what ran.
     content.cells = [cell for cell in content.cells if "parameters" not in cell.metadata.get("tags", [])]
-    exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
-    exporter.exclude_anchor_links = True
-    body, _ = exporter.from_notebook_node(content)
+    body, _ = _exporter().from_notebook_node(content)
     title = next(
         (cell.source.splitlines()[0].lstrip("# ") for cell in content.cells if cell.cell_type == "markdown"),
         notebook.stem,
