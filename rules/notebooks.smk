@@ -158,7 +158,7 @@ if REFERENCES:
             *collect("results/reference/{name}/reference.json", name=REFERENCES),
             *collect("results/reference-tables/{name}/metrics.csv", name=REFERENCES),
         ],
-        directory("<results>/figures/reference"),
+        [directory("<results>/figures/reference")],
     )
 
 
@@ -185,7 +185,7 @@ rule draw_notebooks:
             )
             for name, (title, _, _, _) in NOTEBOOKS.items()
         ],
-        figures=[drawn for _, _, _, drawn in NOTEBOOKS.values()],
+        figures=[figure for _, _, _, drawn in NOTEBOOKS.values() for figure in drawn],
     log:
         "<logs>/notebooks.log",
     threads: workflow.cores
