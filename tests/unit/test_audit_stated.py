@@ -2,7 +2,9 @@
 
 import pytest
 from audit_builders import edited, here, metric, only, pick, verdict
+from builders import build_results
 
+from tare.cli.main import main
 from tare.core.errors import UserError
 from tare.literature import audit, claims, published
 from tare.model import tables
@@ -218,7 +220,14 @@ def test_a_name_that_is_nowhere_is_refused_in_one_line(tmp_path, old, new, messa
     assert message in str(told.value)
 
 
-def test_an_audit_beside_a_study_that_trains_none_of_it_is_whole(columbia):
-    tables.make("published", columbia.to_dict("records"))
-    measured = columbia[columbia["measured_kind"].notna()]
+def test_the_command_audits_studies_of_which_nothing_is_trained_here(tmp_path):
+    results, out = build_results(tmp_path / "results"), tmp_path / "out"
+    places = ["--results", str(results), "--shared", str(results), "--out", str(out)]
+    assert main(["audit", "--paper", "columbia2025", "nthu2018", *places]) == 0
+    table, judged = (tables.read(name, out / f"{name}.csv") for name in ("published", "claims"))
+    assert set(table["paper"]) == {"columbia2025", "nthu2018"}
+    measured = table[table["measured_kind"].notna()]
     assert len(measured) and set(measured["measured_kind"]) == {"unavailable"}
+    own = judged[judged["paper"] == "columbia2025"]
+    assert len(own) == 4 * len(MODELS) and set(own["reason"]) == {"this workload is not part of this study"}
+    assert "device class: unknown" in own["match"].iloc[0]

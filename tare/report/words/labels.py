@@ -104,6 +104,17 @@ METRICS = {
     "gpu_power_mean_w": ("GPU power, mean", "of the board"),
     "gpu_sm_clock_mean_hz": ("SM clock, mean", "of the multiprocessors"),
     "gpu_throttled_share": ("GPU throttled", "share of samples with a reason to run slower"),
+    "gpu_utilization_peak": ("GPU use, largest", "largest sample: some kernel ran"),
+    "step_samples_per_s": ("Rate in memory", "samples a second of plain steps on batches in memory"),
+    "loaded_samples_per_s": ("Rate with the loader", "samples a second, the wait for each batch included"),
+    "step_flop_per_s": ("FLOPs a second", "counted from operators, by the time of a plain step"),
+    "sampled_read_bytes": ("Read from the disk", "by the program and its children, page cache aside"),
+    "sampled_written_bytes": ("Written to the disk", "by the program and its children"),
+    "sampled_asked_bytes": ("Read calls", "bytes of read calls, cached or not"),
+    "throttled_s": ("Throttled", "time in which the CPU quota of its cgroup was spent"),
+    "throttled_periods": ("Periods throttled", "in which the CPU quota of its cgroup was spent"),
+    "sampling_cpu_share": ("Cost of sampling", "CPU time of the sampling thread by the time sampled"),
+    "sampling_slowdown": ("Sampling's slow-down", "steps with the sampler by steps without, in turns"),
     "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
 }
 HIGHER_IS_BETTER = {"samples_per_s"}
