@@ -20,7 +20,7 @@ import pandas as pd
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
 from tare.literature.published import Published
-from tare.literature.published_file import Claim
+from tare.literature.published_file import FIGURE_METRICS, Claim
 from tare.stats.intervals import t_quantile
 
 # A study that says "the same" names no margin; this is what we allow a whole run before we call it different.
@@ -82,27 +82,22 @@ def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
 
 def _stated(published: Published, claim: Claim, model: str) -> list[Shown]:
     """The claim held against what text, files and tables state of a model in two environments or more."""
-    by_fact = {name: published.of_model(name, model) for name in claim.facts}
-    runs: dict[str, list[float]] = {}
-    for facts in by_fact.values():
-        for env, fact in facts.items():
-            runs.setdefault(env, []).append(fact.quantity.value if fact.quantity else 0.0)
-    doubt = Doubt(
-        error=max((max(values) - min(values) for values in runs.values()), default=0.0),
-        chance=0.0,
-        repeated=False,
-        of="numbers that its data give for one run",
-    )
+    stated = {name: facts for name in claim.facts if (facts := published.of_model(name, model))}
+    values = {
+        name: {env: fact.quantity.value for env, fact in facts.items() if fact.quantity}
+        for name, facts in stated.items()
+    }
+    environments = {env for numbers in values.values() for env in numbers}
+    runs = [[numbers[env] for numbers in values.values() if env in numbers] for env in environments]
+    error = max((max(numbers) - min(numbers) for numbers in runs), default=0.0)
+    doubt = Doubt(error=error, chance=0.0, repeated=False, of="numbers that its data give for one run")
     found = []
-    for name, facts in by_fact.items():
-        quantities = {env: fact.quantity for env, fact in facts.items() if fact.quantity}
-        if len(quantities) < 2:
-            continue
-        first = next(iter(facts))
-        values = {env: quantity.value for env, quantity in quantities.items()}
-        where = facts[first].where
-        source = "log" if where == "logs" else where
-        found.append(_compare(claim, claim.metrics[0], source, values, quantities[first].unit, doubt, name))
+    for name, numbers in values.items():
+        if len(numbers) > 1:
+            where = next(iter(stated[name].values())).where
+            unit = FIGURE_METRICS[claim.metrics[0]]
+            source = "log" if where == "logs" else where
+            found.append(_compare(claim, claim.metrics[0], source, numbers, unit, doubt, name))
     return found
 
 

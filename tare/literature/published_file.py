@@ -399,6 +399,16 @@ class Paper(Record):
         return self
 
     @model_validator(mode="after")
+    def _facts_are_of_the_metric(self) -> Self:
+        numbers = [(entry.id, entry.value) for entry in (*self.text, *self.facts, *self.settings)]
+        numbers += [(row.specification, row.value) for table in self.tables for row in table.rows]
+        for claim in self.claims:
+            for name, value in numbers:
+                if name in claim.facts and value is not None and value.unit != FIGURE_METRICS[claim.metrics[0]]:
+                    raise ValueError(f"claims: {claim.id}: facts: {name} '{value}' is no {claim.metrics[0]}")
+        return self
+
+    @model_validator(mode="after")
     def _names_its_workloads(self) -> Self:
         told = {name for claim in self.claims for name in claim.workloads}
         told |= {one.workload for one in self.figures} | {one.workload for one in self.logs}

@@ -211,6 +211,7 @@ def test_a_setting_of_a_paper_is_no_property_of_a_machine(nthu):
         ("{result: flops,", "{result: flop,", "formulas: result: no row 'flop'"),
         ("facts: [step_last,", "facts: [step_lst,", "container_more_efficient: facts: no entry or row 'step_lst'"),
         ("restates: batches_stop", "restates: batches", "iterations_logged: restates: no entry 'batches'"),
+        ("facts: [step_last,", "facts: [clock_max,", "facts: clock_max '2025 MHz' is no turn_step_s"),
         ("    metrics: [flop_per_s]", "    metrics: [flop_per_s, turn_step_s]", "facts are of one metric"),
     ],
 )  # fmt: skip

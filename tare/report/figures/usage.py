@@ -50,6 +50,7 @@ OF_DEVICE = (
 RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader", "samples/s", "steps")
 QUANTITIES = {trace.column: trace for trace in (*OF_PROCESSES, *OF_DEVICE, RATE)}
 ALIGNED, AS_CALLED = "aligned_s", "at_s"
+ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
 STEPS_NOTE = "Ticks: ends of the steps that took their batch from the loader."
 
 
@@ -88,6 +89,8 @@ def over_time(
                 axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
             axes.set_ylabel(trace.label)
             axes.set_ylim(bottom=0)
+            if ticked is not None:
+                axes.set_ylim(top=ABOVE * axes.get_ylim()[1])
             style.bare(axes, grid="y")
         since = "from the start of the first step" if when == ALIGNED else "since the launcher's call"
         figure.axes[-1].set_xlabel(f"seconds {since}")
