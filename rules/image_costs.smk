@@ -1,5 +1,12 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
 COUNTED_STACKS = [STACK, *config["stacks"]]
+NAIVE_IMAGE = (
+    [f"results/images/{STACK}/naive/record.json"] if STUDIED.naive_image else []
+)
+NAIVE_CODE = [
+    "tare/experiments/naive_image.py",
+    *(f"tare/images/{name}.py" for name in ("naive", "tree", "oci")),
+]
 STARTS = study_module.campaign_name("starts", ENVIRONMENTS)
 
 
@@ -31,6 +38,33 @@ rule measure_starts:
         " --environments {params.environments:q} --images {params.images:q} --out {output.sealed:q} 2> {log:q}"
 
 
+# The same stack as people write its image, and ours once more: for studies that ask for it.
+rule build_naive_image:
+    input:
+        dockerfile="containers/naive/Dockerfile",
+        recipe="containers/recipe.yaml",
+        images=collect("results/images/{{stack}}/{env}.json", env=ENVIRONMENTS),
+    output:
+        record="results/images/{stack}/naive/record.json",
+    log:
+        "results/logs/images/{stack}/naive.log",
+    priority: 30
+    retries: 0
+    threads: workflow.cores
+    resources:
+        machine=1,
+    params:
+        variant=STUDIED.device,
+        environments=ENVIRONMENTS,
+        code=closure.programs_sha256([*NAIVE_CODE, *closure.adapters(ENVIRONMENTS)]),
+        images=subpath(output.record, ancestor=2),
+    message:
+        "build the image of {wildcards.stack} as people write it, and ours once more"
+    shell:
+        "python -m tare naive-image --stack {wildcards.stack:q} --variant {params.variant:q}"
+        " --environments {params.environments:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
+
+
 rule count_image_costs:
     input:
         images=[
@@ -45,6 +79,7 @@ rule count_image_costs:
         ),
         oci=f"results/images/{STACK}/oci.json",
         starts=rules.measure_starts.output.sealed,
+        naive=NAIVE_IMAGE,
     output:
         table="<results>/tables/image_costs.csv",
     log:
@@ -53,8 +88,9 @@ rule count_image_costs:
         study=study_json("image_costs"),
         code=EXTRACTION,
         images=subpath(input.oci, ancestor=2),
+        naive=[f"--naive {path}" for path in NAIVE_IMAGE],
     message:
         "count what images cost: seconds, bytes, first starts"
     shell:
         "python -m tare image-costs --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
-        " --out {output.table:q} 2> {log:q}"
+        " {params.naive} --out {output.table:q} 2> {log:q}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis import naive_images
 from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError
 from tare.core.remedies import require
@@ -22,6 +23,7 @@ from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns
 from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
 from tare.model.records.measured import StartsRecord
+from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
 
@@ -53,16 +55,23 @@ DAEMON_HAD_IT = "the runtime had the image already when its record was made: not
 
 @dataclass(frozen=True, kw_only=True)
 class Forms:
-    """The image records of one stack: of its tree, of its image, of every environment."""
+    """The image records of one stack: of its tree, its image, every environment, and a naive image beside it."""
 
     stack: str
     tree: TreeRecord | None
     image: OciRecord | None
     environments: Mapping[str, ImageRecord]
+    naive: NaiveImageRecord | None = None
 
 
-def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
+def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Path | None = None) -> Forms:
     """The records of a stack below `folder`.
+
+    Args:
+        folder: of the image records of all stacks.
+        stack: its name.
+        environments: those whose forms are counted.
+        naive: record of a naive image of the same stack, where the study has one.
 
     Raises:
         UserError: records of environments are missing.
@@ -76,6 +85,7 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str]) -> Forms:
         tree=read(TreeRecord, tree) if tree.exists() else None,
         image=read(OciRecord, image) if image.exists() else None,
         environments=found,
+        naive=read(NaiveImageRecord, naive) if naive else None,
     )
 
 
@@ -150,6 +160,9 @@ def build(study: str, forms: Sequence[Forms], starts: Starts | None) -> pd.DataF
         for env, row in _form_rows(one):
             about = {"campaign": "images", "workload": ALL_WORKLOADS, "arm": "stack=same", "env": env}
             rows.append({**identity, **about, **row})
+        about = {"campaign": naive_images.CAMPAIGN, "workload": ALL_WORKLOADS, "arm": "stack=same"}
+        for env, row in naive_images.rows(one.naive) if one.naive else ():
+            rows.append({**identity, **about, "env": env, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
         about = {"campaign": "starts", "workload": ALL_WORKLOADS, "arm": "stack=same"}
         if starts is not None:

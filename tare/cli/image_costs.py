@@ -1,4 +1,4 @@
-"""`tare starts`, `tare image-costs`: what an image costs before anything is trained."""
+"""`tare starts`, `tare naive-image`, `tare image-costs`: what an image costs before anything is trained."""
 
 from __future__ import annotations
 
@@ -22,8 +22,21 @@ def add(subparsers: Any) -> None:
     costs = subparsers.add_parser("image-costs", parents=[common], help="what images cost: seconds, bytes, starts")
     costs.add_argument("--images", type=Path, default=Path("results/images"), help="folder of image records")
     costs.add_argument("--starts", type=Path, help="record of `tare starts`; without it, starts are unavailable")
+    costs.add_argument("--naive", type=Path, help="record of `tare naive-image` of the study's own stack")
     costs.add_argument("--out", type=Path, required=True, help="table to write (CSV)")
     costs.set_defaults(run=run_image_costs)
+
+    naive = subparsers.add_parser(
+        "naive-image", help="a stack's image as people write it, beside ours: both made now"
+    )
+    naive.add_argument("--stack", required=True, help="folder of containers/stacks/")
+    naive.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")
+    naive.add_argument(
+        "--environments", nargs="*", default=[], help="whose forms are made of both; none: only images"
+    )
+    naive.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
+    naive.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
+    naive.set_defaults(run=run_naive_image)
 
 
 def run_starts(arguments: argparse.Namespace) -> int:
@@ -42,7 +55,28 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
 
     study = load_part(ImageCostsPart, arguments.study)
     stacks = dict.fromkeys([study.stack, *study.stacks])
-    forms = [image_costs.read_forms(arguments.images, stack, study.environments_of(stack)) for stack in stacks]
+    naive = {study.stack: arguments.naive}
+    forms = [
+        image_costs.read_forms(arguments.images, stack, study.environments_of(stack), naive.get(stack))
+        for stack in stacks
+    ]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
     tables.write("image_costs", image_costs.build(study.study, forms, starts), arguments.out)
+    return 0
+
+
+def run_naive_image(arguments: argparse.Namespace) -> int:
+    """`tare naive-image`."""
+    from tare.core.remedies import require
+    from tare.experiments.naive_image import measure_naive_image
+    from tare.machine.fitting import AUTO, fitting_device
+    from tare.model.records.images import ImageRecord
+    from tare.model.schema import read
+
+    variant = fitting_device(arguments.stack)[0] if arguments.variant == AUTO else arguments.variant
+    folder = arguments.images or Path("results/images") / arguments.stack
+    paths = [folder / f"{name}.json" for name in arguments.environments]
+    require(paths)
+    forms = [read(ImageRecord, path) for path in paths]
+    measure_naive_image(arguments.stack, variant, forms, arguments.out)
     return 0

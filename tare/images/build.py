@@ -7,13 +7,13 @@ links to the archive and to the files of the forms.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.manifest import allocated_bytes
+from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.images import installed, native
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import with_interpreter
@@ -124,7 +124,7 @@ def build(name: str, variant: str) -> OciRecord:
         "tree": _facts(tree)
     }
     try:
-        base = _fitting_base(get_base(recipe["base"]), tree, recipe["base"])
+        base = base_for(tree, recipe)
     except UnavailableError as error:
         return OciRecord(
             **shared, seconds=built.record.seconds, status="unavailable", reason=str(error), cached=False
@@ -132,14 +132,7 @@ def build(name: str, variant: str) -> OciRecord:
 
     def make(folder: Path) -> dict[str, Any]:
         started = time.monotonic()
-        files = FolderLayer(root=tree.path, entries=tree.entries, inside=tree.inside, made_by=f"tree {tree.digest}")
-        image = assemble(
-            [*base.layers, files],
-            config=recipe["config"],
-            labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.images.tree": tree.digest},
-            name=f"tare/{stack.name}",
-            folder=folder,
-        )
+        image = assemble_tree(stack, tree.path, tree.entries, base, recipe, folder)
         own = {"base": base.seconds, "assemble": round(time.monotonic() - started, 3)}
         return {"image": image, "base": base_fields(base), "seconds": {**built.record.seconds, **own}}
 
@@ -148,6 +141,29 @@ def build(name: str, variant: str) -> OciRecord:
     kept, fields = keep_image(inputs, f"assembling the image of {stack.name} ({stack.variant})", make)
     return OciRecord(
         **shared, **fields, seconds=kept.about["seconds"], storage=measure_storage([kept.path], tree.path)
+    )
+
+
+def assemble_tree(
+    stack: Stack, root: Path, entries: Sequence[dict[str, Any]], base: Base, recipe: dict[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Write the archive of base and tree into a folder; what `oci.assemble` says of it.
+
+    Args:
+        stack: of the tree.
+        root: where the tree lies.
+        entries: its manifest.
+        base: below it.
+        recipe: of containers/recipe.yaml.
+        folder: gets the archive.
+    """
+    digest = manifest_digest(entries)
+    return assemble(
+        [*base.layers, FolderLayer(root=root, entries=entries, inside=stack.inside, made_by=f"tree {digest}")],
+        config=recipe["config"],
+        labels={"tare.stack": stack.name, "tare.variant": stack.variant, "tare.images.tree": digest},
+        name=f"tare/{stack.name}",
+        folder=folder,
     )
 
 
@@ -229,6 +245,15 @@ def link_into(folder: Path, record: OciRecord | ImageRecord) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(source)
+
+
+def base_for(tree: Tree, recipe: dict[str, Any]) -> Base:
+    """The base below a tree, by the recipe.
+
+    Raises:
+        UnavailableError: none can be had.
+    """
+    return _fitting_base(get_base(recipe["base"]), tree, recipe["base"])
 
 
 def _fitting_base(base: Base, tree: Tree, recipe: dict[str, Any]) -> Base:

@@ -126,7 +126,7 @@ def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Int
         details = {
             "python_version": interpreter.version,
             "interpreter": str(interpreter.executable),
-            "installer": _pip_version(),
+            "installer": pip_version(),
         }
         return {"seconds": _install(folder, stack, wheels, interpreter), "details": details}
 
@@ -159,7 +159,7 @@ def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Int
         argv = install_command(python, lock)
         run(argv, timeout_s=INSTALL_S, env={**variables, "TMPDIR": folder}, check=True)
     installed = time.monotonic()
-    finished = run([str(python), "-I", "-c", _import_code(stack)], timeout_s=CHECK_S, env={}, cwd=Path("/"))
+    finished = run([str(python), "-I", "-c", import_code(stack)], timeout_s=CHECK_S, env={}, cwd=Path("/"))
     if not finished.ok:
         raise UnavailableError(f"the native installation of {stack.name} does not import: {finished.explain()}")
     checked = time.monotonic()
@@ -175,12 +175,14 @@ def install_command(python: Path, lock: Path) -> list[str]:
     ]
 
 
-def _pip_version() -> str:
+def pip_version() -> str:
+    """Of this Python: `pip 26.3`."""
     answer = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
     return " ".join(answer.split()[:2])
 
 
-def _import_code(stack: Stack) -> str:
+def import_code(stack: Stack) -> str:
+    """Python that imports what a stack must import, and prints what is mapped then."""
     modules = ", ".join(("ctypes", "hashlib", "multiprocessing", *stack.imports))
     return f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
 
@@ -335,7 +337,7 @@ def remove_distribution(info: Path, root: Path) -> None:
 
 def _try_imports(stack: Stack, guest: Guest, base: Base) -> None:
     """Import the stack with the base's own interpreter, and see that the base has every library that this needs."""
-    finished = run_guest(guest, ["-c", _import_code(stack)], timeout_s=CHECK_S)
+    finished = run_guest(guest, ["-c", import_code(stack)], timeout_s=CHECK_S)
     if not finished.ok:
         raise UnavailableError(f"{stack.name} in {base.name} does not import: {finished.explain()}")
     outside = needed_from_outside(finished.stdout, guest.root)

@@ -71,10 +71,7 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
         UnavailableError: no CPython of the stack's version here, or the tree's own imports fail.
     """
     interpreter = interpreter or find_interpreter(stack.python)
-    names = stdlib_files(interpreter)
-    extensions = [name for name in names if name.startswith("lib-dynload/")]
-    libraries, broken = shared_libraries(interpreter, extensions)
-    names = [name for name in names if name not in set(broken)]
+    names, libraries = _sources(interpreter)
     key = tree_key(stack, wheels, interpreter, names, libraries)
 
     def make(root: Path) -> dict[str, Any]:
@@ -84,6 +81,24 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
 
     what = f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"
     return _tree(store.keep(cache_dir("trees"), key, make, what=what), stack)
+
+
+def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
+    """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage.
+
+    Raises:
+        UnavailableError: the tree's own imports fail.
+    """
+    names, libraries = _sources(interpreter)
+    return _fill(root, stack, wheels, interpreter, names, libraries)
+
+
+def _sources(interpreter: Interpreter) -> tuple[list[str], dict[str, Path]]:
+    """What a tree takes from the host: files of the standard library, and shared libraries by soname."""
+    names = stdlib_files(interpreter)
+    extensions = [name for name in names if name.startswith("lib-dynload/")]
+    libraries, broken = shared_libraries(interpreter, extensions)
+    return [name for name in names if name not in set(broken)], libraries
 
 
 def tree_key(

@@ -47,6 +47,7 @@ RULES: Mapping[str, Expected] = {
     "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
     "measure_pipeline": Expected(stage=PROFILES, seconds=60, alone=True),
+    "build_naive_image": Expected(stage=IMAGES, seconds=300, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
     "extract_tables": Expected(stage=TABLES, seconds=15),
     "judge_published": Expected(stage=TABLES, seconds=5),

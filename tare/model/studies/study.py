@@ -377,10 +377,12 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         scenarios: how many run and what runs beside them.
         workloads: modules of workloads/ with their settings.
         papers: files of config/published; the page shows those of which the study trains something.
+        naive_image: whether the stack's image is made as people write it too, to be compared with ours.
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
     papers: Annotated[tuple[str, ...], Distinct] = ()
+    naive_image: bool = False
     rounds: Rounds
     scenarios: Scenarios = (SINGLE,)
     stack_kinds: Annotated[tuple[Literal["rounds", "turns"], ...], Field(min_length=1), Distinct] = (
@@ -500,6 +502,8 @@ def check(config: Mapping[str, Any]) -> Study:
         raise UserError(
             "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
         )
+    if study.naive_image and study.stack == BOUND:
+        raise UserError(f"config: naive_image: it needs packages that are locked, and {BOUND} has none; drop it")
     if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
     return study
