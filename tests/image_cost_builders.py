@@ -14,6 +14,7 @@ from tare.core.files import write_json
 from tare.model import tables
 from tare.model.journals import units
 from tare.model.records.measured import StartsRecord
+from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.studies.study import CONTROL, HOST
 
 STACK = "torch-2.13"
@@ -130,10 +131,47 @@ def starts_record(
     }  # fmt: skip
 
 
+def naive_record(reason: str | None = None) -> dict[str, Any]:
+    """The record of a naive image beside ours, or of none with the reason."""
+    common = {"schema": NaiveImageRecord.VERSION, "stack": STACK, "variant": "cpu", "reason": reason}
+    if reason:
+        return {**common, "status": "unavailable"}
+
+    def layers(**sizes: int) -> list[dict[str, Any]]:
+        return [
+            {"made_by": name, "digest": f"sha256:{name}", "bytes": 3 * size, "gzip_bytes": size}
+            for name, size in sizes.items()
+        ]
+
+    def forms(seconds: float, size: int) -> dict[str, Any]:
+        podman = {"seconds": None, "disk_bytes": None, "reason": "Podman keeps its images in a store of its own"}
+        cost = {"seconds": seconds, "disk_bytes": size, "reason": None}
+        return {"docker": {**cost, "seconds": None}, "apptainer": cost, "podman": podman}
+
+    naive = {
+        "seconds": {"build": 90.0, "build_cached": 4.0, "build_code": 5.0},
+        "layers": layers(base=8_000_000, python=27_000_000, wheels=240_000_000, pip=250_000_000, code=50_000),
+        "new_with_stack": [2, 3, 4],
+        "new_with_code": [4],
+        "forms": forms(40.0, 700_000_000),
+    }
+    ours = {
+        "seconds": {"tree": 20.0, "assemble": 6.0, "load": 10.0},
+        "layers": layers(base=8_000_000, tree=262_000_000),
+        "new_with_stack": [1],
+        "new_with_code": [],
+        "forms": forms(18.0, 250_000_000),
+    }
+    made = {"builder": "docker build, classic builder, Docker 20.10.24", "compression": "gzip, level 6", "steps": 8}
+    return {**common, **made, "status": "ok", "same_digest": True, "naive": naive, "ours": ours}
+
+
 def image_cost_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:
     """Starts and the table of what images cost, by the real code from the records below `root`."""
     record = starts_record(names, unavailable, **starting)
     write_json(root / "starts.json", record)
-    forms = image_costs.read_forms(root / "images", STACK, [*names, *unavailable])
+    naive = root / "images" / STACK / "naive/record.json"
+    write_json(naive, naive_record())
+    forms = image_costs.read_forms(root / "images", STACK, [*names, *unavailable], naive)
     made = image_costs.build(record["study"], [forms], image_costs.read_starts(root / "starts.json"))
     tables.write("image_costs", made, root / "tables/image_costs.csv")

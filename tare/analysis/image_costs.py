@@ -50,6 +50,7 @@ ITEMS = {
 }
 # Items that a form without a number still gets, each with the reason.
 FORM_ITEMS = ("ready_s", "archive_bytes", "disk_bytes", "added_bytes")
+OCI_ARCHIVE = "OCI archive, not compressed"
 DAEMON_HAD_IT = "the runtime had the image already when its record was made: nothing was converted"
 
 
@@ -192,7 +193,7 @@ def unit_of(item: str) -> str:
 def _form_rows(forms: Forms) -> Iterator[tuple[str, dict[str, Any]]]:
     image = forms.image
     if image is not None and image.bytes is not None:
-        yield SHARED, _has("archive_bytes", image.bytes, "OCI archive, not compressed")
+        yield SHARED, _has("archive_bytes", image.bytes, OCI_ARCHIVE)
         for row in _storage_rows(image.storage, "image record", ("disk_bytes",)):
             yield SHARED, row
     for env, record in forms.environments.items():
@@ -240,7 +241,7 @@ def _size_rows(record: ImageRecord, image: OciRecord | None, tree: TreeRecord | 
         source = f"the form itself, one file{f', compressed ({how})' if how else ''}: allocated blocks"
         yield _has("archive_bytes", storage.disk_bytes, source)
     elif image is not None and image.bytes is not None:
-        yield _has("archive_bytes", image.bytes, "OCI archive, not compressed")
+        yield _has("archive_bytes", image.bytes, OCI_ARCHIVE)
     else:
         yield _lacks("archive_bytes", "OCI archive", "the record of the image is missing")
     yield from _storage_rows(storage, "allocated blocks")

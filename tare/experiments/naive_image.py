@@ -8,9 +8,11 @@ intervals. What a push and a pull move is counted, not moved: the layers, compre
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,13 @@ from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir
 from tare.core.manifest import manifest_digest, read_manifest
 from tare.core.process import Finished, at_death, run
-from tare.core.progress import say, step
+from tare.core.progress import say
 from tare.experiments.alone import measuring
 from tare.images import build, naive
 from tare.images.base import Base
 from tare.images.interpreter import Interpreter, with_interpreter
 from tare.images.native import import_code, pip_version
-from tare.images.oci import ARCHIVE, TarLayer, assemble
+from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_layer
 from tare.images.recipe import load_recipe
 from tare.images.storage import storage_of
 from tare.images.tree import Tree, build_tree, fill_tree
@@ -154,45 +156,63 @@ class _Comparison:
         """Tree and image, made again in empty folders, and loaded into the daemon that does not have it then."""
         root, archive = self.folder / "tree", self._new("ours")
         root.mkdir()
+        say(f"making the image of {self.stack.name} once more")
         timer = _Timer()
-        with step(f"making the image of {self.stack.name} once more"):
-            fill_tree(root, self.stack, self.wheels, interpreter)
-            entries = read_manifest(root)
-            timer.stage("tree")
-            made = build.assemble_tree(self.stack, root, entries, self.base, self.recipe, archive)
-            timer.stage("assemble")
+        fill_tree(root, self.stack, self.wheels, interpreter)
+        entries = read_manifest(root)
+        timer.stage("tree")
+        made = build.assemble_tree(self.stack, root, entries, self.base, self.recipe, archive)
+        timer.stage("assemble")
         image = self._image(archive, made)
-        was_there = self.client.call("image", "rm", "--force", image.image_id, check=False).ok
-        prepared = self.client.docker.prepare(image, archive)
-        seconds = {**timer.seconds, **prepared.seconds}
         layers = naive.saved_layers(image.archive)
+        with self._loaded(root, entries) as prepared:
+            seconds = {**timer.seconds, **prepared.seconds}
+            forms = self._made_forms(image, prepared)
         found = MadeImage(
             seconds=_rounded(seconds),
             layers=(),
             new_with_stack=(len(layers) - 1,),
             new_with_code=(),  # code is bound into a launch, and in no image
-            forms=self._made_forms(image, prepared),
+            forms=forms,
         )
-        if not was_there:
-            self.client.call("image", "rm", image.image_id, check=False)
         return found, layers, manifest_digest(entries) == cached.digest
+
+    @contextlib.contextmanager
+    def _loaded(self, root: Path, entries: Sequence[dict[str, Any]]) -> Iterator[Prepared]:
+        """Ours in the daemon, upon a small layer of its own: so it has none of these layers, whatever it holds."""
+        folder = self._new("loaded")
+        mark = FolderLayer(
+            entries=[{"path": "tare-mark", "text": str(time.time_ns()), "mode": 0o644}], made_by="mark"
+        )
+        with (folder / "mark.tar").open("wb") as sink:
+            digest, _ = write_layer(mark, sink)
+        lowest = TarLayer(path=folder / "mark.tar", digest=digest, made_by=mark.made_by)
+        base = replace(self.base, layers=(lowest, *self.base.layers))
+        made = build.assemble_tree(self.stack, root, entries, base, self.recipe, folder)
+        removal = ["image", "rm", "--force", made["tag"]]
+        with at_death(made["tag"], commands=[["docker", *removal]], env=self.client.variables):
+            try:
+                yield self.client.docker.prepare(self._image(folder, made), folder)
+            finally:
+                self.client.call(*removal, check=False)
 
     def _naive(self, tree: Tree) -> tuple[MadeImage, Sequence[naive.SavedLayer], int]:
         """Built cold, built again, built with another line of code; checked, saved, converted."""
         context, archive = self._new("context"), self._new("naive")
         naive.write_context(context, tree, self.wheels)
         self._load_base()
+        say(f"building the naive image of {self.stack.name}")
         timer = _Timer()
-        with step(f"building the naive image of {self.stack.name}"):
-            built = self._build(context, TAG, cached=False)
-            timer.stage("build")
-            self._build(context, TAG, cached=True)
-            timer.stage("build_cached")
+        built = self._build(context, TAG, cached=False)
+        timer.stage("build")
+        self._build(context, TAG, cached=True)
+        timer.stage("build_cached")
         self._check()
         naive.touch_code(context)
         timer = _Timer(timer.seconds)
         self._build(context, CHANGED, cached=True)
         timer.stage("build_code")
+        say("counting and converting both")
         saved = archive / "saved.tar"
         self.client.call("save", "--output", str(saved), TAG, timeout_s=BUILD_S)
         layers = naive.saved_layers(saved)

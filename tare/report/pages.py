@@ -7,7 +7,6 @@ stands where, and the overview links the reports of all studies under the result
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -36,6 +35,7 @@ FOLDER = "tare/report/templates"
 INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
 OVERVIEW = "studies.html"
 NO_SCRIPTS = "'none'"
+SCRIPTS = {"break_even": "break_even.js"}  # by section: what its page runs; the page to print runs nothing
 NOTEBOOKS = {
     "job_length": "What a job costs, by its length",
     "environments": "Environments",
@@ -151,6 +151,7 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     shared = {
         "css": Markup(_read("page.css")),
         "scripts": Markup(NO_SCRIPTS),
+        "script": None,
         "overview": overview,
         "figure": lambda name: _figure(evidence.results, name),
         "links": _links(evidence, folder),
@@ -165,7 +166,7 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     shared["pages"] = [{"file": page.file, **page._asdict()} for page in pages]
     done = {
         page.file: templates.get_template("index.html.j2" if page is ANSWER else "page.html.j2").render(
-            **shared,
+            **{**shared, **_scripts(sections.get(page.name, []))},
             file=page.file,
             heading=page.heading,
             sections=sections.get(page.name, []),
@@ -182,12 +183,21 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         "scripts": Markup(f"'{search.source_hash(script)}'"),
         "script": Markup(script),
         "entries": Markup(search.as_data(found)),
-        "titles": Markup(_as_json({page.file: page.title for page in pages})),
+        "titles": Markup(search.in_script({page.file: page.title for page in pages})),
     }
     done[SEARCH] = templates.get_template("search.html.j2").render(
         **{**shared, **looking}, file=SEARCH, heading="Search"
     )
     return done
+
+
+def _scripts(sections: Sequence[Mapping[str, Any]]) -> dict[str, Markup]:
+    """The one script that the sections of a page need, and the hash that allows it; nothing where none does."""
+    for section in sections:
+        if section["name"] in SCRIPTS:
+            script = _read(SCRIPTS[section["name"]])
+            return {"scripts": Markup(f"'{search.source_hash(script)}'"), "script": Markup(script)}
+    return {}
 
 
 def _templates() -> Templates:
@@ -202,10 +212,6 @@ def _templates() -> Templates:
 
 def _read(name: str) -> str:
     return (project_root() / FOLDER / name).read_text(encoding="utf-8")
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _opened(html: str) -> str:

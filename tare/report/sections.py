@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from tare.literature import published
 from tare.report import number_tables
 from tare.report.answers import answer, job_length
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
-from tare.report.images import image_costs
+from tare.report.images import break_even, image_costs, naive_image
 from tare.report.machine import conditions, facts, gpus, material, pipeline, profiles, rooflines
 from tare.report.methods import designs, instrument, losses, method, tries
 from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.reasons import count_tables, why
+from tare.report.search import in_script
 
 Context = Mapping[str, Any]
 
@@ -110,6 +113,16 @@ def _images(evidence: Evidence) -> Context:
     }
 
 
+def _naive(evidence: Evidence) -> Context | None:
+    found = naive_image.section(evidence)
+    return {"naive": found} if found else None
+
+
+def _break_even(evidence: Evidence) -> Context | None:
+    found = break_even.section(evidence)
+    return {**found, "defaults": Markup(in_script(found["defaults"]))} if found else None
+
+
 def _data(evidence: Evidence) -> Context:
     return {"data": material.data_sentences(evidence), "losses": losses.loss_checks(evidence)}
 
@@ -190,6 +203,8 @@ BEHIND = (  # the papers
     Section("arms", "Arms", "settings", _arms),
     Section("stacks", "Stacks", "settings", _stacks),
     Section("images", "Images", "images", _images),
+    Section("naive", "A naive image", "images", _naive),
+    Section("break_even", "When building pays", "images", _break_even),
     Section("machine", "Machine", "machine", _machine),
     Section("pipeline", "Input", "machine", pipeline.section),
     Section("conditions", "Conditions", "machine", _conditions),

@@ -1,0 +1,196 @@
+"""After how many runs building an image pays, by this study's numbers; the page's script takes the reader's own.
+
+What is paid once: building, and pulling over a link. What a run saves or loses: this machine's whole runs in the
+environment beside the host's. The formula is that of tare.stats.break_even; break_even.js repeats it, and a test in
+a browser holds both to the same words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis import image_costs, naive_images
+from tare.analysis.choice import METRIC_OF, of_rounds
+from tare.model.studies.study import HOST
+from tare.report.evidence import Evidence
+from tare.report.words.labels import env_order, env_title, workload_title
+from tare.report.words.layout import Cell, Row, Table
+from tare.report.words.wording import missing
+from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
+
+RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
+MEGABITS_PER_S = 100.0  # assumed likewise
+MEGA = 1e6
+METRIC = METRIC_OF["rounds"]
+DAYS_EXACTLY = 10.0  # below that with a decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """An image that may be built, with this study's numbers.
+
+    Attributes:
+        title: environment and workload; whose recipe where that is not ours.
+        build_s: measured, once.
+        megabytes: that a pull moves, in 10^6 bytes.
+        low_s, high_s: ends of the seconds that a run saves; below zero where it takes longer than on the host.
+    """
+
+    title: str
+    build_s: float
+    megabytes: float
+    low_s: float
+    high_s: float
+
+    @property
+    def pull_s(self) -> float:
+        """At the assumed rate."""
+        return pull_seconds(self.megabytes * MEGA, MEGABITS_PER_S * MEGA)
+
+    @property
+    def runs(self) -> Runs:
+        """Until it has paid."""
+        return runs_until_paid(self.build_s + self.pull_s, self.low_s, self.high_s)
+
+
+def section(evidence: Evidence) -> dict[str, Any] | None:
+    """The answer by this study's numbers, and what the page's script starts from; None without any."""
+    found = list(choices(evidence))
+    if not found:
+        return None
+    return {
+        "table": _table(evidence, found),
+        "defaults": {
+            "runs_a_day": RUNS_A_DAY,
+            "megabits_per_s": MEGABITS_PER_S,
+            "choices": [
+                {name: getattr(one, name) for name in ("title", "build_s", "megabytes", "low_s", "high_s")}
+                for one in found
+            ],
+        },
+        "first": f"{found[0].title}: {told(found[0].runs, found[0].low_s, found[0].high_s, RUNS_A_DAY)}",
+    }
+
+
+def choices(evidence: Evidence) -> Iterator[Choice]:
+    """Every contained environment with an image and an interval of its whole runs, by workload."""
+    table, stack = evidence.image_costs, evidence.study.stack
+    environments = sorted(image_costs.environments_of(table, stack), key=env_order)
+    for workload in evidence.workloads:
+        for env in environments:
+            saved = saved_seconds(evidence, workload, env)
+            if env == HOST or saved is None:
+                continue
+            title = f"{env_title(env)}, {workload_title(workload)}"
+            build_s = image_costs.cost(table, stack, env, "ready_s")
+            size = _pulled_bytes(evidence, env)
+            if build_s is not None and size is not None:
+                yield _choice(title, build_s, size, saved)
+            naive_s = image_costs.cost(table, stack, naive_images.IMAGE, "naive_build_s")
+            naive_bytes = image_costs.cost(table, stack, naive_images.IMAGE, "naive_push_bytes")
+            if env == "docker" and naive_s is not None and naive_bytes is not None:
+                yield _choice(f"{title}, naive Dockerfile", naive_s, naive_bytes, saved)
+
+
+def _pulled_bytes(evidence: Evidence, env: str) -> float | None:
+    """What another machine gets: the form that is one file, else the image, compressed where that was counted."""
+    table, stack = evidence.image_costs, evidence.study.stack
+    own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == "archive_bytes")]
+    packed = image_costs.cost(table, stack, naive_images.IMAGE, "ours_push_bytes")
+    if packed is not None and (own["source"] == image_costs.OCI_ARCHIVE).any():
+        return packed
+    return image_costs.cost(table, stack, env, "archive_bytes")
+
+
+def _choice(title: str, build_s: float, size_bytes: float, saved: tuple[float, float]) -> Choice:
+    """As the page's script gets it: rounded, so that both compute with the same numbers."""
+    return Choice(
+        title=title,
+        build_s=round(build_s, 1),
+        megabytes=round(size_bytes / MEGA, 1),
+        low_s=_rounded(saved[0]),
+        high_s=_rounded(saved[1]),
+    )
+
+
+def _rounded(value: float) -> float:
+    return round(value, 3) + 0.0  # no negative zero
+
+
+def saved_seconds(evidence: Evidence, workload: str, env: str) -> tuple[float, float] | None:
+    """Ends of the seconds that a whole run saves beside the host's; None where there is no interval.
+
+    The verdict's interval of the ratio, times the median of the host's whole runs.
+    """
+    verdicts = of_rounds(evidence.verdicts, workload)
+    own = verdicts[(verdicts["env"] == env) & (verdicts["metric"] == METRIC) & (verdicts["reference"] == HOST)]
+    runs = of_rounds(evidence.metrics, workload)
+    host = runs[(runs["env"] == HOST) & (runs["metric"] == METRIC)]["value"].dropna()
+    if own.empty or host.empty or missing(own["ci_low"].iloc[0]) or missing(own["ci_high"].iloc[0]):
+        return None
+    median_s = float(host.median())
+    return median_s * (1 - float(own["ci_high"].iloc[0])), median_s * (1 - float(own["ci_low"].iloc[0]))
+
+
+def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
+    """The answer in words; break_even.js says the same."""
+    if runs.fewest == NEVER:
+        return f"Never: a run takes {_span(0.0 - high_s, 0.0 - low_s)} more than it saves."
+    if runs.most == NEVER:
+        return (
+            f"After {_count(runs.fewest)} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
+            f"what a run saves lies between {_signed(low_s)} and {_signed(high_s)}."
+        )
+    if runs.fewest == runs.most:
+        return f"After {_count(runs.most)} runs ({_days(runs.most, runs_a_day)})."
+    return (
+        f"After {_count(runs.fewest)} to {_count(runs.most)} runs ({_days(runs.fewest, runs_a_day)} to "
+        f"{_days(runs.most, runs_a_day)})."
+    )
+
+
+def _count(runs: float) -> str:
+    return f"{runs:,.0f}"
+
+
+def _days(runs: float, runs_a_day: float) -> str:
+    days = runs / runs_a_day
+    return f"{days:.1f} days" if days < DAYS_EXACTLY else f"{math.ceil(days):,} days"
+
+
+def _span(low_s: float, high_s: float) -> str:
+    """Seconds from one end to the other, in the digits of both."""
+    return f"{low_s:.3f} s" if low_s == high_s else f"{low_s:.3f} to {high_s:.3f} s"
+
+
+def _signed(value_s: float) -> str:
+    return f"−{-value_s:.3f} s" if value_s < 0 else f"{value_s:.3f} s"
+
+
+def _table(evidence: Evidence, found: list[Choice]) -> Table:
+    rows: list[Row] = [
+        [
+            one.title,
+            Cell(text=f"{_signed(one.low_s)} to {_signed(one.high_s)}", below="modelled"),
+            Cell(text=f"{one.build_s:,.1f} s", below="measured, once"),
+            Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
+            told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
+        ]
+        for one in found
+    ]
+    level = 100 * evidence.study.confidence
+    return Table(
+        caption=f"When building pays, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
+        columns=["image", "a run saves", "build", "pull", "building pays, modelled"],
+        rows=rows,
+        note=(
+            f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
+            "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can "
+            "be started. Pull: what is carried to another machine, by the rate of the link alone. Of the naive "
+            "Dockerfile no run was measured: those of our image stand for it."
+        ),
+        wide=True,
+    )

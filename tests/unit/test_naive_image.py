@@ -1,0 +1,301 @@
+"""A naive image beside ours: its build's arguments, its archive's weight, its record to the table, when it pays."""
+
+import dataclasses
+import gzip
+import io
+import json
+import math
+import tarfile
+from types import SimpleNamespace
+
+import builders
+import image_cost_builders
+import pytest
+
+from tare.analysis import image_costs, naive_images
+from tare.analysis.choice import of_rounds
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import sha256_file, write_json
+from tare.experiments import naive_image as making
+from tare.images import naive
+from tare.images.oci import ARCHIVE, TarLayer, assemble
+from tare.model.records.naive_image import NaiveImageRecord
+from tare.model.schema import read
+from tare.model.studies.study import check, load_checked
+from tare.report import evidence
+from tare.report.images import break_even
+from tare.report.images import naive_image as words
+from tare.stats.break_even import NEVER, pull_seconds, runs_until_paid
+
+STACK = image_cost_builders.STACK
+NAMES = ("host", "docker", "apptainer")
+
+
+def table_of(folder, record=None):
+    image_cost_builders.image_records(folder, NAMES, {})
+    path = folder / STACK / "naive/record.json"
+    write_json(path, record or image_cost_builders.naive_record())
+    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, NAMES, path)], None)
+
+
+def number(table, item, env="oci"):
+    return image_costs.cost(table, STACK, env, item)
+
+
+# --- making
+
+
+def test_the_build_has_no_network_and_no_cache_where_none_may_be(tmp_path):
+    cold, again = (naive.build_command(tmp_path, "x", cached=cached) for cached in (False, True))
+    assert tuple(cold[cold.index("--network") :][:2]) == ("--network", "none")
+    assert "--no-cache" in cold and "--no-cache" not in again
+    assert cold[-1] == str(tmp_path)
+
+
+def test_steps_are_the_builders_own_count():
+    assert naive.steps_of("Step 1/8 : FROM x\n ---> 1\nStep 2/8 : WORKDIR /app\n") == 8
+    with pytest.raises(UnavailableError, match="names no steps"):
+        naive.steps_of("[+] Building 199.7s (17/17) FINISHED")
+
+
+def test_the_context_has_what_the_dockerfile_copies(tmp_path):
+    """The interpreter without its packages, pip in their place, the lock by hash, our code."""
+    root = tmp_path / "tree"
+    entries = []
+    for name in ("bin/python3.11", "lib/python3.11/os.py", "lib/python3.11/site-packages/numpy/__init__.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+        entries.append({"path": name, "mode": 0o755 if name.startswith("bin") else 0o644})
+    entries.append({"path": "bin/python3", "link": "python3.11"})
+    wheel = tmp_path / "numpy-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    wheels = [SimpleNamespace(name="numpy", version="1.0", sha256="a" * 64, path=wheel)]
+    context = tmp_path / "context"
+    context.mkdir()
+    naive.write_context(context, SimpleNamespace(path=root, entries=entries), wheels)
+    packages = context / "python/lib/python3.11/site-packages"
+    assert [path.name for path in packages.iterdir()] == ["pip"]
+    assert (context / "python/bin/python3").readlink().name == "python3.11"
+    assert (context / "python/bin/python3.11").stat().st_mode & 0o111
+    assert (context / "requirements.txt").read_text() == f"numpy==1.0 --hash=sha256:{'a' * 64}\n"
+    copied = {line.split()[1] for line in (context / "Dockerfile").read_text().splitlines() if "COPY " in line[:5]}
+    assert copied == {path.name for path in context.iterdir()} - {"Dockerfile"}
+    before = (context / naive.TOUCHED).read_text()
+    naive.touch_code(context)
+    assert (context / naive.TOUCHED).read_text() == before + "# another line\n"
+
+
+def archive_of(folder, contents):
+    """An archive of one layer for each text, as we write them."""
+    layers = []
+    for number_, text in enumerate(contents):
+        path = folder / f"{number_}.tar"
+        with tarfile.open(path, "w") as tar:
+            member = tarfile.TarInfo("file")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+        digest = f"sha256:{sha256_file(path)}"
+        layers.append(
+            TarLayer(path=path, digest=digest, made_by=f"/bin/sh -c #(nop) COPY {number_} in /app/wheels")
+        )
+    assemble(layers, config={"env": {}, "workdir": "/", "labels": {}}, labels={}, name="tare/x", folder=folder)
+    return folder / ARCHIVE, layers
+
+
+def test_layers_are_counted_as_they_lie_in_an_archive(tmp_path):
+    texts = (b"a" * 70_000, bytes(range(256)) * 40)
+    archive, layers = archive_of(tmp_path, texts)
+    found = naive.saved_layers(archive)
+    assert [layer.digest for layer in found] == [layer.digest for layer in layers]
+    assert [layer.bytes for layer in found] == [layer.path.stat().st_size for layer in layers]
+    assert found[0].made_by == "COPY 0 in /app/wheels"
+    for layer, size, own in zip(found, naive.gzip_sizes(found), layers, strict=True):
+        naive.copy_layer(layer, tmp_path / "copy.tar")
+        assert (tmp_path / "copy.tar").read_bytes() == own.path.read_bytes()
+        assert size == pytest.approx(len(gzip.compress(own.path.read_bytes(), naive.GZIP_LEVEL)), abs=12)
+    assert naive.stack_begins(found) == 0
+
+
+def test_equal_layers_that_a_daemon_saved_once_are_both_counted(tmp_path):
+    """Older daemons save a second, equal layer as a link to the first."""
+    layer = b"x" * 1024
+    config = {"history": [{"created_by": "COPY a in /"}, {"empty_layer": True}, {"created_by": "COPY b in /"}]}
+    config |= {"rootfs": {"diff_ids": ["sha256:1", "sha256:1"]}}
+    names = {"Config": "config.json", "Layers": ["one/layer.tar", "two/layer.tar"]}
+    files = {"config.json": config, "manifest.json": [names]}
+    with tarfile.open(tmp_path / "saved.tar", "w") as tar:
+        for name, data in [("one/layer.tar", layer), *((n, json.dumps(v).encode()) for n, v in files.items())]:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        link = tarfile.TarInfo("two/layer.tar")
+        link.type, link.linkname = tarfile.SYMTYPE, "../one/layer.tar"
+        tar.addfile(link)
+    first, second = naive.saved_layers(tmp_path / "saved.tar")
+    assert second.blob == first.blob and (first.bytes, second.made_by) == (1024, "COPY b in /")
+    with pytest.raises(UnavailableError, match="no layer of the image holds /app/wheels"):
+        naive.stack_begins([first, second])
+
+
+def test_what_changed_is_all_from_the_first_new_layer_on():
+    assert naive.first_difference(["a", "b", "c"], ["a", "x", "y"]) == 1
+    assert naive.first_difference(["a", "b"], ["a", "b"]) == 2
+
+
+def test_without_a_daemon_the_record_has_the_reason(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise UnavailableError("no Docker daemon answers")
+
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
+    monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
+    monkeypatch.setattr(making, "fetch_wheels", lambda stack: SimpleNamespace(wheels=()))
+    monkeypatch.setattr(making, "compare", refuse)
+    out = tmp_path / "naive/record.json"
+    assert main(["naive-image", "--stack", STACK, "--variant", "cpu", "--out", str(out)]) == 0
+    found = read(NaiveImageRecord, out)
+    assert (found.status, found.naive) == ("unavailable", None) and "no Docker daemon answers" in found.reason
+
+
+def test_bad_words_are_one_line(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "record.json")]
+    assert main(["naive-image", "--stack", "torch", *out]) == 2
+    missing = ["--environments", "host", "--images", str(tmp_path)]
+    assert main(["naive-image", "--stack", STACK, "--variant", "cpu", *missing, *out]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and "host.json yet" in errors[1]
+
+
+def test_a_study_asks_for_it_and_the_default_does_not():
+    assert not load_checked("config/config.yaml").naive_image
+    study = load_checked("config/full.yaml")
+    assert study.naive_image
+    with pytest.raises(UserError, match="naive_image: it needs packages that are locked"):
+        check(
+            {
+                **study.to_json(),
+                "stack": "bound",
+                "stacks": [],
+                "arms": {"workloads": [], "rounds": [], "turns": []},
+            }
+        )
+
+
+# --- the table and the page
+
+
+def test_the_table_has_both_images_each_number_with_its_kind(tmp_path):
+    table = table_of(tmp_path)
+    assert number(table, "naive_build_s") == 90.0 and number(table, "ours_build_s") == 26.0
+    assert number(table, "naive_push_bytes") == 525_050_000 and number(table, "ours_push_bytes") == 270_000_000
+    assert number(table, "naive_push_stack_bytes") == 490_050_000
+    assert number(table, "naive_push_code_bytes") == 50_000 and number(table, "ours_push_code_bytes") == 0
+    assert number(table, "naive_image_bytes") == 3 * 525_050_000
+    assert number(table, "ours_convert_s", "apptainer") == 18.0
+    assert number(table, "naive_convert_s", "docker") is None
+    assert "store of its own" in image_costs.why_not(table, STACK, "podman", "naive_convert_s")
+    kinds = table[table["campaign"] == naive_images.CAMPAIGN].set_index(["env", "item"])["kind"]
+    assert kinds["oci", "naive_push_stack_bytes"] == kinds["oci", "ours_push_code_bytes"] == "modelled"
+    assert kinds["oci", "naive_push_code_bytes"] == kinds["oci", "naive_build_s"] == "measured"
+    assert image_costs.environments_of(table, STACK) == list(
+        NAMES
+    )  # a form that is compared is no environment's image
+
+
+def test_without_a_comparison_nothing_is_said_and_with_a_reason_the_reason(tmp_path):
+    image_cost_builders.image_records(tmp_path / "plain", NAMES, {})
+    plain = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
+    assert not words.Beside(plain, STACK).asked
+    refused = words.Beside(table_of(tmp_path, image_cost_builders.naive_record("no Docker daemon")), STACK)
+    assert refused.building() == ["Unavailable: no Docker daemon."]
+    assert refused.moving() == [] and refused.converting() == []
+    table = refused.table()
+    assert table.rows == [
+        ["Build, nothing cached", "unavailable", "unavailable"],
+        ["Push or pull, all of it", "unavailable", "unavailable"],
+    ]
+    assert "Unavailable: no Docker daemon." in table.note
+
+
+def test_the_sentences_have_the_tables_numbers(tmp_path):
+    case = words.Beside(table_of(tmp_path), STACK)
+    told = " ".join([*case.building(), *case.moving(), *case.converting()])
+    for text in ("8 steps takes 90.0 s", "ours takes 26.0 s", "525 MB naive, 270 MB ours, 1.9 times", "0 B ours"):
+        assert text in told, text
+    assert "Apptainer: 40.0 s to convert the naive one, 18.0 s ours; 700 MB and 250 MB" in told
+
+
+def test_printed_numbers_of_papers_come_with_what_differs():
+    (line,) = words.printed()
+    assert "columbia2025: 199.7 s to build, 17 steps and 4.91 GB" in line and "CUDA" in line
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 9}', '{"schema": 1, "statsu": "ok"}'])
+def test_a_damaged_record_is_refused(tmp_path, text):
+    image_cost_builders.image_records(tmp_path, NAMES, {})
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(IntegrityError, match="run again"):
+        image_costs.read_forms(tmp_path, STACK, NAMES, path)
+
+
+# --- when it pays
+
+
+@pytest.mark.parametrize(
+    ("once", "low", "high", "fewest", "most"),
+    [
+        (100.0, 1.0, 2.0, 50, 100),
+        (100.0, 3.0, 3.0, 34, 34),  # a run that is begun is whole
+        (100.0, -1.0, 2.0, 50, NEVER),
+        (100.0, 0.0, 2.0, 50, NEVER),
+        (100.0, -2.0, -1.0, NEVER, NEVER),
+        (0.0, 0.5, 1.0, 0, 0),
+        (0.0, -2.0, -1.0, NEVER, NEVER),
+    ],
+)
+def test_runs_until_it_is_paid(once, low, high, fewest, most):
+    found = runs_until_paid(once, low, high)
+    assert (found.fewest, found.most) == (fewest, most)
+    if 0 < most < math.inf:  # the formula, from the other side
+        assert most * low >= once > (most - 1) * low
+
+
+def test_a_cost_below_zero_and_ends_that_are_the_wrong_way_round_are_refused():
+    for arguments in ((-1.0, 1.0, 2.0), (1.0, 2.0, 1.0)):
+        with pytest.raises(ValueError, match="no cost and interval"):
+            runs_until_paid(*arguments)
+
+
+def test_a_link_moves_bits():
+    assert pull_seconds(125e6, 100e6) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (-0.744, -0.562, "Never: a run takes 0.562 to 0.744 s more than it saves."),
+        (0.0, 0.0, "Never: a run takes 0.000 s more than it saves."),
+        (-0.1, 0.5, "After 200 runs at best (20 days), perhaps never: what a run saves lies between −0.100 s and "
+         "0.500 s."),
+        (0.5, 2.0, "After 50 to 200 runs (5.0 days to 20 days)."),
+        (0.1, 0.1, "After 1,000 runs (100 days)."),
+    ],
+)  # fmt: skip
+def test_the_answer_in_words(low, high, says):
+    assert break_even.told(runs_until_paid(100.0, low, high), low, high, 10.0) == says
+
+
+def test_the_defaults_are_the_verdicts_and_no_interval_gives_no_answer(tmp_path):
+    root = builders.build_results(tmp_path / "results")
+    found = evidence.gather(root, root, builders.STUDY)
+    one = next(choice for choice in break_even.choices(found) if choice.title == "Docker, CNN on MNIST")
+    rows = of_rounds(found.verdicts, "mnist_cnn")
+    (own,) = rows[(rows["env"] == "docker") & (rows["metric"] == "real_s")].to_dict("records")
+    runs = of_rounds(found.metrics, "mnist_cnn")
+    host_s = runs[(runs["env"] == "host") & (runs["metric"] == "real_s")]["value"].median()
+    assert one.low_s == pytest.approx(host_s * (1 - own["ci_high"]), abs=1e-3)
+    assert one.high_s == pytest.approx(host_s * (1 - own["ci_low"]), abs=1e-3)
+    assert (one.build_s, one.megabytes) == (40.0, 270.0)  # compressed layers, where they were counted
+    none = dataclasses.replace(found, verdicts=found.verdicts.assign(ci_low=None))
+    assert break_even.section(none) is None
