@@ -150,6 +150,45 @@ def test_the_search_finds_from_any_page_on_disk(open_page):
     assert page.logged == []
 
 
+def test_when_building_pays_is_answered_from_the_readers_numbers(open_page, report):
+    """The script starts from the study's numbers, says what the page says without it, and takes what is typed."""
+    page = open_page("images.html")
+    answer, image = page.locator("#break-even-answer"), page.locator("#break-even-image")
+    rows = page.eval_on_selector_all(
+        "#break_even tbody tr", "nodes => nodes.map(n => [n.cells[0].textContent, n.cells[4].textContent])"
+    )
+    assert len(rows) > len(builders.WORKLOADS)
+    for title, told in rows:
+        image.select_option(title)
+        assert answer.inner_text().startswith(told), title
+    assert "this study's interval" in answer.inner_text()
+    typed = {"runs": "20", "low": "1", "high": "4", "build": "100", "megabytes": "125", "megabits": "100"}
+    for name, value in typed.items():
+        page.locator(f"#break-even-{name}").fill(value)
+    assert answer.inner_text().startswith("After 28 to 110 runs (1.4 days to 5.5 days). Paid once: 110.0 s, 10.0 s")
+    assert answer.inner_text().endswith("Modelled from your numbers.")
+    page.locator("#break-even-low").fill("-1")
+    assert answer.inner_text().startswith("After 28 runs at best (1.4 days), perhaps never")
+    page.locator("#break-even-high").fill("-0.5")
+    assert answer.inner_text().startswith("Never: a run takes 0.500 to 1.000 s more than it saves.")
+    page.locator("#break-even-megabits").fill("0")
+    assert answer.inner_text() == "Give a number above zero: Your link, Mbit/s."
+    page.locator("#break-even-build").fill("")
+    assert answer.inner_text() == "Give a number: Build, s."
+    assert serious_violations(page, within="#break_even") == {}
+    assert page.logged == []
+
+
+def test_without_scripts_the_answer_stands_in_the_text(browser, report):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.with_name("images.html").as_uri())
+    assert not page.locator("#break-even-form").is_visible()
+    assert "runs a day" in page.locator("#break_even caption").text_content()
+    assert "By this study's numbers (modelled)" in page.locator("#break_even").inner_text()
+    context.close()
+
+
 def test_strings_from_outside_stay_text(open_page):
     """What a search is asked for, and a script that got into a page, run nothing."""
     page = open_page("search.html", query="?q=<img src=x onerror=document.title='hit'>")
