@@ -42,7 +42,7 @@ DOCKER = "docker"
 CALL_S = 120.0
 BUILD_S = 3600.0
 TAG, CHANGED = "tare/naive:built", "tare/naive:changed"
-CHECK = "print('imported')"
+CHECKER = "tare-naive-check"  # the container that imports the stack
 
 
 def measure_naive_image(name: str, variant: str, forms: Sequence[ImageRecord], out: Path) -> None:
@@ -86,7 +86,8 @@ def compare(
     base = build.base_for(tree, recipe)
     with docker.session(), tempfile.TemporaryDirectory(prefix="making-", dir=cache_dir("naive")) as name:
         client = Client(docker)
-        ends = [["docker", "image", "rm", "--force", TAG, CHANGED, naive.BASE], client.pruning()]
+        images = ["docker", "image", "rm", "--force", TAG, CHANGED, naive.BASE]
+        ends = [["docker", "rm", "--force", CHECKER], images, client.pruning()]
         with at_death(name, commands=ends, env=client.variables, folder=Path(name)):
             try:
                 return _Comparison(stack, wheels, base, recipe, forms, client, Path(name)).run(interpreter, tree)
@@ -252,8 +253,8 @@ class _Comparison:
 
     def _check(self) -> None:
         """The image is of use: its Python imports the stack."""
-        code = f"{import_code(self.stack)}\n{CHECK}"
-        limits = ("--rm", "--network", "none", "--entrypoint", "/usr/bin/python3")
+        code = import_code(self.stack)
+        limits = ("--rm", "--name", CHECKER, "--network", "none", "--entrypoint", "/usr/bin/python3")
         finished = self.client.call("run", *limits, TAG, "-c", code, timeout_s=BUILD_S, check=False)
         if not finished.ok:
             raise UnavailableError(f"the naive image does not import {self.stack.name}: {finished.explain()}")
