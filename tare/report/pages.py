@@ -7,6 +7,7 @@ stands where, and the overview links the reports of all studies under the result
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -183,7 +184,7 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         "scripts": Markup(f"'{search.source_hash(script)}'"),
         "script": Markup(script),
         "entries": Markup(search.as_data(found)),
-        "titles": Markup(search.in_script({page.file: page.title for page in pages})),
+        "titles": Markup(_as_json({page.file: page.title for page in pages})),
     }
     done[SEARCH] = templates.get_template("search.html.j2").render(
         **{**shared, **looking}, file=SEARCH, heading="Search"
@@ -212,6 +213,10 @@ def _templates() -> Templates:
 
 def _read(name: str) -> str:
     return (project_root() / FOLDER / name).read_text(encoding="utf-8")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _opened(html: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from html.parser import HTMLParser
-from typing import Any
 
 BLOCKS = ("h1", "h2", "h3", "h4", "p", "li", "caption", "summary", "dd", "th", "td", "figcaption")
 HEADINGS = ("h1", "h2", "h3", "h4")
@@ -94,12 +93,7 @@ def as_data(found: list[Entry]) -> str:
         "files": files,
         "texts": [[number[entry[:3]], entry[3]] for entry in found],
     }
-    return in_script(data)
-
-
-def in_script(value: Any) -> str:
-    """A value as JSON that can stand in a script element, whatever its texts hold."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

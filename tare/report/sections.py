@@ -5,10 +5,9 @@ A section's template sees its own context and what every section shares (`worklo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-
-from markupsafe import Markup
 
 from tare.literature import published
 from tare.report import number_tables
@@ -20,7 +19,6 @@ from tare.report.machine import conditions, facts, gpus, material, pipeline, pro
 from tare.report.methods import designs, instrument, losses, method, tries
 from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.reasons import count_tables, why
-from tare.report.search import in_script
 
 Context = Mapping[str, Any]
 
@@ -120,7 +118,7 @@ def _naive(evidence: Evidence) -> Context | None:
 
 def _break_even(evidence: Evidence) -> Context | None:
     found = break_even.section(evidence)
-    return {**found, "defaults": Markup(in_script(found["defaults"]))} if found else None
+    return {**found, "defaults": json.dumps(found["defaults"])} if found else None
 
 
 def _data(evidence: Evidence) -> Context:

@@ -1,6 +1,6 @@
 "use strict";
-const defaults = JSON.parse(document.getElementById("break-even-defaults").textContent);
 const form = document.getElementById("break-even-form");
+const defaults = JSON.parse(form.dataset.defaults);
 const answer = document.getElementById("break-even-answer");
 const fields = {};
 for (const name of ["image", "runs", "low", "high", "build", "megabytes", "megabits"]) {
