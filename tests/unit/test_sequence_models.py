@@ -214,6 +214,22 @@ def test_a_layout_of_images_is_refused(name):
         built(BOTH[name], layout="channels-last")
 
 
+@pytest.mark.parametrize(("workload", "graphs"), [(sentiment_lstm, 0), (sentiment_rnn, 0), (transformer_lm, 1)])
+def test_what_the_compiler_sees_is_what_the_setting_says(workload, graphs):
+    """Nothing of a recurrent network, without a word: so it is refused. All of the Transformer, as one graph."""
+    training, seen = built(workload), []
+    model = torch.compile(training.model, backend=lambda graph, inputs: seen.append(graph) or graph.forward)
+    with torch.no_grad():
+        model(torch.zeros(2, 64, dtype=torch.long))
+    torch._dynamo.reset()
+    assert len(seen) == graphs
+    if graphs:
+        assert built(workload, compile="inductor").model is not None
+    else:
+        with pytest.raises(settings.Unable, match=r"torch\.compile compiles nothing of a model with"):
+            built(workload, compile="inductor")
+
+
 def test_a_scaled_step_clips_gradients_of_their_own_size(monkeypatch, reviews):
     """With the scaler of fp16, here on the CPU: scaled gradients would all be clipped."""
     kind = torch.amp.GradScaler

@@ -144,6 +144,8 @@ def test_channels_last_changes_where_numbers_lie_and_not_what_they_are():
 def test_what_a_workload_cannot_have_is_refused_with_the_reason():
     with pytest.raises(settings.Unable, match="no filter of four dimensions"):
         job({"layout": "channels-last"}, sentiment_rnn)
+    with pytest.raises(settings.Unable, match=r"^torch\.compile compiles nothing of a model with RNN$"):
+        job({"compile": "inductor"}, sentiment_rnn)
     with pytest.raises(settings.Unable, match="streams of a CUDA device"):
         job({"graph": "capture"})
     with pytest.raises(settings.Unable, match="use amp=bf16"):

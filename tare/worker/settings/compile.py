@@ -25,7 +25,14 @@ def prepare(torch: Any, level: str) -> None:
 
 
 def apply(torch: Any, training: Any, level: str, device: str) -> None:
-    """Compile the model at its first call."""
+    """Compile the model at its first call.
+
+    Of a model that holds a recurrent network as one operator the compiler leaves everything as it is, unless its
+    switch `allow_rnn` is on, and says nothing: steps would be the headline's own.
+    """
     if not hasattr(torch, "compile"):
         raise Unable("torch {} has no torch.compile".format(torch.__version__))
+    recurrent = [part for part in training.model.modules() if isinstance(part, torch.nn.RNNBase)]
+    if recurrent and not getattr(torch._dynamo.config, "allow_rnn", False):
+        raise Unable("torch.compile compiles nothing of a model with {}".format(type(recurrent[0]).__name__))
     training.model = torch.compile(training.model)
