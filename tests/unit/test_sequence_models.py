@@ -15,6 +15,15 @@ BOTH = {"sentiment_lstm": sentiment_lstm, "transformer_lm": transformer_lm}
 TEXT = "a film with a good and a bad plot, some wit; an end that nobody saw coming, naïve"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """On a machine that others keep busy, two threads of so small products wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory):
     """A prepared folder with 999 reviews, some with characters of several bytes."""
