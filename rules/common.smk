@@ -86,7 +86,7 @@ def code_of(kind):
             names, arm = campaign_environments(wildcards), arm_of(wildcards)
         elif "env" in wildcards.keys():
             names = [wildcards.env]
-        settings = [arm.factor] if arm and arm.is_setting else []
+        settings = [arm.factor] if arm and arm.is_inside else []
         other = arm.other_stack if arm else None
         frameworks = sorted({stack_framework(STACK), stack_framework(other or STACK)})
         return closure.code_sha256(

@@ -70,12 +70,22 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in PHASES.items()),
         measured("exit_s", (end_ns - at_ns("last")) / 1e9, "s", "launcher"),
         measured("samples_per_s", results.samples / training_s, "1/s", "marks"),
+        *_timed_rate(results),
         measured("loss_mean", statistics.fmean(results.losses), "1", "workload"),
         measured("loss_last", results.losses[-1], "1", "workload"),
         measured("peak_rss_bytes", inside.memory.peak_rss_bytes, "B", "getrusage"),
         _runtime_cpu(launch),
         *clock_rows(launch),
     ]
+
+
+def _timed_rate(results: TrainResults) -> list[Row]:
+    """Images per second over the steps that follow the warm-up, loader included; none for a job without one."""
+    first = results.warmup_steps
+    if not first or len(results.step_ends_ns) <= first:
+        return []
+    timed_s = (results.step_ends_ns[-1] - results.step_ends_ns[first - 1]) / 1e9
+    return [measured("images_per_s", (results.samples - results.warmup_samples) / timed_s, "1/s", "steps")]
 
 
 def clock_rows(launch: LaunchRecord) -> list[Row]:

@@ -44,12 +44,13 @@ from tare.stats.intervals import (
     two_stage,
 )
 
-RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s")
+RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s")
 STEP_METRICS = ("turn_step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
 METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS, "causes": CAUSE_METRICS}
 MARGIN_OF = {"rounds": "run", "turns": "step", "causes": "run"}
-RATES = ("samples_per_s",)  # the sum of rates is no total
+OF_SOME = ("images_per_s",)  # what only jobs with a warm-up have
+RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
 TOTAL_OF = {"turn_step_s": "turn_step_mean_s"}
 PRIMARY_METRICS = ("real_s", "turn_step_s")
@@ -192,6 +193,8 @@ def _comparisons(found: Measured) -> list[_Comparison]:
     pairs = [(env, HOST) for env in environments] + [(env, f"{env}{BASELINE}") for env in judged]
     found_all: list[_Comparison] = []
     for metric in METRICS_OF[found.campaign.kind] if pairs else ():
+        if metric in OF_SOME and metric not in set(found.metrics["metric"]):
+            continue
         table = _Table(found, metric, pairs)
         found_all += [_Comparison(table, env, reference) for env, reference in pairs]
     return found_all

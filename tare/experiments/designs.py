@@ -24,7 +24,7 @@ from tare.model import closure
 from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import BASELINE, SINGLE
+from tare.model.registry import BASELINE, NO_OPTIONS, SINGLE, whole_options
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced
@@ -128,6 +128,23 @@ def declare(
         part=reduced(study, kind, setup.workload, arm),
         **own,
     )
+
+
+def job_spec(mode: str, workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
+    """What every launch of a workload is told of its job; `options` where the workload has any, all of them.
+
+    Raises:
+        UserError: the workload can't have the study's options.
+    """
+    options = whole_options(workload, study["workloads"].get(workload, {}).get("options", NO_OPTIONS))
+    return {
+        "mode": mode,
+        "workload": workload,
+        "batch": batch,
+        "seed": study["seed"],
+        "device": study["device"],
+        **({"options": options} if options else {}),
+    }
 
 
 def identity(on_gpu: bool) -> Machine:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.experiments.designs import Design, Row, Setup, declare, one_after_other, unit_order
+from tare.experiments.designs import Design, Row, Setup, declare, job_spec, one_after_other, unit_order
 from tare.launch.place import Site
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.schema import parse
@@ -17,19 +17,13 @@ from tare.model.studies.study import HOST, Rounds, sampling_of
 from tare.stats.fits import run_values
 
 METRIC = "real_s"
-LOADER_WORKERS = 1  # as in the paper
+LOADER_WORKERS = 1  # as in the nyu2022 paper; of a workload that has an option of that name, as the study says
 
 
 def whole_run_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
     """What a launch of a whole run does inside."""
-    return {
-        "mode": "train",
-        "workload": workload,
-        "batch": batch,
-        "seed": study["seed"],
-        "device": study["device"],
-        "loader_workers": LOADER_WORKERS,
-    }
+    job = job_spec("train", workload, batch, study)
+    return {**job, "loader_workers": job.get("options", {}).get("loader_workers", LOADER_WORKERS)}
 
 
 def headline_levels(study: Mapping[str, Any]) -> dict[str, str]:

@@ -24,7 +24,18 @@ from typing import Any
 import numpy as np
 
 from tare.experiments.blocks import Block, Burst, Lane, Stretch, live_block
-from tare.experiments.designs import Design, Due, Row, Setup, conditions_of, declare, seed_of, skipped, unit_order
+from tare.experiments.designs import (
+    Design,
+    Due,
+    Row,
+    Setup,
+    conditions_of,
+    declare,
+    job_spec,
+    seed_of,
+    skipped,
+    unit_order,
+)
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import draw_anew
 from tare.launch.place import Site
@@ -93,13 +104,7 @@ def trial_of(step_s: float) -> Trial:
 
 def turn_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
     """What a launch that takes turns does inside."""
-    return {
-        "mode": "turns",
-        "workload": workload,
-        "batch": batch,
-        "seed": study["seed"],
-        "device": study["device"],
-    }
+    return job_spec("turns", workload, batch, study)
 
 
 def turns(setup: Setup) -> Design:
@@ -264,13 +269,13 @@ def _row(job: _Job, pages: Mapping[str, str]) -> Row:
 
 def spec_of(plans: Sequence[Plan]) -> Callable[[str], Mapping[str, Any]]:
     """What a launch of each name does inside: the jobs of these campaigns, each at its level of the allocator."""
-    common = {key: value for key, value in plans[0].spec.items() if key not in ("workload", "batch")}
+    of_a_job = ("workload", "batch", "options")
+    common = {key: value for key, value in plans[0].spec.items() if key not in of_a_job}
 
     def spec(name: str) -> Mapping[str, Any]:
         lanes = [
             {
-                "workload": plan.spec["workload"],
-                "batch": plan.spec["batch"],
+                **{key: plan.spec[key] for key in of_a_job if key in plan.spec},
                 "allocator": conditions_of(plan, name)["allocator"],
             }
             for plan in plans

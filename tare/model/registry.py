@@ -16,6 +16,7 @@ from typing import Any
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model.environment import Environment
+from tare.model.schema import Record, parse
 from tare.model.words import nearest
 from tare.worker import frameworks
 
@@ -27,6 +28,22 @@ _ENVIRONMENTS: dict[str, type[Environment]] = {}
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has
 WORKLOAD_PAGE = "docs/add-a-workload.md"
+NO_OPTIONS: Mapping[str, int | float] = {}
+
+
+class Option(Record):
+    """What a study may choose of a workload's job beside the batch: a number, whole where its default is.
+
+    Attributes:
+        default: its value where the study says nothing.
+        least, most: its bounds.
+        why: why it can't be less.
+    """
+
+    default: int | float
+    least: int | float
+    most: int | float
+    why: str | None = None
 
 
 def register(name: str) -> Callable[[type[Environment]], type[Environment]]:
@@ -87,7 +104,7 @@ def workload(name: str) -> ModuleType:
     if name not in known:
         raise UserError(f"no workload {name!r} in workloads/: {nearest(name, known)}")
     module = _imported("workloads", name)
-    if wrong := _wrong_description(getattr(module, "DESCRIPTION", {})) or _wrong_class(module):
+    if wrong := _wrong_description(getattr(module, "DESCRIPTION", {})) or _wrong_definitions(module):
         raise UserError(f"workloads/{name}.py: {wrong}: {WORKLOAD_PAGE} says what it needs")
     return module
 
@@ -121,15 +138,56 @@ def _wrong_description(found: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _wrong_class(module: ModuleType) -> str | None:
-    """What is wrong with a workload's classes of training jobs; None where nothing is."""
+def _wrong_definitions(module: ModuleType) -> str | None:
+    """What is wrong with what a workload defines, its classes of training jobs first; None where nothing is."""
     trainings = getattr(module, "FRAMEWORKS", None) or {frameworks.DEFAULT: getattr(module, "Training", None)}
     for training in trainings.values():
         if training is None:
             return "no class Training"
         if missing := [verb for verb in VERBS if not callable(getattr(training, verb, None))]:
             return f"class {training.__name__} lacks {', '.join(missing)}"
+    if "options" in module.DESCRIPTION and not callable(getattr(module, "described", None)):
+        return "DESCRIPTION has options, and there is no function described(options)"
     return None
+
+
+def options_of(name: str) -> dict[str, Option]:
+    """The options that a workload declares; none for most.
+
+    Raises:
+        UserError: there is no such workload, or an option of its DESCRIPTION is not what an option is.
+    """
+    declared = workload(name).DESCRIPTION.get("options", {})
+    where = f"workloads/{name}.py: DESCRIPTION: options"
+    return {key: parse(Option, value, f"{where}: {key}", UserError) for key, value in declared.items()}
+
+
+def whole_options(name: str, given: Mapping[str, int | float], where: str = "options") -> dict[str, int | float]:
+    """All options of a workload: those that are given, the others at their defaults.
+
+    Args:
+        name: of the workload.
+        given: by name of the option.
+        where: begins the message.
+
+    Raises:
+        UserError: the workload has no such option, or it can't be that; the message has the nearest name.
+    """
+    known = options_of(name)
+    for key, value in given.items():
+        if not known:
+            raise UserError(f"{where}: {key}: {name} has no options; drop it")
+        if key not in known:
+            raise UserError(f"{where}: {name} has no option {key!r}: {nearest(key, known)}")
+        option = known[key]
+        if isinstance(option.default, int) and not isinstance(value, int):
+            raise UserError(f"{where}: {key}: {value!r} must be of type integer")
+        if value < option.least:
+            why = f": {option.why}" if option.why else ""
+            raise UserError(f"{where}: {key}: {value!r} must be at least {option.least!r}{why}")
+        if value > option.most:
+            raise UserError(f"{where}: {key}: {value!r} must be at most {option.most!r}")
+    return {key: type(option.default)(given.get(key, option.default)) for key, option in known.items()}
 
 
 def check_framework(name: str, framework: str) -> None:
@@ -147,6 +205,16 @@ def check_framework(name: str, framework: str) -> None:
         raise UserError(str(error)) from None
 
 
-def describe_workload(name: str) -> dict[str, Any]:
-    """DESCRIPTION of a workload: title, dataset, parameter count, batch, optimizer, loss, samples."""
-    return dict(workload(name).DESCRIPTION)
+def describe_workload(name: str, options: Mapping[str, int | float] = NO_OPTIONS) -> dict[str, Any]:
+    """What a workload says of itself: title, dataset, parameter count, batch, optimizer, loss, samples.
+
+    Args:
+        name: of the workload.
+        options: those that are given; counts of parameters and samples may follow from them.
+
+    Raises:
+        UserError: there is no such workload, or it can't have these options.
+    """
+    whole = whole_options(name, options)
+    module = workload(name)
+    return dict(module.described(whole) if whole else module.DESCRIPTION)

@@ -3,7 +3,8 @@
 import importlib
 import itertools
 import math
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+import sys
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker import frameworks, settings
 from tare.worker.frameworks import Framework
@@ -45,16 +46,35 @@ def import_first(names: Sequence[str]) -> Any:
     return importlib.import_module(names[-1])
 
 
+def description(workload: Any, spec: Mapping[str, Any]) -> Dict[str, Any]:
+    """What a workload says of itself, at a launch's options where it has any."""
+    found: Dict[str, Any] = workload.described(spec["options"]) if spec.get("options") else workload.DESCRIPTION
+    return found
+
+
+def chosen(spec: Mapping[str, Any]) -> Tuple[Any, ...]:
+    """The last arguments of what a workload is called with: its options, where it has any."""
+    return (spec["options"],) if spec.get("options") else ()
+
+
 def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
-    """The workload's samples.
+    """The workload's samples, or those that a setting of the launch brings instead.
 
     Raises:
-        ValueError: there are others than its description says: batches and rates would be of another job.
+        ValueError: there are others than its description says: batches and rates would be of another job; or
+            fewer different ones than make a batch.
+        Unable: the launch's setting can't be had with this workload.
     """
-    dataset = frameworks.training_class(workload, framework.name).load(spec["data"])
-    expected = workload.DESCRIPTION["samples"]
+    own = frameworks.training_class(workload, framework.name)
+    expected = description(workload, spec)["samples"]
+    dataset = settings.samples(framework, own, expected, spec)
+    if dataset is None:
+        dataset = own.load(spec["data"], *chosen(spec))
     if len(dataset) != expected:
         raise ValueError("the data has {} samples, the description says {}".format(len(dataset), expected))
+    different = getattr(dataset, "different", None)
+    if different is not None and different < spec["batch"]:
+        raise ValueError("the data has {} samples, less than one batch of {}".format(different, spec["batch"]))
     return dataset
 
 
@@ -71,10 +91,11 @@ def build_model(framework: Framework, workload: Any, spec: Mapping[str, Any]) ->
     """The training job on its device, at the launch's settings. Asserts the size of the model."""
     wanted = spec.get("settings") or {}
     settings.prepare(framework, wanted)
-    training = frameworks.training_class(workload, framework.name)(framework.module, framework.device)
+    own = frameworks.training_class(workload, framework.name)
+    training = own(framework.module, framework.device, *chosen(spec))
     framework.synchronize()
     parameters = framework.parameters(training)
-    expected = workload.DESCRIPTION["parameters"]
+    expected = description(workload, spec)["parameters"]
     if parameters != expected:
         raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
     settings.apply(framework, training, wanted)
@@ -83,12 +104,25 @@ def build_model(framework: Framework, workload: Any, spec: Mapping[str, Any]) ->
     return training
 
 
+def epoch(framework: Framework, dataset: Any, spec: Mapping[str, Any]) -> Iterable[Any]:
+    """The batches of one epoch: as the data itself gives them, or by the framework's loader."""
+    if hasattr(dataset, "batches"):
+        given: Iterable[Any] = dataset.batches()
+        return given
+    return framework.loader(dataset, spec)
+
+
 def run_epoch(
-    framework: Framework, training: Any, loader: Iterable[Any], marks: Optional[Marks] = None
+    framework: Framework,
+    training: Any,
+    loader: Iterable[Any],
+    marks: Optional[Marks] = None,
+    waits: Collection[int] = (),
 ) -> Tuple[List[int], List[float], int]:
     """One epoch. Returns (ends of its steps in ns, losses as floats, samples).
 
-    On a CUDA device a step's end is the end of its submission; the epoch's own end is synchronised.
+    On a CUDA device a step's end is the end of its submission, but for the first one with `marks` and those that
+    `waits` numbers, from 1, after which the device is waited for; the epoch's own end is synchronised.
     """
     ends: List[int] = []
     losses, samples = [], 0
@@ -98,8 +132,10 @@ def run_epoch(
         if marks is not None and not ends:
             framework.synchronize()
             ends.append(marks.add("first_step"))
-        else:
-            ends.append(now_ns())
+            continue
+        if len(losses) in waits:
+            framework.synchronize()
+        ends.append(now_ns())
     framework.synchronize()
     values = [float(loss) for loss in losses]
     wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
@@ -118,6 +154,8 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
     Raises:
         ValueError: the data is smaller than one batch.
     """
+    if hasattr(dataset, "batches"):  # the same one each time
+        return [next(iter(dataset.batches()))]
     kept: List[Any] = []
     held = 0
     for one in framework.batches(dataset, batch):
@@ -163,13 +201,18 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
         framework.join(spec["rank"], spec["world_size"])
         marks.add("joined")
     dataset, training = build(framework, workload, spec, marks)
-    batches = itertools.islice(framework.loader(dataset, spec), spec.get("steps"))
-    ends, losses, samples = run_epoch(framework, training, batches, marks)
+    warmup = description(workload, spec).get("warmup_steps", 0)
+    last = min(-(-len(dataset) // spec["batch"]), spec.get("steps") or sys.maxsize)
+    waits = (warmup, last) if warmup else ()
+    batches = itertools.islice(epoch(framework, dataset, spec), spec.get("steps"))
+    ends, losses, samples = run_epoch(framework, training, batches, marks, waits)
     for _ in range(1, spec.get("epochs", 1)):
-        later = run_epoch(framework, training, framework.loader(dataset, spec))
+        later = run_epoch(framework, training, epoch(framework, dataset, spec), None, waits)
         ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]
     marks.add("epoch_end")
     results = {"samples": samples, "steps": len(ends), "step_ends_ns": ends, "losses": losses}
+    if warmup:
+        results.update(warmup_steps=warmup, warmup_samples=min(samples, warmup * spec["batch"]))
     if grouped:
         results["weights_sha256"] = framework.leave(training)
     return framework, results

@@ -297,7 +297,10 @@ def load_jobs(
         the mark that follows.
     """
     loaded: Dict[Tuple[Any, ...], Tuple[Any, Sequence[Any]]] = {}
-    keys = [(lane.get("workload"), lane.get("batch"), lane.get("data")) for lane in lanes]
+    keys = [
+        (lane.get("workload"), lane.get("batch"), lane.get("data"), tuple(sorted(lane.get("options", {}).items())))
+        for lane in lanes
+    ]
     for key, lane in zip(keys, lanes):
         if key not in loaded:
             own = Marks(now_ns()) if loaded else marks

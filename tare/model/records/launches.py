@@ -104,13 +104,18 @@ class Facts(Record):
 
 
 class TrainResults(Record):
-    """A whole run: ends of its steps, and their losses; of a group's member, its weights at the end too."""
+    """A whole run: ends of its steps, and their losses; of a group's member, its weights at the end too.
+
+    `warmup_steps`, `warmup_samples`: those before the steps by which a rate is told; 0 where a job has none.
+    """
 
     samples: int
     steps: int
     step_ends_ns: tuple[int, ...]
     losses: tuple[float, ...]
     weights_sha256: str | None = None
+    warmup_steps: int = 0
+    warmup_samples: int = 0
 
 
 class TurnsResults(Record):

@@ -29,6 +29,10 @@ SETTINGS = {
     "graph": ("off", "capture"),
     "cudnn": ("default", "benchmark"),
 }
+# What a job reads; the first level is the headline's. Applied inside as settings are, and compared in every
+# environment, as an environment may be what makes reading slow.
+INPUTS = {"input": ("real", "synthetic")}
+INSIDE = {**SETTINGS, **INPUTS}
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",
     "graph": "graphs are captured from the streams of a CUDA device",
@@ -60,9 +64,14 @@ class Arm:
         return self.factor in SETTINGS
 
     @property
+    def is_inside(self) -> bool:
+        """Whether the program inside applies it: a module of tare/worker/settings/."""
+        return self.factor in INSIDE
+
+    @property
     def needs_image(self) -> bool:
         """Whether launches of this arm take another image record than the headline's."""
-        return self.factor != "allocator" and not self.is_setting
+        return self.factor != "allocator" and not self.is_inside
 
     @property
     def is_optional(self) -> bool:
@@ -82,7 +91,7 @@ def parse(text: str) -> Arm:
         UserError: no such factor or level.
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
-    known = {name: set(levels) for name, levels in {**COMMON, **SETTINGS}.items()}
+    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE}.items()}
     known["stack"].update(known_stacks())
     if not sign or factor not in known:  # adapters are imported for their own factors alone
         for adapter in environments().values():
@@ -106,7 +115,7 @@ def of_campaign(name: str) -> Arm | None:
 
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
-    if arm.factor in COMMON or arm.is_setting:
+    if arm.factor in COMMON or arm.is_inside:
         return True
     return arm.level in environment(env).factors.get(arm.factor, ())
 
@@ -153,7 +162,7 @@ def environment_of(name: str) -> str:
 
 def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, ...]]:
     """What launches of these names take of the code: their environments, and factors of settings."""
-    return sorted({environment_of(name) for name in names}), ((arm.factor,) if arm and arm.is_setting else ())
+    return sorted({environment_of(name) for name in names}), ((arm.factor,) if arm and arm.is_inside else ())
 
 
 def describe(levels: Mapping[str, str]) -> str:
@@ -174,5 +183,5 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
 
 def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
     """The study's conditions at a campaign's levels."""
-    settings = {factor: level for factor, level in levels.items() if factor in SETTINGS}
+    settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
     return {**conditions, "allocator": levels["allocator"], **({"settings": settings} if settings else {})}

@@ -25,6 +25,7 @@ from tare.model.registry import (
     describe_workload,
     module_names,
     scenario_names,
+    whole_options,
 )
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
@@ -83,14 +84,47 @@ Seconds = Annotated[float, Field(ge=1, le=10_000_000)]
 WarmupSteps = Annotated[int, Field(ge=1, le=1000)]
 Steps = Annotated[int, Field(ge=1, le=10_000)]
 LoaderWorkers = Annotated[int, Field(ge=0, le=1024)]
+Options = Mapping[Name, int | float]
 Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
 Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
 
 
-class Batch(Record):
-    """What a launch of one workload is given; `batch`: samples per training step."""
+class Published(Record):
+    """A job as it was published: its samples per training step, and its workload's options."""
 
     batch: BatchSize
+    options: Options = Field(default_factory=dict)
+
+
+class Batch(Record):
+    """What a launch of one workload is given.
+
+    Attributes:
+        batch: samples per training step.
+        options: what else the workload lets a study choose of its job (`tare.model.registry.options_of`).
+        published: the job as it was published, where this one is of another size.
+    """
+
+    batch: BatchSize
+    options: Options = Field(default_factory=dict)
+    published: Published | None = None
+
+    def scaled(self, workload: str, batch: int | None = None) -> str | None:
+        """What of a job is not as it was published: `batch 8 (published 256), image_px 64 (published 224)`.
+
+        Args:
+            workload: its name.
+            batch: of the launch, where it is not the study's.
+
+        Returns:
+            None where nothing was published, or all is as it was.
+        """
+        if self.published is None:
+            return None
+        used = {"batch": batch or self.batch, **whole_options(workload, self.options)}
+        told = {"batch": self.published.batch, **self.published.options}
+        differ = [key for key in used if key in told and used[key] != told[key]]
+        return ", ".join(f"{key} {used[key]} (published {told[key]})" for key in differ) or None
 
 
 class WorkloadSettings(Batch):
@@ -540,14 +574,21 @@ def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
         wrong = f"is what {kind} already run at; name another level"
     elif arm.other_stack:
         wrong = "is another stack; name it in `stacks` instead"
-    elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.SETTINGS.get(arm.factor, (None,))[0]:
+    elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.INSIDE.get(arm.factor, (None,))[0]:
         wrong = "is the headline; name another level"
     elif (arm.factor, arm.level, study.stack) == ("stack", "native", BOUND):
         wrong = f"needs packages that are locked, and {BOUND} has none; drop it"
+    elif unable := [name for name in study.arms.workloads if name in study.workloads and not _reads(name, arm)]:
+        wrong = f"can't be had with {unable[0]}, which makes no batch of its own; drop one of the two"
     elif len(arms.members(arm, study.environments)) == 1 and not arms.moves(arm, HOST):
         wrong = "changes none of the study's environments; drop it"
     if wrong:
         raise UserError(f"config: arms: {kind}: {text} {wrong}")
+
+
+def _reads(workload: str, arm: arms.Arm) -> bool:
+    """Whether a workload can read what an arm gives it; true of arms that change something else."""
+    return arm.factor not in arms.INPUTS or arm.level in describe_workload(workload).get("inputs", ())
 
 
 def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -559,10 +600,19 @@ def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_batches(name: str, settings: WorkloadSettings) -> None:
-    samples = describe_workload(name)["samples"]
+    """Options that the workload has; batches that its samples fill, the last one of a run too."""
+    where = f"config: workloads: {name}"
+    whole_options(name, settings.options, f"{where}: options")
+    if settings.published:
+        whole_options(name, settings.published.options, f"{where}: published: options")
+    described = describe_workload(name, settings.options)
+    samples, fewest = described["samples"], described.get("least_batch", 1)
     for batch in (settings.batch, *settings.sweep_batches):
         if batch > samples:
-            raise UserError(f"config: workloads: {name}: batch {batch} is larger than its {samples} samples")
+            raise UserError(f"{where}: batch {batch} is larger than its {samples} samples")
+        if batch < fewest or 0 < samples % batch < fewest:
+            last = f": of its {samples} samples the last batch has {samples % batch}" if batch >= fewest else ""
+            raise UserError(f"{where}: batch {batch} can't be trained, a batch needs {fewest} samples{last}")
 
 
 AnySettings = TypeVar("AnySettings", bound=Batch)

@@ -41,7 +41,7 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
             arm = of_campaign(name)
             if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
                 rows = rows[rows["stack"] == arm.other_stack]
-            if arm is not None and arm.is_setting:  # as across settings of the framework
+            if arm is not None and arm.is_inside:  # as across settings of the framework, and other input
                 rows = rows[~rows["env"].str.endswith(BASELINE)]
                 if rows.empty:
                     continue  # it could not be had; where settings are weighed the page says why

@@ -31,6 +31,7 @@ METRICS = {
     "turn_loss_last": ("Last loss of a block", "after equal steps from equal seeds"),
     "turn_peak_rss_bytes": ("Peak memory in turns", "largest resident set of a process that takes turns"),
     "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),
+    "images_per_s": ("Images per second", "images by the time of the steps after the warm-up, loader included"),
     "user_s": ("User time", "CPU time in user mode inside, loader worker included"),
     "system_s": ("System time", "CPU time in the kernel inside, loader worker included"),
     "runtime_cpu_s": (
@@ -117,7 +118,7 @@ METRICS = {
     "sampling_slowdown": ("Sampling's slow-down", "steps with the sampler by steps without, in turns"),
     "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
 }
-HIGHER_IS_BETTER = {"samples_per_s"}
+HIGHER_IS_BETTER = {"samples_per_s", "images_per_s"}
 TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
 SHORT = {CONTROL: "Host again"}
 # What a level of a factor is, as a noun; others are shown by their own names.

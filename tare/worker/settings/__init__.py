@@ -6,19 +6,21 @@
     compile  inductor            torch.compile of the model
     graph    capture             the whole step as one CUDA graph, replayed
     cudnn    benchmark           cuDNN tries its algorithms and keeps the fastest
+    input    synthetic           one batch, made once where steps take it from, instead of the data set
 
 Each is a module of this package, imported only where it is used: `prepare(torch, level)` before the model is built,
-`apply(torch, training, level, device)` after. They are PyTorch's. Without a setting the framework's own default
+`apply(torch, training, level, device)` after; `samples(…)` where it brings the job's samples. They are PyTorch's. Without a setting the framework's own default
 stands, and the facts of the launch say what that is. A setting that this framework, device or workload can't have
 raises `Unable` with the reason: it is not passed over.
 """
 
 import importlib
-from typing import Any, Iterator, Mapping, Tuple
+from typing import Any, Iterator, Mapping, Optional, Tuple
 
 from tare.worker.frameworks import DEFAULT, Framework, Unable
 
-ORDER = ("tf32", "cudnn", "layout", "compile", "amp", "graph")  # a captured step holds what the others did
+# A captured step holds what the others did.
+ORDER = ("input", "tf32", "cudnn", "layout", "compile", "amp", "graph")
 
 
 def prepare(framework: Framework, wanted: Mapping[str, str]) -> None:
@@ -31,6 +33,23 @@ def apply(framework: Framework, training: Any, wanted: Mapping[str, str]) -> Non
     """Change a training job so that its `step` runs at these levels."""
     for module, level in used(framework, wanted, "apply"):
         module.apply(framework.module, training, level, framework.device)
+
+
+def samples(framework: Framework, job: Any, count: int, spec: Mapping[str, Any]) -> Optional[Any]:
+    """The samples that a setting brings instead of the workload's own; None where none does.
+
+    Args:
+        framework: of the launch, imported.
+        job: the class of the workload's training jobs.
+        count: samples of an epoch.
+        spec: of the launch.
+
+    Raises:
+        Unable: the workload or the framework can't have them.
+    """
+    for module, level in used(framework, spec.get("settings") or {}, "samples"):
+        return module.samples(framework, job, count, level, spec)
+    return None
 
 
 def used(framework: Framework, wanted: Mapping[str, str], verb: str) -> Iterator[Tuple[Any, str]]:

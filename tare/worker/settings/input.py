@@ -1,0 +1,46 @@
+"""`input=synthetic`: one batch, made once where steps take it from, instead of the data set; `real` reads that.
+
+What it leaves out is reading, decoding, augmenting, and in whole runs the copy to the device.
+"""
+
+from typing import Any, Iterator, List, Mapping, Optional
+
+from tare.worker.frameworks import Framework, Unable
+
+
+def samples(framework: Framework, job: Any, count: int, level: str, spec: Mapping[str, Any]) -> "Optional[SameBatch]":
+    """An epoch of one batch; None at `real`. In turns it begins in the host's memory: each draw moves it once.
+
+    Raises:
+        Unable: the workload makes no such batch.
+    """
+    if level == "real":
+        return None
+    if not hasattr(job, "synthetic"):
+        raise Unable("input=synthetic needs a workload that makes such a batch: one with synthetic(torch, …)")
+    device = "cpu" if spec["mode"] == "turns" else framework.device  # nothing of a device before a fork
+    framework.module.manual_seed(spec["seed"])
+    return SameBatch(job.synthetic(framework.module, device, spec["batch"], spec.get("options")), count)
+
+
+class SameBatch(object):
+    """One batch as every batch of an epoch of `count` samples, the last one as short as it comes out."""
+
+    def __init__(self, batch: List[Any], count: int) -> None:
+        self.batch = batch
+        self.count = count
+        self.size = len(batch[-1])
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> List[Any]:
+        return [part[index % self.size] for part in self.batch]
+
+    def batches(self) -> Iterator[List[Any]]:
+        """The batches of an epoch."""
+        for _ in range(self.count // self.size):
+            yield self.batch
+        left = self.count % self.size
+        if left:
+            yield [part[:left] for part in self.batch]
