@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tare.model.registry import HOST, module_names
+from tare.model.registry import HOST, describe_workload, module_names, options_of
 
 Cell = TypeVar("Cell")
 VARIABLE = "TARE_TEST_SEED"
@@ -51,3 +51,21 @@ def workloads_of(name):
     """Workloads that a run of the tests launches in an environment: all on the host, elsewhere one in turn."""
     workloads = module_names("workloads")
     return workloads if name == HOST else in_turn(module_names("envs").index(name), workloads)
+
+
+def small(study, workload):
+    """A study with one workload for a launch of a test: as the workload has it, or small where it has options."""
+    described, known = describe_workload(workload), options_of(workload)
+    job = {"batch": described["batch"]}
+    if known:
+        job["batch"] = max(2, described.get("least_batch", 1))
+        least = {name: known[name].least for name in ("image_px",) if name in known}
+        own = {"samples": 3 * job["batch"], "loader_workers": 1}
+        job["options"] = {**least, **{name: value for name, value in own.items() if name in known}}
+    return {**study, "workloads": {workload: job}}
+
+
+def described(study, workload):
+    """What a workload says of itself in a study, with the batch that it has there."""
+    job = study["workloads"][workload]
+    return {**describe_workload(workload, job.get("options", {})), "batch": job["batch"]}

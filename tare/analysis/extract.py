@@ -15,6 +15,8 @@ from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed
+from tare.model.schema import parse
+from tare.model.studies.study import Batch
 
 SHOWN = {"real_s": "whole run", "turn_step_s": "step"}
 MULTIPLES_FROM = 2.0
@@ -70,7 +72,19 @@ def build(
         rows["steps"] += profile.step_rows()
         rows["device_samples"] += profile.device_sample_rows()
         rows["fingerprints"] += profile.fingerprint_rows()
+    by_workload = {one.workload: one for one in read}
+    for row in (row for found in rows.values() for row in found if row.get("workload") in by_workload):
+        row["scaled"] = _scaled(by_workload[row["workload"]], row.get("batch"))
     return {name: tables.make(name, found) for name, found in rows.items()}
+
+
+def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:
+    """What of a campaign's job is not as it was published, at a batch; None where its plan says nothing of it."""
+    settings = ((campaign.plan.part or {}).get("workloads") or {}).get(campaign.workload)
+    if settings is None or "published" not in settings:
+        return None
+    kept = {key: value for key, value in settings.items() if key in Batch.model_fields}
+    return parse(Batch, kept, f"{campaign.path}: part").scaled(campaign.workload, batch)
 
 
 def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, float] | None = None) -> None:

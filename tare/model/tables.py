@@ -32,6 +32,8 @@ IDENTITY = {
     "stack": pa.Column(str),
     "arm": pa.Column(str),
     "batch": pa.Column(pd.Int64Dtype(), nullable=True),
+    # What of the job is not as it was published, beside what was; empty where it is, or nothing was published.
+    "scaled": pa.Column(str, nullable=True),
 }
 
 

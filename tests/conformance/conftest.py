@@ -4,7 +4,7 @@ import contextlib
 import functools
 
 import pytest
-from matrix import REQUIRED, envs_in_turn, in_matrix, workloads_of
+from matrix import REQUIRED, envs_in_turn, in_matrix, small, workloads_of
 
 from tare.core.errors import UnavailableError
 from tare.datasets import catalog
@@ -74,7 +74,8 @@ def launches(study, forms, folders, tmp_path_factory):
     def run(name, workload, kind):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), folders(describe_workload(workload)["dataset"]))
-        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study)
+        own = small(study, workload)
+        spec = rounds.whole_run_spec(workload, own["workloads"][workload]["batch"], own)
         keep = {}
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         if kind == "profile":

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from matrix import described, small
 
 from tare.analysis.launch_rows import whole_run_rows
 from tare.experiments import turns
@@ -23,7 +24,7 @@ from tare.model.schema import parse
 pytestmark = pytest.mark.runtime
 
 
-def test_it_trains_under_the_conditions_that_were_asked_for(env_name, workload_name, launches):
+def test_it_trains_under_the_conditions_that_were_asked_for(env_name, workload_name, study, launches):
     record = launches(env_name, workload_name, "train")
     assert record["status"] == "ok", record["reason"]
     assert record["deviations"] == []
@@ -32,14 +33,17 @@ def test_it_trains_under_the_conditions_that_were_asked_for(env_name, workload_n
     assert all(rows[name]["value"] > 0 for name in phases)
     assert sum(rows[name]["value"] for name in phases) == pytest.approx(rows["real_s"]["value"], rel=1e-6)
     assert rows["user_s"]["value"] > 0.5
-    assert record["inside"]["results"]["samples"] == describe_workload(workload_name)["samples"]
+    job = described(small(study, workload_name), workload_name)
+    assert record["inside"]["results"]["samples"] == job["samples"]
+    assert ("images_per_s" in rows) == ("warmup_steps" in job)
 
 
-def test_it_computes_what_the_host_computes(env_name, workload_name, launches):
+def test_it_computes_what_the_host_computes(env_name, workload_name, study, launches):
     ours = launches(env_name, workload_name, "train")["inside"]["results"]["losses"]
     hosts = launches("host", workload_name, "train")["inside"]["results"]["losses"]
     assert ours == pytest.approx(hosts, rel=1e-5)
-    assert len(ours) == -(-describe_workload(workload_name)["samples"] // describe_workload(workload_name)["batch"])
+    job = described(small(study, workload_name), workload_name)
+    assert len(ours) == -(-job["samples"] // job["batch"])
 
 
 def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, folders):
@@ -51,7 +55,8 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
         sites["other"], told = control_site(sites["host"])
         assert told == {"files": "own copy"}
     conditions = {**study["conditions"], "allocator": "steady"}
-    spec = turns.turn_spec(workload_name, describe_workload(workload_name)["batch"], study)
+    own = small(study, workload_name)
+    spec = turns.turn_spec(workload_name, own["workloads"][workload_name]["batch"], own)
     stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
     with (
         environment(env_name).session(),

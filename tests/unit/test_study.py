@@ -169,7 +169,8 @@ def test_a_command_takes_a_whole_study_or_a_preset_as_well():
 def test_a_workload_that_only_a_preset_names_works_in_every_rule(config, monkeypatch):
     """It is no part of config/config.yaml, from which nothing may be completed."""
     monkeypatch.setattr(study, "module_names", lambda folder: ["mine", "host", "mnist_cnn"])
-    monkeypatch.setattr(study, "describe_workload", lambda name: {"samples": 512})
+    monkeypatch.setattr(study, "describe_workload", lambda name, options: {"samples": 512})
+    monkeypatch.setattr(study, "whole_options", lambda name, given, where: {})
     only = {"mnist_cnn": None, "sentiment_rnn": None, "mine": {"batch": 8, "sweep_batches": [8, 16]}}
     whole = study.load_checked(json.dumps({"workloads": only, "environments": ["host"], "arms": {"turns": []}}))
     monkeypatch.setattr(study, "load", lambda source: json.loads(source))

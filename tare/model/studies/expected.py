@@ -6,21 +6,25 @@ own earlier runs, and what this one's jobs take, replace it (tare.core.remaining
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tare.core.remaining import Expected, ExpectedJob, Plan
+from tare.model.registry import describe_workload
 from tare.model.studies import arms
-from tare.model.studies.study import CampaignId, Study, campaign_name, campaigns, lanes, sampling_of
+from tare.model.studies.study import Batch, CampaignId, Study, campaign_name, campaigns, lanes, sampling_of
 
 SET_UP, IMAGES, HEADLINE, ARMS, CAUSES = "set-up", "images", "headline", "arms", "causes"
 SWEEPS, PROFILES, STARTS, TABLES, FIGURES, PAGE = "sweeps", "profiles", "starts", "tables", "figures", "page"
 
-RUN_S = 2.5  # a whole run at the study's batch
+RUN_S = 2.5  # a whole run at the study's batch, beyond the steps of a workload that says what they take
 SWEPT_S = 4.0  # at the batches of a sweep, which begin with small ones
 WARMING_S = 1.5  # a launch that only warms the page cache, beside another
 CAUSES_S = 4.4  # a launch that looks at kernels, operators and files
 START_S = 3.0  # a first start
+KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
+DRAW_STEPS = 12  # of a launch in a block: until it is warm, and in its turns
 TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
 TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 55.0  # of steps beyond their budget: starts, the block that calibrates
@@ -101,15 +105,28 @@ def _stage(one: CampaignId) -> str:
     return ARMS if one.arm or one.scenario != "single" else HEADLINE
 
 
+def _step_s(name: str, settings: Batch, batch: int | None = None) -> float:
+    """A step on one core, about, at the study's batch or another; 0 of a workload that does not say."""
+    described = describe_workload(name, settings.options)
+    return float(described.get("step_s", 0.0) + (batch or settings.batch) * described.get("sample_s", 0.0))
+
+
+def _steps_s(name: str, settings: Batch, batch: int | None = None) -> float:
+    """All steps of a whole run; as `_step_s`."""
+    samples = describe_workload(name, settings.options)["samples"]
+    return math.ceil(samples / (batch or settings.batch)) * _step_s(name, settings, batch)
+
+
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
-    launches = len(arms.launch_names(None, one.environments))
+    launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
+    step_s = _step_s(one.workload, job)
     if one.kind == "causes":
-        return BEGIN_S + launches * (CAUSES_S * study.causes.units + WARMING_S)
+        steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
+        return BEGIN_S + launches * ((CAUSES_S + step_s * steps) * study.causes.units + WARMING_S)
     if one.kind == "sweep":
-        return BEGIN_S + SWEPT_S * (
-            1 + study.sweep.repetitions * len(study.workloads[one.workload].sweep_batches or ())
-        )
+        swept_s = [SWEPT_S + _steps_s(one.workload, job, batch) for batch in job.sweep_batches]
+        return BEGIN_S + swept_s[0] + study.sweep.repetitions * sum(swept_s)
     arm = arms.parse(one.arm) if one.arm else None
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
@@ -119,11 +136,12 @@ def _seconds(study: Study, one: CampaignId) -> float:
     budget_s = sampling.budget_s or 0.0
     if is_lane:
         fewest = sampling.units or sampling.pilot or 0
-        return max(budget_s, TURN_S * launches * fewest) if sampling.pilot else TURN_S * launches * fewest
+        needed_s = (TURN_S + DRAW_STEPS * step_s) * launches * fewest
+        return max(budget_s, needed_s) if sampling.pilot else needed_s
     if one.kind == "turns":
         return TURNS_BEGIN_S + budget_s
     own = len(arms.launch_names(arm, one.environments))
-    warming_s, unit_s = WARMING_S * own * study.rounds.discarded, RUN_S * own
+    warming_s, unit_s = WARMING_S * own * study.rounds.discarded, (RUN_S + _steps_s(one.workload, job)) * own
     if sampling.units:
         return BEGIN_S + warming_s + unit_s * sampling.units
     return max(warming_s + unit_s * (sampling.pilot or 0), budget_s)

@@ -607,6 +607,10 @@ def _check_batches(name: str, settings: WorkloadSettings) -> None:
         whole_options(name, settings.published.options, f"{where}: published: options")
     described = describe_workload(name, settings.options)
     samples, fewest = described["samples"], described.get("least_batch", 1)
+    warmup = described.get("warmup_steps", 0)
+    if warmup and warmup * settings.batch >= samples:
+        steps = -(-samples // settings.batch)
+        raise UserError(f"{where}: no step is left to time: {samples} samples are {steps} steps, {warmup} warm up")
     for batch in (settings.batch, *settings.sweep_batches):
         if batch > samples:
             raise UserError(f"{where}: batch {batch} is larger than its {samples} samples")

@@ -9,9 +9,9 @@
     input    synthetic           one batch, made once where steps take it from, instead of the data set
 
 Each is a module of this package, imported only where it is used: `prepare(torch, level)` before the model is built,
-`apply(torch, training, level, device)` after; `samples(…)` where it brings the job's samples. They are PyTorch's. Without a setting the framework's own default
-stands, and the facts of the launch say what that is. A setting that this framework, device or workload can't have
-raises `Unable` with the reason: it is not passed over.
+`apply(torch, training, level, device)` after; `samples(…)` where it brings the job's samples. They are PyTorch's.
+Without a setting the framework's own default stands, and the facts of the launch say what that is. A setting that
+this framework, device or workload can't have raises `Unable` with the reason: it is not passed over.
 """
 
 import importlib

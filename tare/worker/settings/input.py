@@ -8,7 +8,9 @@ from typing import Any, Iterator, List, Mapping, Optional
 from tare.worker.frameworks import Framework, Unable
 
 
-def samples(framework: Framework, job: Any, count: int, level: str, spec: Mapping[str, Any]) -> "Optional[SameBatch]":
+def samples(
+    framework: Framework, job: Any, count: int, level: str, spec: Mapping[str, Any]
+) -> "Optional[SameBatch]":
     """An epoch of one batch; None at `real`. In turns it begins in the host's memory: each draw moves it once.
 
     Raises:
@@ -32,9 +34,11 @@ class SameBatch(object):
         self.size = len(batch[-1])
 
     def __len__(self) -> int:
+        """Samples of an epoch."""
         return self.count
 
     def __getitem__(self, index: int) -> List[Any]:
+        """One sample of the batch, which goes round."""
         return [part[index % self.size] for part in self.batch]
 
     def batches(self) -> Iterator[List[Any]]:
