@@ -8,6 +8,8 @@ import yaml
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
+from tare.experiments import designs, rounds, turns
+from tare.model import closure
 from tare.model.schema import Record
 from tare.model.studies import arms, study
 
@@ -281,3 +283,108 @@ def test_what_a_study_cannot_choose_is_explained_in_one_line(config, change, say
     with pytest.raises(UserError) as told:
         study.check(study.merge(config, change))
     assert str(told.value).startswith(says) and "\n" not in str(told.value)
+
+
+RESNET = {
+    "batch": 8,
+    "sweep_batches": [8],
+    "options": {"image_px": 64, "samples": 80, "warmup_steps": 2},
+    "published": {"batch": 256, "options": {"image_px": 224, "samples": 3840, "warmup_steps": 2}},
+}
+
+
+def with_resnet(config, **changes):
+    workloads = {"mnist_cnn": None, "sentiment_rnn": None, "resnet18": {**RESNET, **changes}}
+    return {**config, "workloads": workloads, "arms": {**config["arms"], "workloads": ["resnet18"]}}
+
+
+def test_options_of_a_job_reach_its_part_and_what_every_launch_is_told(config):
+    whole = study.check(with_resnet(config))
+    for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):
+        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18")).to_json()
+        told = designs.job_spec("train", "resnet18", 8, part)["options"]
+        assert (told["image_px"], told["samples"], told["classes"], told["momentum"]) == (64, 80, 200, 0.9), kind
+    assert rounds.whole_run_spec("resnet18", 8, whole.to_json())["loader_workers"] == 4
+    plain = study.check(config).to_json()
+    assert "options" not in turns.turn_spec("mnist_cnn", 64, plain)
+    assert rounds.whole_run_spec("mnist_cnn", 64, plain)["loader_workers"] == 1
+
+
+def test_what_is_not_as_it_was_published_is_told_with_what_was(config):
+    settings = study.check(with_resnet(config)).workloads["resnet18"]
+    assert settings.scaled("resnet18") == (
+        "batch 8 (published 256), image_px 64 (published 224), samples 80 (published 3840)"
+    )
+    assert settings.scaled("resnet18", 256) == "image_px 64 (published 224), samples 80 (published 3840)"
+    assert settings.replace(published=None).scaled("resnet18") is None
+    as_published = study.Batch(batch=256, published=study.Published(batch=256))
+    assert as_published.scaled("resnet18") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"options": {"image_pxs": 64}},
+            "workloads: resnet18: options: resnet18 has no option 'image_pxs': did",
+        ),
+        ({"options": {"image_px": "64"}}, "workloads: resnet18: options: image_px"),
+        (
+            {"options": {"image_px": 32}},
+            "workloads: resnet18: options: image_px: 32 must be at least 33: of",
+        ),
+        (
+            {"published": {"batch": 256, "options": {"px": 224}}},
+            "workloads: resnet18: published: options: resnet18",
+        ),
+        ({"batch": 100}, "workloads: resnet18: no step is left to time"),
+        ({"sweep_batches": [81]}, "workloads: resnet18: batch 81 is larger than its 80 samples"),
+        (
+            {"options": {"samples": 8}, "sweep_batches": [8]},
+            "left to time: 8 samples are 1 steps, 1 warm up",
+        ),
+    ],
+)
+def test_options_that_cannot_be_are_told_where_the_study_is_read(config, changes, says):
+    with pytest.raises(UserError) as told:
+        study.check(with_resnet(config, **changes))
+    assert says in str(told.value) and str(told.value).startswith("config: ") and "\n" not in str(told.value)
+
+
+def test_a_batch_that_a_model_cannot_be_trained_on_is_refused(config):
+    inception = {"batch": 2, "sweep_batches": [2], "options": {"samples": 8, "warmup_steps": 1}}
+    for change, says in (
+        ({"batch": 1}, "inception3: batch 1 can't be trained, a batch needs 2 samples"),
+        ({"sweep_batches": [7]}, "inception3: batch 7 can't be trained, a batch needs 2 samples: of its 8 samples"),
+    ):
+        workloads = {"mnist_cnn": None, "sentiment_rnn": None, "inception3": {**inception, **change}}
+        with pytest.raises(UserError, match=says):
+            study.check({**config, "workloads": workloads})
+
+
+def test_input_is_a_factor_of_every_environment_and_no_setting_of_the_framework(config):
+    asked = with_resnet(config)
+    asked["arms"]["rounds"] = ["input=synthetic"]
+    whole = study.check(asked)
+    (one,) = [each for each in study.campaigns(whole) if each.arm == "input=synthetic"]
+    assert one.kind == "rounds" and one.environments == whole.environments
+    arm = arms.parse(one.arm)
+    assert arm.is_inside and not arm.is_setting and not arm.needs_image and not arm.is_optional
+    assert arms.launch_names(arm, whole.environments)[-1] == "host.headline"
+    levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
+    assert arms.conditions_at({}, levels)["settings"] == {"input": "synthetic"}
+    assert arms.used(["host", "docker"], arm) == (["docker", "host"], ("input",))
+    assert "tare/worker/settings/input.py" in closure.inside("train", "resnet18", settings=["input"])
+    assert "tare/worker/settings/input.py" not in closure.inside("train", "resnet18")
+    assert "workloads/_images.py" in closure.inside("train", "resnet18")
+
+
+def test_input_that_a_workload_does_not_make_is_refused(config):
+    for level, says in (
+        ("synthetic", "can't be had with mnist_cnn, which makes no batch"),
+        ("real", "is the headline"),
+    ):
+        with pytest.raises(UserError, match=says):
+            study.check({**config, "arms": {**config["arms"], "rounds": [f"input={level}"]}})
+    with pytest.raises(UserError, match="did you mean 'synthetic'"):
+        study.check({**config, "arms": {**config["arms"], "rounds": ["input=synthetc"]}})

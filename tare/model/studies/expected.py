@@ -113,7 +113,7 @@ def _step_s(name: str, settings: Batch, batch: int | None = None) -> float:
 
 def _steps_s(name: str, settings: Batch, batch: int | None = None) -> float:
     """All steps of a whole run; as `_step_s`."""
-    samples = describe_workload(name, settings.options)["samples"]
+    samples = int(describe_workload(name, settings.options)["samples"])
     return math.ceil(samples / (batch or settings.batch)) * _step_s(name, settings, batch)
 
 
