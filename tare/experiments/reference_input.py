@@ -25,10 +25,12 @@ from tare.core.progress import say
 from tare.datasets import catalog
 from tare.experiments.carried import pack_packages
 from tare.model.records.images import DataRecord
-from tare.model.registry import describe_workload, module_names
+from tare.model.registry import describe_workload
 from tare.model.schema import read as read_record
+from tare.model.studies.study import load_checked
 
 SCHEMA = 1
+STUDY = "config/reference.yaml"  # whose data sets are carried
 LIST = "input.json"
 CH_RUN = "ch-run"
 MOST_BYTES = 60_000_000
@@ -48,7 +50,8 @@ def pack(folder: Path) -> Record:
         raise UserError(f"{folder} holds other things: name an empty folder, or one that was packed before")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name in sorted({describe_workload(workload)["dataset"] for workload in module_names("workloads")}):
+    workloads = load_checked(project_root() / STUDY).workloads
+    for name in sorted({describe_workload(workload)["dataset"] for workload in workloads}):
         _pack_data(name, folder / "data")
     pack_packages(folder / "wheels")
     left_out = _pack_ch_run(folder / "bin")

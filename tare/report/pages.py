@@ -24,7 +24,7 @@ from tare import __version__
 from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
 from tare.model import tables
-from tare.model.studies.study import CONTROL, DEFAULT_STUDY
+from tare.model.studies.study import CONTROL, DEFAULT_STUDY, Study
 from tare.report import figures, search
 from tare.report.answers import advice, answer
 from tare.report.evidence import Evidence
@@ -232,11 +232,18 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
+        "scaled": scaled(evidence.study),
         "summary": answer.summary(evidence),
         "together": answer.together(evidence),
         "glances": answer.glances(evidence),
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }
+
+
+def scaled(study: Study) -> list[str]:
+    """What of each workload's job is not as it was published, beside what was: at the head of every page."""
+    told = {name: settings.scaled(name) for name, settings in study.workloads.items()}
+    return [f"{workload_title(name)}: {text}" for name, text in told.items() if text]
 
 
 def _figure(results: Path, name: str) -> Markup:

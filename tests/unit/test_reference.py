@@ -7,6 +7,7 @@ import time
 import zipfile
 from pathlib import Path
 from platform import machine
+from types import SimpleNamespace
 
 import pytest
 from image_builders import data_record
@@ -180,7 +181,7 @@ def carried(tmp_path, monkeypatch, data_cache):
         with zipfile.ZipFile(folder / "tare_test_package-1.0-py3-none-any.whl", "w") as archive:
             archive.writestr("tare_test_package.py", "VALUE = 7\n")
 
-    monkeypatch.setattr(reference_input, "module_names", lambda folder: ["w"])
+    monkeypatch.setattr(reference_input, "load_checked", lambda path: SimpleNamespace(workloads=["w"]))
     monkeypatch.setattr(reference_input, "describe_workload", lambda name: {"dataset": "tiny"})
     monkeypatch.setattr(reference_input, "pack_packages", packages)
     monkeypatch.setattr(reference_input, "_pack_ch_run", lambda folder: "not here")
