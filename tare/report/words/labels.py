@@ -139,6 +139,7 @@ LEVELS = {
     "amp=fp16": "mixed precision, fp16",
     "layout=channels-last": "channels-last layout",
     "compile=inductor": "compilation (torch.compile)",
+    "input=synthetic": "synthetic input",
     "graph=capture": "CUDA graph of the step",
     "cudnn=benchmark": "kernels picked by trial (cuDNN)",
     "stack=bound": "the machine's own packages",
