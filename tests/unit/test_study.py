@@ -19,7 +19,7 @@ def config():
     return study.load(project_root() / "config/config.yaml")
 
 
-PRESETS = ("config", "smoke", "full", "thorough", "sequences")
+PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
