@@ -32,4 +32,5 @@ def test_a_study_file_that_there_is_not_is_one_line(word):
     done = subprocess.run(command, capture_output=True, text=True, cwd=project_root())
     assert done.returncode == 2
     said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
-    assert len(said) == 1 and "there is no study file config/nowhere.yaml: there are config/config.yaml" in said[0]
+    assert len(said) == 1 and "there is no study file config/nowhere.yaml: there are config/" in said[0]
+    assert " config/config.yaml " in said[0]
