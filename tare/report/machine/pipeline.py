@@ -65,16 +65,16 @@ def sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -> list
                 f"{most.workers} give most, {most.images_per_s:,.0f} images/s."
             )
         else:
-            lines.append(f"From {CACHE_TITLES[cache]} the input is no bottleneck from {_processes(workers)} on.")
+            lines.append(f"From {CACHE_TITLES[cache]} the input is no bottleneck {_from(workers)}.")
     if record.no_cold:
         lines.append(f"From an empty page cache: {UNAVAILABLE}: {record.no_cold}.")
     return lines
 
 
-def _processes(workers: int) -> str:
+def _from(workers: int) -> str:
     if workers == 0:
-        return "no loader process (the training process loads by itself)"
-    return "one loader process" if workers == 1 else f"{workers} loader processes"
+        return "even where the training process loads by itself"
+    return f"from {'one loader process' if workers == 1 else f'{workers} loader processes'} on"
 
 
 def rate_table(title: str, record: PipelineRecord, found: Sequence[Rate]) -> Table:
