@@ -45,6 +45,9 @@ def measure_pipeline(source: str, workload: str, folder: Path | None, record: Pa
         "warmup_steps": wanted.warmup_steps,
         "steps": wanted.steps,
     }
+    options = spec.get("options", {})
+    if "samples" in options:  # a job may be shorter than a pass
+        spec["options"] = {**options, "samples": max(wanted.images, settings.batch)}
     with measuring(out), sites(study, workload, [HOST], folder, record) as (available, unavailable, provenance):
         if HOST in unavailable:
             raise UnavailableError(f"the host can't be used: {unavailable[HOST]}")
