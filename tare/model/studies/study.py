@@ -293,7 +293,7 @@ class Pipeline(Record):
 
     workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct]
     workers: Annotated[tuple[LoaderWorkers, ...], Field(min_length=1), Distinct] = (0, 1, 2, 4)
-    images: Annotated[int, Field(ge=16, le=10_000_000)] = 256
+    images: Annotated[int, Field(ge=16, le=10_000_000)] = 512
     repetitions: Annotated[int, Field(ge=3, le=1000)] = 3
     warmup_steps: WarmupSteps = 1
     steps: Steps = 3
