@@ -50,6 +50,7 @@ OF_DEVICE = (
 RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader", "samples/s", "steps")
 QUANTITIES = {trace.column: trace for trace in (*OF_PROCESSES, *OF_DEVICE, RATE)}
 ALIGNED, AS_CALLED = "aligned_s", "at_s"
+SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
 ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
 STEPS_NOTE = "Ticks: ends of the steps that took their batch from the loader."
 
@@ -77,26 +78,49 @@ def over_time(
     ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     with style.sheet(height_in, len(traces), sharex=True) as (figure, _):
         for axes, trace in zip(figure.axes, traces, strict=True):
-            for number, env in enumerate(sorted(rows["env"].unique(), key=env_order)):
-                own = rows[rows["env"] == env].sort_values(when)
-                look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
-                axes.plot(own[when], own[trace.column] / trace.unit, **look)
-                if mark is not None:
-                    mark(axes, own, trace, when)
-                if ticked is not None:
-                    _tick(axes, ticked[ticked["env"] == env], env, number)
-            if when == ALIGNED:
-                axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
+            panel(axes, rows, trace.column, trace.unit, when, ticked)
+            if mark is not None:
+                for env in rows["env"].unique():
+                    mark(axes, rows[rows["env"] == env], trace, when)
             axes.set_ylabel(trace.label)
-            axes.set_ylim(bottom=0)
-            if ticked is not None:
-                axes.set_ylim(top=ABOVE * axes.get_ylim()[1])
-            style.bare(axes, grid="y")
-        since = "from the start of the first step" if when == ALIGNED else "since the launcher's call"
-        figure.axes[-1].set_xlabel(f"seconds {since}")
+        figure.axes[-1].set_xlabel(SINCE[when])
         style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
         style.footnote(figure, note if ticked is None else f"{note} {STEPS_NOTE}")
     return figure
+
+
+def panel(
+    axes: Axes,
+    rows: pd.DataFrame,
+    column: str,
+    unit: float,
+    when: str,
+    steps: pd.DataFrame | None = None,
+    name: str = "",
+) -> None:
+    """A line for each environment; a dotted one at the start of the first step; the ends of steps as ticks above.
+
+    Args:
+        axes: of the panel.
+        rows: of one workload; `column` is drawn, divided by `unit`, over the column of time `when` (`time_of`).
+        steps: the workload's steps; None or empty for no ticks.
+        name: of the panel, where its lines are to have names of their own.
+    """
+    ticked = steps is not None and len(steps) > 0 and when == ALIGNED
+    for number, env in enumerate(sorted(rows["env"].unique(), key=env_order)):
+        own = rows[rows["env"] == env].sort_values(when)
+        look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
+        (line,) = axes.plot(own[when], own[column] / unit, **look)
+        if name:
+            line.set_gid(f"{name}-{env}")
+        if ticked:
+            _tick(axes, steps[steps["env"] == env], env, number)
+    if when == ALIGNED:
+        axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
+    axes.set_ylim(bottom=0)
+    if ticked:
+        axes.set_ylim(top=ABOVE * axes.get_ylim()[1])
+    style.bare(axes, grid="y")
 
 
 def time_of(rows: pd.DataFrame) -> str:
