@@ -12,7 +12,7 @@ from tare.worker import elf, instruments
 from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks, now_ns
 from tare.worker.sampling import Sampler
-from tare.worker.train import build, first_batches, import_workload, steady_steps
+from tare.worker.train import build, epoch, first_batches, import_workload, steady_steps
 
 TURNS_S = 2.0  # of steps with the sampler, and as long without: enough, and a slow job pays no more for it
 SAMPLES_A_TURN = 2  # of the sampler, in a turn with it: a step may be shorter than the time between two
@@ -80,7 +80,7 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
     framework.synchronize()
     marks.add("first_step")
     warmup = spec["warmup_steps"]
-    loaded = spans(framework, training, framework.loader(dataset, spec), spec["steps"])
+    loaded = spans(framework, training, epoch(framework, dataset, spec), spec["steps"])
     marks.add("loaded_steps")
     plain = steady_steps(framework, training, batches, warmup + spec["steps"])[warmup:]
     marks.add("plain_steps")
