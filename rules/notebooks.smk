@@ -1,4 +1,5 @@
 # Notebooks by papermill: they draw the figures and explain them. Drawing never reruns a measurement.
+from tare.literature.published_file import read_paper
 from snakemake.io import report as shown  # at the start of a line `report` is a keyword
 
 VARIED = {
@@ -17,28 +18,6 @@ STACK_WORKLOADS = WORKLOADS if config["stacks"] else []
 CHOICE_WORKLOADS = sorted({one.workload for one in VARIED})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.
 DEVICE_WORKLOADS = WORKLOADS if config["device"] != "cpu" else []
-# Figures of the studies that this project repeats: workload and what they show.
-PAPER_FIGURES = {
-    "nyu2022": {
-        2: ("mnist_cnn", "real time by batch size"),
-        3: ("sentiment_rnn", "real time by batch size"),
-        4: ("all", "roofline"),
-        5: ("mnist_cnn", "memset"),
-        6: ("sentiment_rnn", "memset"),
-        7: ("mnist_cnn", "host to device"),
-        8: ("sentiment_rnn", "host to device"),
-        9: ("mnist_cnn", "DRAM read throughput"),
-        10: ("sentiment_rnn", "DRAM read throughput"),
-        11: ("mnist_cnn", "DRAM write throughput"),
-        12: ("sentiment_rnn", "DRAM write throughput"),
-        13: ("mnist_cnn", "FLOPs"),
-        14: ("sentiment_rnn", "FLOPs"),
-        15: ("mnist_cnn", "HBM transactions"),
-        16: ("sentiment_rnn", "HBM transactions"),
-        17: ("mnist_cnn", "real and system time"),
-        18: ("sentiment_rnn", "real and system time"),
-    },
-}
 
 
 def figures(name, category, title, workloads, caption=None):
@@ -119,16 +98,20 @@ NOTEBOOKS = {
 for paper in PAPERS:
     NOTEBOOKS[paper] = (
         paper,
-        ["metrics", "published", "claims"],
+        ["metrics", "verdicts", "samples", "device_samples", "published", "claims"],
         [*PAPER_FILES, rules.take_ceilings.output.record],
         [
             shown(
-                f"<results>/figures/{paper}_fig{number:02d}.svg",
-                caption=f"captions/{paper}.rst",
+                f"<results>/figures/{paper}_fig{int(plot.figure):02d}.svg",
+                caption="captions/paper.rst",
                 category=paper,
-                labels={"workload": workload, "figure": f"{number}: {title}"},
+                labels={
+                    "workload": ", ".join(plot.subjects),
+                    "figure": f"{plot.figure}: {plot.title}",
+                },
             )
-            for number, (workload, title) in PAPER_FIGURES[paper].items()
+            for plot in read_paper(papers.folder() / f"{paper}.yaml").plotted
+            if plot.table is None
         ],
     )
 if CHOICE_WORKLOADS:
@@ -165,7 +148,12 @@ if REFERENCES:
 rule draw_notebooks:
     # One command: what all of them import takes longer than most of them draw.
     input:
-        notebooks=[f"notebooks/{name}.ipynb" for name in NOTEBOOKS],
+        notebooks=sorted(
+            {
+                f"notebooks/{'paper' if name in PAPERS else name}.ipynb"
+                for name in NOTEBOOKS
+            }
+        ),
         tables=sorted(
             {
                 f"<results>/tables/{table}.csv"

@@ -13,7 +13,7 @@ import nbformat
 from tare.core.files import project_root
 
 
-def run_cells(name: str, results: Path, workloads: Sequence[str]) -> str:
+def run_cells(name: str, results: Path, workloads: Sequence[str], paper: str = "nyu2022") -> str:
     """HTML of all that a notebook shows, and what it prints; its figures are drawn below `results`."""
     shown: list[str] = []
 
@@ -30,7 +30,7 @@ def run_cells(name: str, results: Path, workloads: Sequence[str]) -> str:
             if cell.cell_type == "code":
                 show(_run(cell.source, names))
             if "parameters" in cell.metadata.get("tags", []):
-                names |= {"results": str(results), "workloads": " ".join(workloads)}
+                names |= {"results": str(results), "workloads": " ".join(workloads), "paper": paper}
     return "\n".join(shown)
 
 

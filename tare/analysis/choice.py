@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tare.model.registry import BASELINE, HOST
+from tare.model.registry import BASELINE, HOST, SINGLE
 from tare.model.studies import arms
 from tare.model.studies.study import is_headline
 
@@ -29,6 +29,34 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
     chosen = {key: part.idxmax()[2] for key, part in sizes.groupby(level=["workload", "kind"])}
     wanted = [chosen[key] for key in zip(rows["workload"], kinds, strict=True)]
     return rows[rows["campaign"] == wanted]
+
+
+def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario: str = SINGLE) -> pd.DataFrame:
+    """Rows of the campaigns of one kind that compare environments at one level of a factor.
+
+    Args:
+        table: metrics or verdicts.
+        kind: `rounds` or `turns`.
+        level: written `factor=level`; None is the headline's. A level that the headline itself has is there too.
+        scenario: what ran beside the units.
+    """
+    rows = table[(table["scenario"] == scenario) & (table["campaign"].map(kind_of) == kind)]
+    found = {name: arms.of_campaign(name) for name in rows["campaign"].unique()}
+    headline = rows[rows["campaign"].map(lambda name: found[name] is None).astype(bool)]
+    if level is None:
+        return headline
+    own = rows[
+        rows["campaign"].map(lambda name: (arm := found[name]) is not None and arm.name == level).astype(bool)
+    ]
+    if len(own):
+        return own
+    levels = headline["arm"].str.split(",")
+    if levels.map(lambda names: level in names).any():
+        return headline[levels.map(lambda names: level in names).astype(bool)]
+    factor = level.partition("=")[0]
+    first = {**arms.COMMON, **arms.SETTINGS}.get(factor, ("",))[0]
+    told = levels.map(lambda names: any(name.startswith(f"{factor}=") for name in names)).any()
+    return headline if level == f"{factor}={first}" and not told else headline.iloc[:0]
 
 
 def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ def add(subparsers: Any) -> None:
     common.add_argument("--results", type=Path, required=True, help="folder of the study's results")
 
     notebook = subparsers.add_parser("notebook", parents=[common], help="execute notebooks, which draw figures")
-    notebook.add_argument("name", nargs="+", help="a notebook of notebooks/, without .ipynb")
+    notebook.add_argument("name", nargs="+", help="a notebook of notebooks/, or a paper, whose figures are drawn")
     notebook.add_argument("--workloads", nargs="+", required=True, help="those of the study")
     notebook.add_argument("--jobs", type=int, default=1, help="how many side by side (default 1)")
     notebook.add_argument("--out", type=Path, required=True, help="folder of executed notebooks and their pages")

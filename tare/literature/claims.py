@@ -10,6 +10,8 @@ where one lies above (below) it.
 kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
 container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
 files.
+at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
+FAILS where one lies wholly beyond it.
 same_files: FAILS where a file of the stack is not the same bytes; where all are, the study made them so.
 
 Everything between is OPEN. The paper's environments decide, others are told.
@@ -17,6 +19,7 @@ Everything between is OPEN. The paper's environments decide, others are told.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
@@ -24,12 +27,14 @@ import pandas as pd
 from tare.literature import match, own_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence
 from tare.literature.audit import Here
-from tare.literature.contrasts import FEWEST_TO_SETTLE, INSIDE, OUTSIDE, Ratio, paired, to_host, units
+from tare.literature.contrasts import FEWEST_TO_SETTLE, INSIDE, OUTSIDE, At, Ratio, paired, to_host, units
 from tare.literature.finding import amount, listed, words
 from tare.literature.match import Compared
+from tare.literature.measured_here import no_scenario
 from tare.literature.published import Published
-from tare.literature.published_file import FIGURE_METRICS, Claim
+from tare.literature.published_file import Claim
 from tare.literature.set_claims import kernels_differ, same_files
+from tare.literature.vocabulary import FIGURE_METRICS, RATES
 from tare.model import tables
 from tare.model.registry import HOST
 
@@ -48,7 +53,8 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
         for workload in claim.subjects:
             says, note = own_claims.verdict(published, claim, workload)
             compared = match.compare(published.measured_with, here, workload)
-            answer = _answer(claim, workload, published.measured_with.environments, compared, here)
+            environments = claim.environments or published.measured_with.environments
+            answer = _answer(claim, workload, environments, compared, here)
             rows.append(
                 {
                     "paper": published.paper,
@@ -68,11 +74,8 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
 
 
 def _figures(published: Published, claim: Claim, workload: str) -> list[str]:
-    """The claim's figures of this workload, and those whose values nobody wrote down."""
-    drawn = published.figures
-    others = set(drawn.loc[drawn["workload"] != workload, "figure"])
-    others -= set(drawn.loc[drawn["workload"] == workload, "figure"])
-    return [figure for figure in claim.figures if figure not in others]
+    """The claim's figures of this workload."""
+    return [figure for figure in claim.figures if workload in published.plot(figure).subjects]
 
 
 def _answer(
@@ -81,6 +84,8 @@ def _answer(
     """The rule's answer, where what the claim needs is as published."""
     if not (here.metrics["workload"] == workload).any():
         return opened(NOTHING, "this workload is not part of this study")
+    if lacking := no_scenario(here.metrics, claim.scenario):
+        return opened(NOTHING, lacking)
     answer = RULES[claim.rule](claim, workload, environments, here)
     needed = [compared[name] for name in claim.needs]
     if others := [one for one in needed if one.same is False]:
@@ -93,25 +98,56 @@ def _answer(
 
 
 def _equal(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
-    found = [ratio for metric in claim.metrics for ratio in to_host(here, workload, metric)]
+    return _each(
+        claim, workload, environments, here,
+        holds=lambda one: one.position == INSIDE, fails=lambda one: one.position == OUTSIDE,
+    )  # fmt: skip
+
+
+def _at_most(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+    """No worse than the host by more than the bound: of a time upwards, of a rate downwards."""
+    assert claim.bound is not None
+    share = claim.bound.value / 100
+
+    def ends(one: Ratio) -> tuple[float, float]:
+        """How much worse the near and the far end of the interval are, 1 being the host."""
+        low, high = one.span or (math.nan, math.nan)
+        return (2 - high, 2 - low) if one.metric in RATES else (low, high)
+
+    return _each(
+        claim, workload, environments, here,
+        holds=lambda one: ends(one)[1] <= 1 + share, fails=lambda one: ends(one)[0] > 1 + share,
+    )  # fmt: skip
+
+
+def _each(
+    claim: Claim, workload: str, environments: Sequence[str], here: Here, *,
+    holds: Callable[[Ratio], bool], fails: Callable[[Ratio], bool],
+) -> Answer:  # fmt: skip
+    """HOLDS where every environment's ratio to the host does, in every metric; FAILS where one fails."""
+    found = [ratio for metric in claim.metrics for ratio in to_host(here, workload, metric, _at(claim))]
     deciding = [one for one in found if one.env in environments and one.span]
     evidence = _evidence(found, claim, workload, environments, here)
-    if any(one.position == OUTSIDE for one in deciding):
+    if any(fails(one) for one in deciding):
         return Answer(here=FAILS, evidence=evidence)
     told = {(one.env, one.metric) for one in deciding}
     wanted = [(env, metric) for metric in claim.metrics for env in environments[1:]]
     if missing := [pair for pair in wanted if pair not in told]:
-        return opened(evidence, _why_missing(missing, workload, here, found))
-    if all(one.position == INSIDE for one in deciding):
+        return opened(evidence, _why_missing(missing, claim, workload, here, found))
+    if all(holds(one) for one in deciding):
         return Answer(here=HOLDS, evidence=evidence)
     return opened(evidence, _left_open(deciding))
+
+
+def _at(claim: Claim) -> At:
+    return At(level=claim.arm, scenario=claim.scenario)
 
 
 def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
     """Lowest, or highest: `highest` is `lowest` of the inverse ratios."""
     env = str(claim.env)
     others = [name for name in environments if name != env]
-    found = [one for metric in claim.metrics for one in paired(here, workload, metric, env, others)]
+    found = [one for metric in claim.metrics for one in paired(here, workload, metric, env, others, _at(claim))]
     spans = {(one.against, one.metric): one.span for one in found if one.against in others and one.span}
     lower = claim.rule == "lowest"
     holds = {pair: high < 1 if lower else low > 1 for pair, (low, high) in spans.items()}
@@ -122,7 +158,7 @@ def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Her
     wanted = [(other, metric) for metric in claim.metrics for other in others]
     if missing := [pair for pair in wanted if pair not in spans]:
         lacking = [(env if other == HOST or not found else other, metric) for other, metric in missing]
-        return opened(evidence, _why_missing(lacking, workload, here, found))
+        return opened(evidence, _why_missing(lacking, claim, workload, here, found))
     if all(holds.values()):
         return Answer(here=HOLDS, evidence=evidence)
     return opened(evidence, _left_open(found))
@@ -132,6 +168,7 @@ RULES: dict[str, Callable[[Claim, str, Sequence[str], Here], Answer]] = {
     "equal": _equal,
     "highest": _extreme,
     "lowest": _extreme,
+    "at_most": _at_most,
     "kernels_differ": kernels_differ,
     "same_files": same_files,
 }
@@ -147,12 +184,14 @@ def _left_open(found: Sequence[Ratio]) -> str:
     return f"the intervals leave it open{more}"
 
 
-def _why_missing(missing: Sequence[tuple[str, str]], workload: str, here: Here, found: Sequence[Ratio]) -> str:
+def _why_missing(
+    missing: Sequence[tuple[str, str]], claim: Claim, workload: str, here: Here, found: Sequence[Ratio]
+) -> str:
     """Why a comparison that a claim is about settles nothing, by environment and metric."""
     reasons = []
     for env, metric in missing:
         few = [one.units for one in found if one.metric == metric and env in (one.env, one.against) and one.low]
-        value = here.value(workload, env, metric)
+        value = here.value(workload, env, metric, level=claim.arm, scenario=claim.scenario)
         if few and min(few) < FEWEST_TO_SETTLE:
             reason = f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
         elif few:
@@ -192,7 +231,7 @@ def _single(claim: Claim, workload: str, environments: Sequence[str], here: Here
     told = []
     for metric in claim.metrics:
         for env in environments:
-            value = here.value(workload, env, metric)
+            value = here.value(workload, env, metric, level=claim.arm, scenario=claim.scenario)
             if value.value is not None and value.kind == "measured":
                 told.append(f"{words(metric)} {env} {amount(value.value, FIGURE_METRICS[metric])} ({value.note})")
     return sentence(told)

@@ -49,10 +49,10 @@ def _device_of(published: Published) -> dict[str, str]:
 def _devices(published: Published) -> list[Finding]:
     """Model and memory of the device that each log names, against the table; one device or several."""
     devices = _device_of(published)
-    if not devices:
+    table = published.table_with("gpu", "gpu_memory")
+    if not devices or not table:
         return []
-    said = published.specification("V", "gpu_memory").quantity
-    model = published.specification("V", "gpu").names[0]
+    said, model, where = table["gpu_memory"].quantity, table["gpu"].names[0], table["gpu"].where
     fits = model.split()[-1].lower()
     found = []
     for workload, device in devices.items():
@@ -61,21 +61,26 @@ def _devices(published: Published) -> list[Finding]:
         named = f"the log names its device {device}."
         note = f"The table says {said}; {named}"
         found.append(
-            _against("table V", "gpu_memory", "B", said.value if said else None, memory, note, workload=workload)
+            _against(where, "gpu_memory", "B", said.value if said else None, memory, note, workload=workload)
         )
         note = f"The table says {model}; {named}"
-        found.append(_finding("table V", "gpu", "text", fits in device.lower(), note, workload=workload))
+        found.append(_finding(where, "gpu", "text", fits in device.lower(), note, workload=workload))
     told = listed([f"{device} for {workload}" for workload, device in devices.items()])
     note = f"The text says that all ran on the same hardware; the logs name {told}."
-    return [*found, _against("text", "devices", "1", 1.0, float(len(set(devices.values()))), note)]
+    used = float(len(set(devices.values())))
+    return found + [
+        _against("text", fact.id, "1", fact.quantity.value, used, note)
+        for fact in published.facts_of("devices")
+        if fact.quantity is not None
+    ]
 
 
 def _machine_type(published: Published) -> list[Finding]:
     """vCPUs by the name of the machine type, and by its memory."""
-    if "machine_type" not in {row.id for row in published.tables.get("I", ())}:
+    table = published.table_with("machine_type", "vcpu", "memory")
+    if not table:
         return []
-    name = published.specification("I", "machine_type").names[0]
-    vcpu, memory = (published.specification("I", key).quantity for key in ("vcpu", "memory"))
+    name, vcpu, memory = table["machine_type"].names[0], table["vcpu"].quantity, table["memory"].quantity
     match = MACHINE_TYPE.match(name)
     if match is None or vcpu is None or memory is None:
         return []
@@ -84,7 +89,7 @@ def _machine_type(published: Published) -> list[Finding]:
         f"The table says {vcpu}; a machine of type {name} has {amount(count, '1')}. The {memory} of the table, at "
         f"{amount(MEMORY_PER_VCPU, 'B')} for each vCPU, are those of {amount(by_memory, '1')} vCPU."
     )
-    return [_against("table I", "vcpu", "1", vcpu.value, count, note)]
+    return [_against(table["vcpu"].where, "vcpu", "1", vcpu.value, count, note)]
 
 
 def _best_batches(published: Published) -> list[Finding]:

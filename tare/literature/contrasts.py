@@ -9,21 +9,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
+from tare.analysis.choice import compared
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
-from tare.literature.measured_here import Here, kind_of
-from tare.model.registry import CONTROL, HOST
-from tare.model.studies.study import is_headline
+from tare.literature.vocabulary import kind_of
+from tare.model.registry import CONTROL, HOST, SINGLE
 from tare.stats.intervals import Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's
 CONFIDENCE = 0.95
 FEWEST_TO_SETTLE = 6  # units: two or three that happen to be close give an interval, and settle nothing
 INSIDE, OUTSIDE, ACROSS = "inside", "outside", "across an end of"
+
+
+class Measured(Protocol):
+    """The tables that ratios are taken from."""
+
+    @property
+    def metrics(self) -> pd.DataFrame: ...  # noqa: D102
+
+    @property
+    def verdicts(self) -> pd.DataFrame: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class At:
+    """What a comparison was measured with: a level, `factor=level` (None: the headline's), and a scenario."""
+
+    level: str | None = None
+    scenario: str = SINGLE
+
+
+HEADLINE = At()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +110,13 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if value < 100 else f"{value:.2g}"
 
 
-def to_host(here: Here, workload: str, metric: str) -> list[Ratio]:
-    """Every environment by the host: from the verdicts of the headline, else from measured repetitions."""
-    headline = _headline(here, workload, metric)
-    chosen = headline[headline["metric"] == metric]
+def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> list[Ratio]:
+    """Every environment by the host: from verdicts on rounds or blocks, else from measured repetitions."""
+    judged = _judged(here, workload, metric, at)
+    chosen = judged[judged["metric"] == metric]
     if len(chosen):
         return [_of_verdict(row) for row in chosen.itertuples()]
-    values, margin = _values(here, workload, metric), _margin(headline)
+    values, margin = _values(here, workload, metric, at), _margin(judged)
     others = _others(values)
     found = []
     for env in others:
@@ -108,7 +129,9 @@ def to_host(here: Here, workload: str, metric: str) -> list[Ratio]:
     return found
 
 
-def paired(here: Here, workload: str, metric: str, env: str, deciding: Sequence[str]) -> list[Ratio]:
+def paired(
+    here: Measured, workload: str, metric: str, env: str, deciding: Sequence[str], at: At = HEADLINE
+) -> list[Ratio]:
     """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
 
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni). Where the design of a campaign makes
@@ -120,13 +143,14 @@ def paired(here: Here, workload: str, metric: str, env: str, deciding: Sequence[
         metric: ours.
         env: above the line.
         deciding: environments below it that a claim is about; others of the units are told beside them.
+        at: what it was measured with.
     """
-    headline = _headline(here, workload, metric)
-    values, margin = _values(here, workload, metric), _margin(headline)
+    judged = _judged(here, workload, metric, at)
+    values, margin = _values(here, workload, metric, at), _margin(judged)
     names = [HOST, *_others(values)]
     if env not in names:
         return []
-    rows = headline[headline["metric"] == metric]
+    rows = judged[judged["metric"] == metric]
     alpha = (1 - CONFIDENCE) / max(1, len(deciding))
     found = []
     for other in names:
@@ -166,15 +190,14 @@ def _widening(rows: pd.DataFrame, values: pd.DataFrame, env: str) -> float:
     return 1.0
 
 
-def _headline(here: Here, workload: str, metric: str) -> pd.DataFrame:
-    """Verdicts against the host of the headline's turns, for what is measured there, else of its rounds."""
-    kind = kind_of(metric)
+def _judged(here: Measured, workload: str, metric: str, at: At) -> pd.DataFrame:
+    """Verdicts against the host of the campaigns of a workload that have a metric."""
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["reference"] == HOST)]
-    return own[own["campaign"].map(lambda name: is_headline(name, kind)).astype(bool)]
+    return compared(own, kind_of(metric), at.level, at.scenario)
 
 
-def _margin(headline: pd.DataFrame) -> float:
-    return float(headline["margin"].iloc[0]) if len(headline) else MARGIN
+def _margin(judged: pd.DataFrame) -> float:
+    return float(judged["margin"].iloc[0]) if len(judged) else MARGIN
 
 
 def _of_verdict(row: Any) -> Ratio:
@@ -194,7 +217,7 @@ def _others(values: pd.DataFrame) -> list[str]:
     return [env for env in values.columns if env not in (HOST, CONTROL)]
 
 
-def _values(here: Here, workload: str, metric: str) -> pd.DataFrame:
+def _values(here: Measured, workload: str, metric: str, at: At) -> pd.DataFrame:
     """Measured values of one campaign: a row per unit, a column per environment; empty without two hosts."""
     metrics = here.metrics
     own = metrics[
@@ -203,7 +226,10 @@ def _values(here: Here, workload: str, metric: str) -> pd.DataFrame:
         & (metrics["kind"] == "measured")
         & metrics["rep"].notna()
     ]
-    own = own[own["campaign"].map(lambda name: name.count(".") == 1).astype(bool)]
+    if at == HEADLINE:  # of any kind of campaign: a device's metrics may come from others
+        own = own[own["campaign"].map(lambda name: name.count(".") == 1).astype(bool)]
+    else:
+        own = compared(own, kind_of(metric), at.level, at.scenario)
     if len(own):  # units of two campaigns are never pooled
         own = own[own["campaign"] == own["campaign"].value_counts().idxmax()]
     values = pivot(own, metric) if len(own) else pd.DataFrame()

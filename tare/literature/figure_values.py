@@ -112,7 +112,8 @@ def findings(published: Published, here: Here) -> list[Finding]:
 
 def _value(published: Published, here: Here, row: Any) -> Finding:
     log = own_log(published, row)
-    measured = here.value(row.workload, row.env, row.metric, _batch(row))
+    plot = published.plot(row.figure)
+    measured = here.value(row.workload, row.env, row.metric, _batch(row), level=plot.arm, scenario=plot.scenario)
     label = "The label" if pd.isna(row.error) else f"The height, read to {_pm(row)},"
     if log is None:
         note = f"{label} is {row.printed}; no log has {words(row.metric)} of {_who(row)}."

@@ -10,16 +10,17 @@ from typing import Any
 
 import pandas as pd
 
+from tare.analysis.choice import compared
 from tare.analysis.profile_rows import read_profile
+from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.records.images import ProbeRecord, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.registry import HOST
-from tare.model.studies.study import is_headline
+from tare.model.registry import HOST, SINGLE
 
+NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
-UNIT_METRICS = {"real_s": "rounds", "system_s": "rounds", "turn_step_s": "turns"}
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
 NOTES = {
@@ -80,7 +81,10 @@ class Here:
     probes: Mapping[str, ProbeRecord]
     measured_with: Mapping[str, Conditions] = field(default_factory=dict)
 
-    def value(self, workload: str, env: str, metric: str, batch: int | None = None) -> Value:
+    def value(
+        self, workload: str, env: str, metric: str, batch: int | None = None, *,
+        level: str | None = None, scenario: str = SINGLE,
+    ) -> Value:  # fmt: skip
         """The number beside a published one: a metric of a figure, in one environment.
 
         Args:
@@ -88,24 +92,30 @@ class Here:
             env: ours.
             metric: of the published figure.
             batch: of a figure by batch size; None takes the study's own.
+            level: of a factor, `factor=level`; None takes the headline's.
+            scenario: what ran beside it.
         """
         own = self.metrics[self.metrics["workload"] == workload]
         if own.empty:
             return _none("this workload is not part of this study")
+        if lacking := no_scenario(self.metrics, scenario):
+            return _none(lacking)
         metric = OURS.get(metric, metric)
         if metric in UNIT_METRICS:
-            return _of_runs(own, env, metric, batch)
+            return _of_units(own, env, metric, batch, level, scenario)
         profile = own[(own["campaign"] == "profile") & (own["env"] == env)]
         if profile.empty:
             return _none(f"{env} has no profiled launch in this study")
         if metric in ("log2_intensity", "log2_gflops"):
-            return _of_model(profile, metric)
+            return of_model(profile, metric)
         if metric == "flops" and not (profile["metric"] == "flops").any():
             return _one(
                 profile,
                 "flops_per_step",
                 "an operator count of one training step, where the paper's is of the kernels of its profile",
             )
+        if metric == OURS["flop_per_s"] and not (profile["metric"] == metric).any():
+            return of_model(profile, "flop_per_s")
         if metric == "dram_bytes_per_s":
             return _both_ways(profile)
         if metric in NOTES:
@@ -117,6 +127,12 @@ class Here:
         if specification not in OF_TABLES:
             return _none(NO_PROPERTY)
         return self.value(model, env, OF_TABLES[specification])
+
+
+def no_scenario(metrics: pd.DataFrame, scenario: str) -> str | None:
+    """Why nothing was measured under a scenario; None where something was."""
+    ran = scenario == SINGLE or (metrics["scenario"] == scenario).any()
+    return None if ran else f"{NO_SCENARIO}: {scenario}"
 
 
 def gather(results: Path, shared: Path) -> Here:
@@ -181,11 +197,15 @@ def _none(reason: str) -> Value:
     return Value(value=None, kind="unavailable", note=reason)
 
 
-def _of_runs(own: pd.DataFrame, env: str, metric: str, batch: int | None) -> Value:
-    """Median over the units of the headline's rounds or turns, or of the sweep at one batch size."""
+def _of_units(
+    own: pd.DataFrame, env: str, metric: str, batch: int | None, level: str | None, scenario: str
+) -> Value:
+    """Median over the units of rounds or blocks of turns, or of the sweep at one batch size."""
     if batch is None:
         what = kind_of(metric)
-        chosen = own[own["campaign"].map(lambda name: is_headline(name, what)).astype(bool)]
+        chosen = compared(own, what, level, scenario)
+        if chosen.empty and level is not None:
+            return _none(f"this study has no {what} at {level}")
     else:
         chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
         what = f"runs at batch {batch}"
@@ -199,11 +219,6 @@ def _of_runs(own: pd.DataFrame, env: str, metric: str, batch: int | None) -> Val
     if values.empty:
         return _none(str(chosen["reason"].iloc[0]))
     return Value(value=float(values.median()), kind="measured", note=f"median of {len(values)} {what}")
-
-
-def kind_of(metric: str) -> str:
-    """The kind of campaign that measures a metric of ours: `turns` or `rounds`."""
-    return UNIT_METRICS.get(metric, "rounds")
 
 
 def _both_ways(profile: pd.DataFrame) -> Value:
@@ -225,8 +240,8 @@ def _one(profile: pd.DataFrame, metric: str, note: str) -> Value:
     return Value(value=float(row["value"]), kind=str(row["kind"]), note=note)
 
 
-def _of_model(profile: pd.DataFrame, metric: str) -> Value:
-    """A point of the roofline from operator counts, in the paper's logarithms."""
+def of_model(profile: pd.DataFrame, metric: str) -> Value:
+    """A point of the roofline from operator counts: its rate, or either axis in a paper's logarithms."""
     names = ("flops_per_step", "operator_bytes_per_step", "plain_step_s")
     found = {name: _one(profile, name, "") for name in names}
     flops, moved, step_s = (found[name].value for name in names)
@@ -236,8 +251,9 @@ def _of_model(profile: pd.DataFrame, metric: str) -> Value:
     assert flops is not None and moved is not None and step_s is not None
     if metric == "log2_intensity":
         return Value(value=math.log2(flops / moved), kind="modelled", note="operator FLOPs by operator bytes")
+    rate = flops / step_s
     return Value(
-        value=math.log2(flops / step_s / 1e9),
+        value=rate if metric == "flop_per_s" else math.log2(rate / 1e9),
         kind="modelled",
         note="operator FLOPs by the unprofiled steps of one profiled launch",
     )

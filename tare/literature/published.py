@@ -15,19 +15,21 @@ from typing import Any
 import pandas as pd
 
 from tare.core.errors import UserError
+from tare.literature.kernels_file import read_kernels
 from tare.literature.published_file import (
     Claim,
     Entry,
     Figure,
     Formula,
+    Group,
     Labels,
     Log,
     MeasuredWith,
     Paper,
+    Plot,
     Stated,
     Table,
     Times,
-    read_kernels,
     read_paper,
 )
 from tare.model.quantities import Quantity
@@ -77,8 +79,12 @@ class Published:
 
     Attributes:
         paper, title, provenance: which, and where the numbers are from.
+        workloads: those of ours that it trained.
         text, facts, settings: what its text says, what its files show, what it was run with.
         tables: by name, its rows: a number in base units or a name each, with printed digits and labels.
+        table_files: by name, the tables as the file has them.
+        names: what it calls environments, by ours.
+        plots: its figures in groups, in its order; how each is drawn.
         claims: what it says about its environments.
         measured_with: what its own measurements were made with; None where it has no claims.
         formulas: how it computed what its tables call measured.
@@ -95,10 +101,14 @@ class Published:
     paper: str
     title: str
     provenance: str
+    workloads: tuple[str, ...]
     text: tuple[Fact, ...]
     facts: tuple[Fact, ...]
     settings: tuple[Fact, ...]
     tables: Mapping[str, tuple[Fact, ...]]
+    table_files: Mapping[str, Table]
+    names: Mapping[str, str]
+    plots: tuple[Group, ...]
     claims: tuple[Claim, ...]
     measured_with: MeasuredWith | None
     formulas: tuple[Formula, ...]
@@ -114,16 +124,41 @@ class Published:
         rows = self.logs[self.logs["statistic"] == "summary"]
         return {(row.workload, row.env, row.metric): (row.value, row.unit) for row in rows.itertuples()}
 
+    @property
+    def plotted(self) -> tuple[Plot, ...]:
+        """Every figure, in the paper's order."""
+        return tuple(plot for group in self.plots for plot in group.figures)
+
+    def plot(self, figure: str) -> Plot:
+        """How a figure is drawn, by its number.
+
+        Raises:
+            UserError: it has no such figure.
+        """
+        for plot in self.plotted:
+            if plot.figure == figure:
+                return plot
+        raise UserError(f"{self.path}: no figure {figure!r}: {nearest(figure, [p.figure for p in self.plotted])}")
+
+    def facts_of(self, name: str, **labels: str | None) -> list[Fact]:
+        """Every fact of this id with these labels, from text, files, settings; None takes any."""
+        known = (*self.text, *self.facts, *self.settings)
+        wanted = {key: value for key, value in labels.items() if value is not None}
+        return [
+            fact
+            for fact in known
+            if fact.id == name and all(fact.labels.get(key) == value for key, value in wanted.items())
+        ]
+
     def fact(self, name: str, **labels: str) -> Fact:
         """The first fact of this id with these labels, from text, files, settings.
 
         Raises:
             UserError: there is none.
         """
+        if found := self.facts_of(name, **labels):
+            return found[0]
         known = [*self.text, *self.facts, *self.settings]
-        for fact in known:
-            if fact.id == name and all(fact.labels.get(key) == value for key, value in labels.items()):
-                return fact
         raise UserError(f"{self.path}: no entry {name!r} {labels or ''}: {nearest(name, {f.id for f in known})}")
 
     @property
@@ -139,17 +174,13 @@ class Published:
             if fact.id == name and fact.labels.get("model") == model and fact.labels.get("env") and fact.quantity
         }
 
-    def specification(self, table: str, name: str) -> Fact:
-        """One row of a table.
-
-        Raises:
-            UserError: there is none.
-        """
-        rows = self.tables.get(table, ())
-        for row in rows:
-            if row.id == name:
-                return row
-        raise UserError(f"{self.path}: table {table}: no row {name!r}: {nearest(name, {r.id for r in rows})}")
+    def table_with(self, *names: str) -> dict[str, Fact]:
+        """Rows of these names of the first table that has them all; empty where none has."""
+        for rows in self.tables.values():
+            found = {row.id: row for row in rows if row.id in names}
+            if len(found) == len(names):
+                return found
+        return {}
 
 
 def load(paper: str, folder: Path | None = None) -> Published:
@@ -174,10 +205,14 @@ def load(paper: str, folder: Path | None = None) -> Published:
         paper=paper,
         title=content.title,
         provenance=content.provenance.strip(),
+        workloads=content.workloads,
         text=_facts(content.text),
         facts=_facts(content.facts),
         settings=_facts(content.settings),
         tables={table.name: _table(table) for table in content.tables},
+        table_files={table.name: table for table in content.tables},
+        names=content.names,
+        plots=content.plots,
         claims=content.claims,
         measured_with=content.measured_with,
         formulas=content.formulas,

@@ -2,69 +2,43 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-import pandas as pd
 from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from tare.core.errors import UserError
-from tare.model.quantities import Printed, Quantity, parse_as, printed_in
+from tare.literature.vocabulary import FIGURE_METRICS, KINDS, LINE, ROOFLINE, SAMPLED, TABLE, TIMELINE
+from tare.model.quantities import Printed, Quantity, printed_in
 from tare.model.registry import HOST, module_names
 from tare.model.schema import Count, Distinct, Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
-KERNEL_COLUMNS = (
-    "workload", "env", "kernel_index", "kernel", "invocations", "metric",
-    "min", "min_unit", "max", "max_unit", "avg", "avg_unit",
-)  # fmt: skip
-# Base unit of each metric of a kernel, by the profiler's name of it.
-KERNEL_METRICS = {
-    "warp_execution_efficiency": "%",
-    "dram_read_transactions": "1",
-    "dram_write_transactions": "1",
-    "dram_read_throughput": "B/s",
-    "dram_write_throughput": "B/s",
-    "flop_count_dp": "1",
-    "flop_count_sp": "1",
-    "flop_count_hp": "1",
-    "dram_utilization": "1",
-    "sysmem_utilization": "1",
-    "tex_cache_hit_rate": "%",
-}
-STATISTICS = ("min", "max", "avg")
-# Base unit of each metric that a figure may show.
-FIGURE_METRICS = {
-    "real_s": "s",
-    "system_s": "s",
-    "memset_s": "s",
-    "htod_s": "s",
-    "dram_read_bytes_per_s": "B/s",
-    "dram_write_bytes_per_s": "B/s",
-    "flops": "1",
-    "hbm_transactions": "1",
-    "log2_intensity": "1",
-    "log2_gflops": "1",
-    "turn_step_s": "s",
-    "flop_per_s": "FLOP/s",
-    "gpu_utilization": "%",
-}
-
-
 # How a claim is judged; docs/published.md says what each rule asks.
-RULES = ("equal", "highest", "lowest", "kernels_differ", "same_files")
-OF_ONE = ("highest", "lowest", "kernels_differ")  # about one environment beside the others
-OF_METRICS = ("equal", "highest", "lowest")
+EQUAL, HIGHEST, LOWEST, AT_MOST, KERNELS_DIFFER, SAME_FILES = RULES = (
+    "equal", "highest", "lowest", "at_most", "kernels_differ", "same_files",
+)  # fmt: skip
+OF_ONE = (HIGHEST, LOWEST, KERNELS_DIFFER)  # about one environment beside the others
+OF_METRICS = (EQUAL, HIGHEST, LOWEST, AT_MOST)
 # What may have to be as published for a claim to be the same question here.
 DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
 CONDITIONS = (DEVICE, STACK, RUNTIMES)
 
 
+VIRTUAL = ("vm", "docker.vm")  # places of others that no adapter here has: a virtual machine, a container in one
+
+
 def _known(name: str) -> str:
     if name not in module_names("workloads"):
         raise ValueError(f"unknown workload {name!r}: {nearest(name, module_names('workloads'))}")
+    return name
+
+
+def _known_place(name: str) -> str:
+    known = (*module_names("envs"), *VIRTUAL)
+    if name not in known:
+        raise ValueError(f"unknown environment {name!r}: {nearest(name, known)}")
     return name
 
 
@@ -82,10 +56,12 @@ def _one_of(what: str, known: Iterable[str]) -> AfterValidator:
 Text = Annotated[str, Field(min_length=1)]
 Word = Annotated[str, matching(r"[a-z0-9_]+", "must be lower-case letters, digits and underscores")]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
-# Only the study that is repeated here has workloads of ours; the others name models.
 Workload = Annotated[str, AfterValidator(_known)]
-Environment = Literal["host", "docker", "apptainer"]
-AnyEnvironment = Literal["host", "docker", "apptainer", "vm", "docker.vm"]
+Environment = Annotated[str, AfterValidator(_known_place)]
+Scenario = Literal["single", "distributed", "shared"]
+Level = Annotated[str, matching(r"[a-z0-9_]+=[a-z0-9._-]+", "is no factor=level")]
+Number = Annotated[str, matching(r"[0-9]+", "is no number of a figure")]
+Metric = Annotated[str, _one_of("metric", FIGURE_METRICS)]
 Kind = Literal["text", "table", "figure_label", "figure_digitised", "raw", "derived"]
 BatchKey = Annotated[str, matching(r"[1-9][0-9]*", "is none: keys must be batch sizes")]
 Seconds = Annotated[InstanceOf[Quantity], printed_in("s")]
@@ -98,11 +74,11 @@ class Labels(Record):
     """What a number belongs to."""
 
     workload: Workload | None = None
-    env: AnyEnvironment | None = None
-    envs: Annotated[tuple[AnyEnvironment, ...], Field(min_length=1)] | None = None
+    env: Environment | None = None
+    envs: Annotated[tuple[Environment, ...], Field(min_length=1)] | None = None
     model: Word | None = None
     models: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
-    scenario: Literal["single", "distributed", "shared"] | None = None
+    scenario: Scenario | None = None
     frameworks: Texts | None = None
     relation: Literal["<", "<=", "~", ">=", ">"] | None = None
 
@@ -143,11 +119,16 @@ class Row(Stated):
 
 
 class Table(Record):
-    """A table of the paper."""
+    """A table of the paper.
+
+    Attributes:
+        about: which of this machine's tables stands beside it; None where none does.
+    """
 
     name: Text
     title: Text
     kind: Kind
+    about: Literal["machine", "software", "device"] | None = None
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
 
@@ -193,6 +174,9 @@ class Claim(Record):
             each is of the claim's one metric.
         rule: how it is judged, one of RULES.
         env: the environment that is highest, lowest or runs other kernels; None for the other rules.
+        environments: those that it is about, the reference first; all of `measured_with` where it is not given.
+        bound: of the rule at_most: how much worse than the host an environment may be.
+        arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
     """
@@ -204,8 +188,12 @@ class Claim(Record):
     models: tuple[Word, ...] = ()
     facts: tuple[Word, ...] = ()
     rule: Annotated[str, _one_of("rule", RULES)]
-    metrics: tuple[Annotated[str, _one_of("metric", FIGURE_METRICS)], ...] = ()
+    metrics: tuple[Metric, ...] = ()
     env: Environment | None = None
+    environments: Annotated[tuple[Environment, ...], Field(min_length=2)] | None = None
+    bound: Percent | None = None
+    arm: Level | None = None
+    scenario: Scenario = "single"
     needs: tuple[Annotated[str, _one_of("condition", CONDITIONS)], ...] = ()
     statement: Text
 
@@ -219,12 +207,77 @@ class Claim(Record):
             raise ValueError("needs workloads or models: what it is about")
         if self.facts and len(self.metrics) != 1:
             raise ValueError("facts are of one metric: needs one in metrics")
+        if (self.rule == AT_MOST) != (self.bound is not None):
+            raise ValueError(f"rule {self.rule} {'needs' if self.rule == AT_MOST else 'takes no'} bound")
+        if self.environments and self.environments[0] != HOST:
+            raise ValueError(f"environments: {HOST} must come first, every ratio is to it")
         return self
 
     @property
     def subjects(self) -> tuple[str, ...]:
         """What it is about, workloads of ours first."""
         return self.workloads + self.models
+
+
+class Plot(Record):
+    """How one figure is drawn: docs/published.md has the kinds.
+
+    Attributes:
+        figure: its number in the paper.
+        title: what it shows.
+        kind: one of KINDS.
+        workloads, models: whose numbers it shows, as of a claim.
+        metrics: what it shows of them: sampled quantities of a timeline, metrics of one unit of bars and lines.
+        environments: those that it shows, where it is not all.
+        relative: whether bars are ratios to the host.
+        arm, scenario: what it was measured with: a level of a factor, what ran beside it.
+        facts: what the text says of it, where the figure prints no numbers.
+        table: of the kind `table`: which of the paper's.
+    """
+
+    figure: Number
+    title: Text
+    kind: Annotated[str, _one_of("kind", KINDS)]
+    workloads: Annotated[tuple[Workload, ...], Distinct] = ()
+    models: Annotated[tuple[Word, ...], Distinct] = ()
+    metrics: tuple[Annotated[str, _one_of("metric", (*FIGURE_METRICS, *SAMPLED))], ...] = ()
+    environments: Annotated[tuple[Environment, ...], Field(min_length=1)] | None = None
+    relative: bool = False
+    arm: Level | None = None
+    scenario: Scenario = "single"
+    facts: tuple[Word, ...] = ()
+    table: Text | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        if (self.kind == TABLE) != (self.table is not None):
+            raise ValueError(f"kind {self.kind} {'needs' if self.kind == TABLE else 'takes no'} table")
+        if (self.kind in (ROOFLINE, TABLE)) == bool(self.metrics):
+            raise ValueError(f"kind {self.kind} {'takes no' if self.metrics else 'needs'} metrics")
+        known = SAMPLED if self.kind == TIMELINE else FIGURE_METRICS
+        for name in self.metrics:
+            if name not in known:
+                raise ValueError(f"metrics: {name!r} is nothing that a {self.kind} shows: {nearest(name, known)}")
+        if not self.subjects:
+            raise ValueError("needs workloads or models: whose numbers it shows")
+        if self.kind == LINE and len(self.subjects) > 1:
+            raise ValueError("kind line takes one workload: its columns are batch sizes")
+        if self.kind not in (TIMELINE, TABLE) and len({known[name] for name in self.metrics}) > 1:
+            raise ValueError(f"metrics of one {self.kind} must have one unit")
+        return self
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Whose numbers it shows, workloads of ours first."""
+        return self.workloads + self.models
+
+
+class Group(Record):
+    """Figures that a reader meets together: a title, and what they show in a sentence or two."""
+
+    title: Text
+    about: Text
+    figures: Annotated[tuple[Plot, ...], Field(min_length=1)]
 
 
 class Figure(Record):
@@ -235,9 +288,9 @@ class Figure(Record):
         spread: standard deviation between the runs that each value is the mean of; with `runs`, their number.
     """
 
-    figure: Annotated[str, matching(r"[0-9]+", "is no number of a figure")]
+    figure: Number
     workload: Workload
-    metric: Text
+    metric: Metric
     kind: Kind
     error: Printed | None = None
     spread: Printed | None = None
@@ -250,8 +303,6 @@ class Figure(Record):
     def _whole(self) -> Self:
         if (self.values is None) == (self.batches is None or self.env is None):
             raise ValueError("needs one of values or batches and env")
-        if self.metric not in FIGURE_METRICS:
-            raise ValueError(f"unknown metric {self.metric!r}: {nearest(self.metric, FIGURE_METRICS)}")
         if (self.kind == "figure_digitised") != (self.error is not None):
             raise ValueError("a digitised value, and no other, needs `error`: how far it may be off")
         if (self.spread is None) != (self.runs is None):
@@ -354,7 +405,13 @@ class Repository(Record):
 
 
 class Paper(Record):
-    """One file of config/published; `workloads`: those of ours that it trained, of which figures and logs tell."""
+    """One file of config/published.
+
+    Attributes:
+        workloads: those of ours that it trained, of which figures and logs tell.
+        names: what it calls environments, by ours.
+        plots: its figures in their order, in groups; `figures` has the values of those that print any.
+    """
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     paper: Annotated[str, matching(r"[a-z0-9]+", "must be lower-case letters and digits")]
@@ -362,6 +419,8 @@ class Paper(Record):
     title: Text
     provenance: Text
     repository: Repository | None = None
+    names: Mapping[Environment, Text] = {}
+    plots: tuple[Group, ...] = ()
     text: tuple[Entry, ...]
     facts: tuple[Entry, ...] = ()
     settings: tuple[Entry, ...] = ()
@@ -412,9 +471,46 @@ class Paper(Record):
     def _names_its_workloads(self) -> Self:
         told = {name for claim in self.claims for name in claim.workloads}
         told |= {one.workload for one in self.figures} | {one.workload for one in self.logs}
+        told |= {name for plot in self.plotted for name in plot.workloads}
         for name in sorted(told):
             if name not in self.workloads:
                 raise ValueError(f"workloads: {name} is missing: figures, logs or claims are about it")
+        return self
+
+    @property
+    def plotted(self) -> tuple[Plot, ...]:
+        """Every figure, in the paper's order."""
+        return tuple(plot for group in self.plots for plot in group.figures)
+
+    @model_validator(mode="after")
+    def _draws_what_it_has(self) -> Self:
+        plots = {plot.figure: plot for plot in self.plotted}
+        if len(plots) < len(self.plotted):
+            numbers = [plot.figure for plot in self.plotted]
+            twice = next(number for number in numbers if numbers.count(number) > 1)
+            raise ValueError(f"plots: figure {twice} stands there twice")
+        for one in self.figures:
+            plot = plots.get(one.figure)
+            if plot is None:
+                raise ValueError(f"plots: figure {one.figure} has values and no plot: {nearest(one.figure, plots)}")
+            if one.workload not in plot.subjects:
+                raise ValueError(f"plots: figure {one.figure}: workloads: {one.workload} is missing: it has values")
+            if plot.metrics and one.metric not in plot.metrics:
+                raise ValueError(f"plots: figure {one.figure}: metrics: {one.metric} is missing: it has values")
+        for claim in self.claims:
+            for figure in claim.figures:
+                if figure not in plots:
+                    raise ValueError(f"claims: {claim.id}: no figure {figure!r}: {nearest(figure, plots)}")
+        facts = {entry.id for entry in (*self.text, *self.facts, *self.settings)}
+        titles = {table.name for table in self.tables}
+        for plot in self.plotted:
+            for name in plot.facts:
+                if name not in facts:
+                    raise ValueError(f"plots: figure {plot.figure}: no fact {name!r}: {nearest(name, facts)}")
+            if plot.table is not None and plot.table not in titles:
+                raise ValueError(
+                    f"plots: figure {plot.figure}: no table {plot.table!r}: {nearest(plot.table, titles)}"
+                )
         return self
 
 
@@ -428,47 +524,3 @@ def read_paper(path: Path) -> Paper:
     if content.paper != path.stem:
         raise UserError(f"{path}: paper: {content.paper!r} must be the file's name, {path.stem!r}")
     return content
-
-
-def read_kernels(path: Path) -> pd.DataFrame:
-    """One row per kernel and metric, in base units beside the printed numbers; empty where there is no file.
-
-    Raises:
-        UserError: a column too many or too few, a number or unit that is broken, an unknown metric or workload; the
-            message names file and line.
-    """
-    columns = [*KERNEL_COLUMNS, "unit", *(f"{name}_printed" for name in STATISTICS)]
-    if not path.exists():
-        return pd.DataFrame(columns=columns)
-    with path.open(encoding="utf-8", newline="") as handle:
-        reader = csv.DictReader(handle)
-        header = list(reader.fieldnames or [])
-        for name in header:
-            if name not in KERNEL_COLUMNS:
-                raise UserError(f"{path}: unknown column {name!r}: {nearest(name, KERNEL_COLUMNS)}")
-        if missing := [name for name in KERNEL_COLUMNS if name not in header]:
-            raise UserError(f"{path}: column {', '.join(missing)} missing")
-        rows = [_kernel_row(row, f"{path} line {reader.line_num}") for row in reader]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _kernel_row(row: Mapping[str, Any], at: str) -> dict[str, Any]:
-    if None in row or None in row.values():
-        raise UserError(f"{at}: {len(KERNEL_COLUMNS)} columns are wanted; the line has more or fewer")
-    if row["workload"] not in module_names("workloads"):
-        raise UserError(
-            f"{at}: workload: {row['workload']!r}: {nearest(row['workload'], module_names('workloads'))}"
-        )
-    if row["metric"] not in KERNEL_METRICS:
-        raise UserError(f"{at}: metric: {row['metric']!r}: {nearest(row['metric'], KERNEL_METRICS)}")
-    for name in ("kernel_index", "invocations"):
-        if not row[name].isdecimal() or int(row[name]) < 1:
-            raise UserError(f"{at}: {name}: {row[name]!r} must be a whole number, 1 or more")
-    unit = KERNEL_METRICS[row["metric"]]
-    found: dict[str, Any] = {**row, "unit": unit}
-    for name in ("kernel_index", "invocations"):
-        found[name] = int(row[name])
-    for name in STATISTICS:
-        found[name] = parse_as(f"{row[name]} {row[f'{name}_unit']}", unit, f"{at}: {name}").value
-        found[f"{name}_printed"] = float(row[name])
-    return found

@@ -16,6 +16,7 @@ from tare.core.errors import UserError
 from tare.literature.finding import Finding, amount, yes_no
 from tare.literature.kernel_sums import PASSES, TRANSACTION_BYTES, summary, sums
 from tare.literature.published import Published
+from tare.literature.vocabulary import ROOFLINE
 from tare.model import datasheet
 from tare.model.datasheet import Precision
 from tare.model.registry import HOST
@@ -26,6 +27,15 @@ COLUMNS = (
     "roof_flop_per_s", "roof_bytes_per_s", "bound", "device",
 )  # fmt: skip
 PRECISION: Precision = "fp32"
+# What a peak is that stands in a roofline, in words.
+PEAKS: dict[Precision | None, str] = {
+    "fp16_tensor": "what tensor cores reach in half precision",
+    "bf16_tensor": "what tensor cores reach in bfloat16",
+    "tf32_tensor": "what tensor cores reach in TF32",
+    "fp16": "what arithmetic in half precision reaches",
+    "fp32": "that of single precision",
+    "fp64": "that of double precision",
+}
 
 
 def points(published: Published) -> pd.DataFrame:
@@ -77,20 +87,25 @@ def attainable(point: Any) -> float:
 
 def findings(published: Published) -> list[Finding]:
     """The roof itself, the ridge, and each point under the right roof."""
-    table = points(published)
-    if table.empty:
+    table, figure = points(published), figure_of(published)
+    if table.empty or figure is None:
         return []
     drawn = published.fact("roofline_peak").quantity
     assert drawn is not None
-    found = [_ridge(published)]
+    found = [_ridge(published, figure)]
     for device, own in table.groupby("device", sort=False):
         right = float(own["roof_flop_per_s"].iloc[0])
         workloads = own["workload"].drop_duplicates()
-        found += [_roof(published, str(device), drawn.value, right, str(name)) for name in workloads]
-    return found + [_bound(published, point) for point in table.itertuples()]
+        found += [_roof(published, figure, str(device), drawn.value, right, str(name)) for name in workloads]
+    return found + [_bound(published, figure, point) for point in table.itertuples()]
 
 
-def _ridge(published: Published) -> Finding:
+def figure_of(published: Published) -> str | None:
+    """Number of the figure that is a roofline; None where the study has none."""
+    return next((plot.figure for plot in published.plotted if plot.kind == ROOFLINE), None)
+
+
+def _ridge(published: Published, figure: str) -> Finding:
     """The ridge that the figure shows, from the roofs that the text names."""
     drawn, peak, memory = (published.fact(name).quantity for name in ("ridge", "roofline_peak", "roofline_memory"))
     assert drawn is not None and peak is not None and memory is not None
@@ -98,21 +113,30 @@ def _ridge(published: Published) -> Finding:
     agree = abs(ridge - drawn.value) <= (published.fact("ridge").error or 0) + drawn.rounding
     note = f"{peak} / {memory} = {ridge:.1f} FLOP/B; the figure's is {drawn}."
     return Finding(
-        figure="4", check="ridge", metric="ridge_flop_per_byte", unit="FLOP/B",
+        figure=figure, check="ridge", metric="ridge_flop_per_byte", unit="FLOP/B",
         published=drawn.value, recomputed=ridge, agrees=yes_no(agree), note=note,
     )  # fmt: skip
 
 
-def _roof(published: Published, device: str, drawn: float, right: float, workload: str) -> Finding:
+def _roof(published: Published, figure: str, device: str, drawn: float, right: float, workload: str) -> Finding:
     note = (
         f"{_precision(published, workload)} The {PRECISION} roof of the {device} in the log is "
-        f"{amount(right, 'FLOP/s')} by its datasheet; {amount(drawn, 'FLOP/s')} is what tensor cores reach in half "
-        f"precision. The roof that was drawn is {drawn / right:.1f} times too high."
+        f"{amount(right, 'FLOP/s')} by its datasheet; {amount(drawn, 'FLOP/s')} is "
+        f"{PEAKS.get(drawn_precision(published), 'no peak of that')}. The roof that was drawn is "
+        f"{drawn / right:.1f} times too high."
     )
     return Finding(
-        figure="4", check="roof", workload=workload, metric="roof_flop_per_s", unit="FLOP/s", published=drawn,
+        figure=figure, check="roof", workload=workload, metric="roof_flop_per_s", unit="FLOP/s", published=drawn,
         recomputed=right, agrees=yes_no(drawn == right), note=note,
     )  # fmt: skip
+
+
+def drawn_precision(published: Published) -> Precision | None:
+    """The precision whose peak was drawn as the roof, by the datasheet of a device in the logs; None if of none."""
+    drawn = published.fact("roofline_peak").quantity
+    sheets = [datasheet.find(name) for name in published.logs["device"].dropna().unique()]
+    peaks = [item for sheet in sheets if sheet is not None for item in sheet.peak_flop_per_s.items()]
+    return next((name for name, peak in peaks if drawn is not None and peak == drawn.value), None)
 
 
 def _precision(published: Published, workload: str) -> str:
@@ -127,7 +151,7 @@ def _precision(published: Published, workload: str) -> str:
     )
 
 
-def _bound(published: Published, point: Any) -> Finding:
+def _bound(published: Published, figure: str, point: Any) -> Finding:
     drawn = point.env == HOST
     claimed = published.fact("roofline_bound", workload=point.workload).names[0]
     limit = attainable(point)
@@ -139,7 +163,7 @@ def _bound(published: Published, point: Any) -> Finding:
         f"the point reaches {point.flop_per_s / limit:.1%} of it."
     )
     return Finding(
-        figure="4", check="roof", workload=point.workload, env=point.env, metric="flop_per_s", unit="FLOP/s",
+        figure=figure, check="roof", workload=point.workload, env=point.env, metric="flop_per_s", unit="FLOP/s",
         published=None, recomputed=point.flop_per_s, agrees=yes_no(point.bound == claimed if drawn else None),
         note=f"{note} The paper{' says' if drawn else ', of the host alone'}: bound by {claimed}.",
     )  # fmt: skip

@@ -22,6 +22,7 @@ from tare.model.registry import describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
+from tare.report.figures.paper_kinds import SAMPLE_TABLES
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
 
@@ -40,6 +41,7 @@ class Evidence:
         metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, kernels, image_costs,
             ledger: its tables.
         published, claims: what other studies published, judged by their own data and by this machine.
+        samples: its tables of samples, by name.
         papers: those that it repeats.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
@@ -71,6 +73,7 @@ class Evidence:
     images: Mapping[str, AnyImage]
     data: Mapping[str, DataRecord]
     campaigns: tuple[Campaign, ...]
+    samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     protocols: Record | None = None
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
@@ -143,6 +146,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         ledger=tables.read("ledger", folder / "ledger.csv"),
         published=_judged("published", folder, papers),
         claims=_judged("claims", folder, papers),
+        samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES} if papers else {},
         papers=papers,
         machine=read_machine(results / "machine.json"),
         ceilings=ceilings,

@@ -21,8 +21,10 @@ from tare.core.errors import TareError, UserError
 from tare.core.files import atomic_path, cache_dir, project_root, write_text
 from tare.core.process import scratch_folder
 from tare.core.progress import step
+from tare.model.studies.papers import paper_names
 from tare.model.words import nearest
 
+OF_A_PAPER = "paper"  # the notebook that is run once for each published study, under the study's name
 ENGINE = "tare"  # as papermill knows what runs the cells
 LIMIT_S = 600.0
 PAGE = """<!doctype html>
@@ -47,6 +49,20 @@ def names() -> list[str]:
     return sorted(path.stem for path in (project_root() / "notebooks").glob("*.ipynb"))
 
 
+def source_of(name: str) -> tuple[str, dict[str, str]]:
+    """The notebook that makes what has this name, and its further parameters: a paper's is made by `paper`.
+
+    Raises:
+        UserError: there is no such notebook, and no such published study.
+    """
+    if name in paper_names():
+        return OF_A_PAPER, {"paper": name}
+    own = [one for one in names() if one != OF_A_PAPER]
+    if name not in own:
+        raise UserError(f"no notebook {name!r} in notebooks/: {nearest(name, [*own, *paper_names()])}")
+    return name, {}
+
+
 def execute(name: str, results: Path, workloads: Sequence[str], out: Path) -> None:
     """As `execute_all`, of one notebook; `out` is the executed notebook, the page gets the suffix .html."""
     execute_all([name], results, workloads, out.parent)
@@ -61,7 +77,7 @@ def execute_all(
     notebook then runs in one that is forked from it, so that none sees names or settings of another.
 
     Args:
-        chosen: names of notebooks.
+        chosen: names of notebooks, and of published studies, whose figures the notebook `paper` draws.
         results: folder with the study's tables; figures go to its folder `figures`.
         workloads: those whose figures are drawn.
         folder: of the executed notebooks and their pages.
@@ -72,8 +88,7 @@ def execute_all(
         TareError: cells failed; each notebook's name and its error are in the message. The others are whole.
     """
     for name in chosen:
-        if name not in names():
-            raise UserError(f"no notebook {name!r} in notebooks/: {nearest(name, names())}")
+        source_of(name)
     _prepare()
     problems = []
     with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
@@ -139,10 +154,11 @@ def _papermill(name: str, results: Path, workloads: Sequence[str], executed: Pat
     from tare.report.cells import InThisProcess
 
     papermill_engines.register(ENGINE, InThisProcess)
+    notebook, further = source_of(name)
     execute_notebook(
-        project_root() / "notebooks" / f"{name}.ipynb",
+        project_root() / "notebooks" / f"{notebook}.ipynb",
         executed,
-        {"results": str(results), "workloads": " ".join(workloads)},
+        {"results": str(results), "workloads": " ".join(workloads), **further},
         engine_name=ENGINE,
         kernel_name=ENGINE,
         language="python",

@@ -72,8 +72,9 @@ def _one_paper(evidence: Evidence, study: published.Published) -> Context:
         "summary": paper.summary(evidence, study.paper),
         "claims": paper.claim_cards(evidence, study.paper),
         "figures": paper.figure_rows(evidence, study),
-        "audit": audit_tables.groups(evidence, study.paper),
-        "tables": paper.specification_tables(evidence, study.paper),
+        "audit": audit_tables.groups(evidence, study),
+        "tables": paper.specification_tables(evidence, study),
+        "names": paper.names(study),
     }
 
 

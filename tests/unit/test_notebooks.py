@@ -22,6 +22,7 @@ from tare.core.files import project_root, write_json
 from tare.report import notebooks
 
 LONGEST_CELL = 5
+NAMES = [*(name for name in notebooks.names() if name not in ("batch_size", notebooks.OF_A_PAPER)), "nyu2022"]
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,11 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
     assert outside == []
 
 
-@pytest.mark.parametrize("name", in_turn(0, [name for name in notebooks.names() if name != "batch_size"]))
+@pytest.mark.parametrize("name", in_turn(0, NAMES))
 def test_a_notebook_in_turn_runs_as_in_the_workflow(name, request, tmp_path):
     results = request.getfixturevalue("device_results" if name in ("device", "reference") else "results")
     notebooks.execute(name, results, list(builders.WORKLOADS), tmp_path / f"{name}.ipynb")
-    shown = run_cells(name, results, builders.WORKLOADS)
+    shown = run_cells(notebooks.source_of(name)[0], results, builders.WORKLOADS)
     assert (tmp_path / f"{name}.html").read_text().count("<svg") == shown.count("<svg")
 
 
@@ -75,7 +76,7 @@ def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(res
 
 
 def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results):
-    page = run_cells("nyu2022", results, builders.WORKLOADS)
+    page = run_cells("paper", results, builders.WORKLOADS)
     declared = {f"nyu2022_fig{number:02d}.svg" for number in range(2, 19)}
     assert {path.name for path in (results / "figures").glob("nyu2022_*.svg")} == declared
     assert page.count("<svg") == len(declared)
@@ -85,6 +86,14 @@ def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results):
 def test_an_unknown_notebook_has_its_nearest_name(results, tmp_path):
     with pytest.raises(UserError, match="did you mean 'roofline'"):
         notebooks.execute("rofline", results, ["mnist_cnn"], tmp_path / "a.ipynb")
+
+
+def test_the_notebook_of_papers_goes_by_their_names(results, tmp_path):
+    assert notebooks.source_of("nyu2022") == ("paper", {"paper": "nyu2022"})
+    with pytest.raises(UserError, match="did you mean 'nyu2022'"):
+        notebooks.execute("nyu2020", results, ["mnist_cnn"], tmp_path / "a.ipynb")
+    with pytest.raises(UserError, match="no notebook 'paper'"):
+        notebooks.execute("paper", results, ["mnist_cnn"], tmp_path / "a.ipynb")
 
 
 def test_a_cell_that_fails_is_one_line_and_its_notebook_leaves_nothing(results, tmp_path):

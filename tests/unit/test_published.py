@@ -212,8 +212,8 @@ def test_an_unknown_study_entry_or_row_has_its_nearest_name(nyu):
         published.load("nyu2021")
     with pytest.raises(UserError, match="did you mean 'ridge'"):
         nyu.fact("rigde")
-    with pytest.raises(UserError, match="did you mean 'vcpu'"):
-        nyu.specification("I", "vcpus")
+    with pytest.raises(UserError, match="no figure '19': "):
+        nyu.plot("19")
 
 
 def test_a_quantity_keeps_its_digits():

@@ -119,7 +119,7 @@ def test_captions_say_what_was_published_recomputed_and_measured(evidence, page)
 
 
 def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
-    groups = audit_tables.groups(evidence, PAPER)
+    groups = audit_tables.groups(evidence, load(PAPER))
     findings = evidence.published[evidence.published["check"] != "specification"]
     assert sum(len(group.table.rows) for group in groups) == len(findings)
     assert {group.title for group in groups} == {
@@ -136,11 +136,11 @@ def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
 def test_an_unknown_check_is_shown_by_its_own_name(evidence):
     changed = evidence.published.copy()
     changed.loc[changed["check"] == "units", "check"] = "brand_new"
-    assert audit_tables.groups(replace(evidence, published=changed), PAPER)[-1].title == "Brand new"
+    assert audit_tables.groups(replace(evidence, published=changed), load(PAPER))[-1].title == "Brand new"
 
 
 def test_modelled_numbers_say_so(evidence):
-    values = audit_tables.groups(evidence, PAPER)[0]
+    values = audit_tables.groups(evidence, load(PAPER))[0]
     flops = [row for row in values.table.rows if row[0].text.startswith("Figure 13")]
     assert len(flops) == 3 and all(row[3].below == "modelled" for row in flops)
 
@@ -158,7 +158,7 @@ def test_outcomes(agrees, said):
 
 
 def test_tables_stand_beside_this_machine_and_a_shared_reason_is_said_once(evidence):
-    found = {table.caption.split(":")[0]: table for table in paper.specification_tables(evidence, PAPER)}
+    found = {table.caption.split(":")[0]: table for table in paper.specification_tables(evidence, load(PAPER))}
     assert list(found) == ["Table I", "Table IV", "Table V"]
     rows = {row[0]: row[1:] for row in found["Table I"].rows}
     assert rows["vCPUs"] == ["8 vCPU", "2 logical CPUs"]

@@ -33,6 +33,10 @@ def repeated(papers: Iterable[str], workloads: Collection[str]) -> tuple[str, ..
 
 
 def trained(paper: str) -> tuple[str, ...]:
-    """The workloads of ours that a published study trained."""
+    """What a published study trained: workloads of ours, and models by its own names, which may be workloads too."""
     content = read_yaml(folder() / f"{paper}.yaml", "the published study")
-    return tuple(content.get("workloads", ()))
+    plots = [plot for group in content.get("plots", ()) for plot in group.get("figures", ())]
+    told = [content, *content.get("claims", ()), *plots]
+    return tuple(
+        dict.fromkeys(name for one in told for key in ("workloads", "models") for name in one.get(key, ()))
+    )

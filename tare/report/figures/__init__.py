@@ -14,6 +14,7 @@ from tare.report.figures.image_costs import image_costs, image_costs_table
 from tare.report.figures.job_length import cost_environments, job_length, job_rows
 from tare.report.figures.levels import arms, stacks
 from tare.report.figures.paper import paper_figure
+from tare.report.figures.paper_kinds import paper_drawing, read_given
 from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import figure_names, file_name
 from tare.report.figures.rooflines import families_roofline, roofline
@@ -47,8 +48,10 @@ __all__ = [
     "job_rows",
     "joint",
     "operator_times",
+    "paper_drawing",
     "paper_figure",
     "paper_roofline",
+    "read_given",
     "roofline",
     "roofline_table",
     "show",

@@ -20,7 +20,7 @@ from tare.literature.published import Published
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, Numbers, numbers, scale_of
-from tare.report.figures.paper_words import MOST_SPREAD, PAPER_NAMES, ends, legend_names, note, sentences, title_of
+from tare.report.figures.paper_words import MOST_SPREAD, ends, legend_names, note, sentences, theirs, title_of
 from tare.report.words.labels import env_title, significant
 
 PAPER_SERIES = (PRINTED, LOGGED, REDONE)
@@ -48,7 +48,7 @@ def paper_figure(published: Published, findings: pd.DataFrame, metrics: pd.DataF
     found = numbers(published, findings, metrics, figure)
     fills = not found.of(HERE).empty
     heights = (PANEL_IN, PANEL_IN if fills else EMPTY_IN)
-    title = title_of(found)
+    title = title_of(found.plot)
     with style.house_style():
         drawn = Figure(figsize=(style.WIDTH_IN, sum(heights) + (1.55 if fills else 1.35)))
         above, below = drawn.subplots(2, 1, height_ratios=heights)
@@ -189,8 +189,8 @@ def _unequal(axes: Axes, where: float, end: float, top: float) -> None:
 
 def _dress(axes: Axes, found: Numbers, rows: pd.DataFrame, top: float) -> None:
     places = found.places()
-    theirs = (rows["series"] == PRINTED).any()
-    names = [PAPER_NAMES.get(env, env_title(env)) if theirs else env_title(env, short=True) for env in places]
+    published = (rows["series"] == PRINTED).any()
+    names = [theirs(found.names, env) if published else env_title(env, short=True) for env in places]
     present = set(rows["env"])
     axes.set_xticks(range(len(places)), [n if e in present else "–" for n, e in zip(names, places, strict=True)])
     axes.set_xlim(-0.55, len(places) - 0.45)

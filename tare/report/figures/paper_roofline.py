@@ -1,4 +1,4 @@
-"""Figure 4 of the nyu2022 study: its roof and points, the right roof, the recomputed points; this machine apart.
+"""The roofline of a published study: its roof and points, the right roof, points done again; this machine apart.
 
 Its FLOPs and HBM transactions are its profiler's, at 32 bytes each; this machine's bytes are modelled from
 operators. Two panels, so that a GPU's point is never read under a CPU's roof.
@@ -13,21 +13,23 @@ from matplotlib.figure import Figure
 
 from tare.analysis.roofs import points
 from tare.literature.published import Published
-from tare.literature.roofline import WEIGHTED
+from tare.literature.roofline import PRECISION, WEIGHTED, drawn_precision, figure_of
 from tare.literature.roofline import points as audited_points
 from tare.model.records.measured import CeilingsRecord
+from tare.model.studies.study import HOST
 from tare.report.figures import style
+from tare.report.figures.paper_words import theirs
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
 from tare.report.figures.rooflines import INTENSITY, prepare, workload_points
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
 DRAWN = "#b3262e"
-FIGURE = "4"
+PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
 def paper_roofline(published: Published, metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
-    """The paper's figure 4 above, this machine below."""
-    title = "The paper's figure 4, and this machine"
+    """The paper's roofline above, this machine below."""
+    title = f"The paper's figure {figure_of(published)}, and this machine"
     drawn, audited, own = drawn_points(published), audited_points(published), points(metrics)
     if drawn.empty or audited.empty:
         return style.empty(title, "the published numbers hold no roofline")
@@ -51,7 +53,7 @@ def paper_roofline(published: Published, metrics: pd.DataFrame, record: Ceilings
 
 def drawn_points(published: Published) -> pd.DataFrame:
     """The points as the figure shows them: intensity (FLOP/B), rate (FLOP/s), and the ends of the reading error."""
-    own = published.figures[published.figures["figure"] == FIGURE]
+    own = published.figures[published.figures["figure"] == figure_of(published)]
     wide = own.pivot_table(index=["workload", "env"], columns="metric", values=["value", "error"], aggfunc="first")
     if wide.empty:
         return pd.DataFrame(columns=["workload", "env", "intensity", "rate", "low", "high"])
@@ -82,16 +84,24 @@ def _paper_panel(axes: Axes, published: Published, drawn: pd.DataFrame, audited:
     )
     line = np.geomspace(*x, 200)
     axes.plot(line, np.minimum(peak, memory * line) / GIGA, color=DRAWN, linestyle="--", linewidth=1.3)
-    flat(axes, peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s,\nhalf precision", line=False, color=DRAWN)
+    precision = drawn_precision(published)
+    named = f",\n{PRECISIONS.get(precision, precision)}" if precision else ""
+    flat(axes, peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s{named}", line=False, color=DRAWN)
     roofs = audited.drop_duplicates("device").sort_values("roof_flop_per_s", ascending=False)
     for index, row in enumerate(roofs.itertuples()):
         label = f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s" if index == 0 else ""
         width = 1.5 if index == 0 else 0.9
         slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
-        text = f"fp32, {str(row.device).split('-')[1]}:\n{decimal_prefix(row.roof_flop_per_s)}FLOP/s"
+        text = f"{PRECISION}, {str(row.device).split('-')[1]}:\n{decimal_prefix(row.roof_flop_per_s)}FLOP/s"
         flat(axes, row.roof_flop_per_s, text, va="bottom" if index == 0 else "top", line=False)
     _published_points(axes, drawn, audited)
-    axes.set_title("Their V100s: roof as drawn, and the roof of fp32")
+    several = "s" if audited["device"].nunique() > 1 else ""
+    axes.set_title(f"Their {_model(published)}{several}: roof as drawn, and the roof of {PRECISION}")
+
+
+def _model(published: Published) -> str:
+    """The model of the device that the paper used, such as V100."""
+    return published.measured_with.device.name.split()[-1] if published.measured_with else "device"
 
 
 def _published_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
@@ -135,8 +145,9 @@ def _note(published: Published, audited: pd.DataFrame) -> str:
     peak, _ = _peaks(published)
     factors = " and ".join(f"{significant(peak / roof, 2)}" for roof in sorted(set(audited["roof_flop_per_s"])))
     return (
-        f"Above: published logs, their VM as host. The roof as drawn is {factors} times that of the precision that "
-        "ran (datasheets). Hollow: sums over kernels of the largest call's FLOPs, by the whole run's kernel time, "
+        f"Above: published logs, their {theirs(published.names, HOST)} as host. The roof as drawn is {factors} "
+        "times that of the precision that ran (datasheets). Hollow: sums over kernels of the largest call's FLOPs, "
+        "by the whole run's kernel time, "
         "as the paper did. Filled: calls x average, by the time of the same kernels. One run each: no interval; "
         f"bars: reading error. Below: {INTENSITY}; another device, other bytes, never to be compared with the "
         "points above."

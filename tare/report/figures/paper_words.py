@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from tare.literature import finding
-from tare.model.studies.study import HOST
+from tare.literature.published_file import Plot
+from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.report.figures.paper_rows import (
     CONFIDENCE,
     HERE,
     LOGGED,
     PRINTED,
     REDONE,
-    RUN_METRICS,
     Numbers,
     amount,
     scale_of,
 )
-from tare.report.words.labels import env_title, metric_title, significant, span, workload_title
+from tare.report.words.labels import env_title, significant, span, workload_title
 
-PAPER_NAMES = {HOST: "Bare VM", "apptainer": "Singularity"}
-TITLES = {
-    ("real_s", "system_s"): "Real and system time",
-    ("memset_s",): "Memset",
-    ("htod_s",): "Host to device",
-    ("flops",): "FLOPs",
-}
 WORDS = {"real_s": "real", "system_s": "system"}
 DONE_RIGHT = {"flops": "calls × average", "hbm_transactions": "calls × average"}
 MOST_SPREAD = 2.2  # an interval farther out than this many times the largest bar is cut
 WITH_UNITS = "with units"
 
 
-def title_of(found: Numbers) -> str:
-    """Figure 7: Host to device, time. CNN on MNIST."""
-    what = TITLES.get(found.metrics) or metric_title(found.metrics[0])
-    if found.by_batch:
-        what = "Real time by batch size"
-    return f"Figure {found.figure}: {what}, {workload_title(found.workload)}"
+def title_of(plot: Plot) -> str:
+    """Figure 7: Host to device, CNN on MNIST; of several workloads without their names."""
+    of = f", {workload_title(plot.subjects[0])}" if len(plot.subjects) == 1 else ""
+    return f"Figure {plot.figure}: {plot.title}{of}"
+
+
+def theirs(names: Mapping[str, str], env: str) -> str:
+    """What a paper calls an environment, or our own title."""
+    return names.get(env) or env_title(env)
 
 
 def legend_names(found: Numbers) -> dict[str, str]:
@@ -96,7 +94,8 @@ def note(found: Numbers) -> str:
 def _here_note(found: Numbers, here: pd.DataFrame) -> str:
     if (here["kind"] == "modelled").any():
         return "Here: counted from operators, n = 1 profiled launch each."
-    run = "launches" if found.by_batch else "rounds" if found.metrics[0] in RUN_METRICS else "profiled launches"
+    of_units = found.metrics[0] in UNIT_METRICS
+    run = "launches" if found.by_batch else kind_of(found.metrics[0]) if of_units else "profiled launches"
     if here["n"].max() == 1:
         return f"Here: n = 1 {run[:-1]} each, so no interval."
     return f"Here: mean of n = {span(here['n'])} {run}, with its {CONFIDENCE:.0%} t interval."
@@ -180,7 +179,7 @@ def _values(found: Numbers, series: str, *, plain: bool = False) -> str:
 
 
 def _value(found: Numbers, row: dict, plain: bool) -> str:
-    name = f"batch {row['batch']}" if found.by_batch else _name(row["env"], row["series"])
+    name = f"batch {row['batch']}" if found.by_batch else _name(found, row["env"], row["series"])
     text = f"{name} {_number(row)}"
     if plain:
         return text
@@ -202,5 +201,5 @@ def _number(row: dict) -> str:
     return finding.amount(row["value"], row["unit"]).replace(" us", " µs")
 
 
-def _name(env: str, series: str) -> str:
-    return env_title(env, short=True) if series == HERE else PAPER_NAMES.get(env, env_title(env))
+def _name(found: Numbers, env: str, series: str) -> str:
+    return env_title(env, short=True) if series == HERE else theirs(found.names, env)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tare.analysis import ceilings
 from tare.analysis.roofs import roofs
+from tare.literature import published
 from tare.model.records.machine import MachineRecord
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
@@ -59,19 +60,27 @@ def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[
     return rows
 
 
-def _in_paper(evidence: Evidence, number: str) -> str:
-    """Which table of the paper a table of this machine stands beside, where the study repeats one."""
-    return f" (the paper's Table {number})" if evidence.papers else ""
+def _in_paper(evidence: Evidence, about: str) -> str:
+    """Which tables of papers a table of this machine stands beside, where the study repeats any."""
+    found = [
+        (study.paper, table.name)
+        for study in map(published.load, evidence.papers)
+        for table in study.table_files.values()
+        if table.about == about
+    ]
+    if len(evidence.papers) == 1:
+        return "".join(f" (the paper's Table {name})" for _, name in found)
+    return f" ({', '.join(f'Table {name} of {paper}' for paper, name in found)})" if found else ""
 
 
 def machine_table(evidence: Evidence) -> Table:
-    """The paper's table I, for this machine."""
+    """The machine, as papers have a table of theirs."""
     rows = _fact_rows(evidence.machine, MACHINE)
-    return Table(caption=f"This machine{_in_paper(evidence, 'I')}", columns=["", "value"], rows=rows)
+    return Table(caption=f"This machine{_in_paper(evidence, 'machine')}", columns=["", "value"], rows=rows)
 
 
 def software_table(evidence: Evidence) -> Table:
-    """The paper's table IV: operating system, runtimes, and what runs inside."""
+    """Software: operating system, runtimes, and what runs inside."""
     rows = _fact_rows(evidence.machine, SOFTWARE)
     for env in evidence.environments:
         probe = evidence.probes.get(env)
@@ -86,7 +95,7 @@ def software_table(evidence: Evidence) -> Table:
         if name in SHOWN_PACKAGES and name != "torch":
             rows.append([f"{name} inside", version])
     rows.append(["Stack", evidence.study.stack])
-    return Table(caption=f"Software{_in_paper(evidence, 'IV')}", columns=["", "version"], rows=rows)
+    return Table(caption=f"Software{_in_paper(evidence, 'software')}", columns=["", "version"], rows=rows)
 
 
 def package_list(evidence: Evidence) -> list[str]:
@@ -95,7 +104,7 @@ def package_list(evidence: Evidence) -> list[str]:
 
 
 def device_table(evidence: Evidence) -> Table:
-    """The paper's table V: the device that trains, with rates that were measured here."""
+    """The device that trains, with rates that were measured here."""
     record = evidence.machine
     device = evidence.study.device
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
@@ -114,4 +123,4 @@ def device_table(evidence: Evidence) -> Table:
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
-    return Table(caption=f"Device{_in_paper(evidence, 'V')}", columns=["", "value"], rows=rows, note=note)
+    return Table(caption=f"Device{_in_paper(evidence, 'device')}", columns=["", "value"], rows=rows, note=note)

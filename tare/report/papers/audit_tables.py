@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 
 from tare.literature.finding import amount, words
+from tare.literature.published import Published
 from tare.report.evidence import Evidence
-from tare.report.figures.paper_words import PAPER_NAMES
+from tare.report.figures.paper_words import theirs
 from tare.report.papers.paper import SPECIFICATION, own, readable
-from tare.report.words.labels import env_title, workload_title
+from tare.report.words.labels import workload_title
 from tare.report.words.layout import Cell, Row, Table
 from tare.report.words.wording import missing
 
@@ -29,6 +30,15 @@ CHECKS = {
     "kernel_time": ("Time of the kernels", "from transactions and throughput"),
     "calls_times_average": ("Totals and calls × average", "calls × average"),
     "contradiction": ("Statements and what they rest on", "the value that it is held against"),
+    "restated": ("Statements that are made twice", "what is said the other time"),
+    "formula": ("Values that a formula gives", "the product of the formula's factors"),
+    "formula_ceiling": ("Ceilings of formulas", "the formula at 100%"),
+    "formula_factor": ("Factors of formulas", "what the largest value implies"),
+    "not_measured": ("What was computed and not measured", ""),
+    "copied_rows": ("Rows of recordings", "rows that no other recording has"),
+    "own_maximum": ("Maxima of a recording's own rows", "the largest of its own rows"),
+    "own_mean": ("Means of a recording's own rows", "the mean of its own rows"),
+    "loss": ("Losses", ""),
     "ridge": ("Ridge of the roofline", "peak rate by peak bandwidth"),
     "roof": ("Roof and points of the roofline", "by the datasheet, or by the formula"),
     "not_recomputable": ("What can't be recomputed", ""),
@@ -44,19 +54,19 @@ class Group:
     table: Table
 
 
-def groups(evidence: Evidence, paper: str) -> list[Group]:
+def groups(evidence: Evidence, published: Published) -> list[Group]:
     """Every finding but the specifications, which have tables of their own."""
-    findings = own(evidence.published, paper)
+    findings = own(evidence.published, published.paper)
     findings = findings[findings["check"] != SPECIFICATION]
     names = sorted(findings["check"].unique(), key=_order)
-    return [_group(name, findings[findings["check"] == name]) for name in names]
+    return [_group(name, findings[findings["check"] == name], published.names) for name in names]
 
 
 def _order(check: str) -> tuple[int, str]:
     return (list(CHECKS).index(check) if check in CHECKS else len(CHECKS), check)
 
 
-def _group(check: str, rows: pd.DataFrame) -> Group:
+def _group(check: str, rows: pd.DataFrame, names: Mapping[str, str]) -> Group:
     title, meaning = CHECKS.get(check, (check.replace("_", " ").capitalize(), ""))
     with_here = rows["measured"].notna().any()
     numbers = ["published", "recomputed", *(["here"] if with_here else [])]
@@ -67,7 +77,7 @@ def _group(check: str, rows: pd.DataFrame) -> Group:
         table=Table(
             caption=title,
             columns=["what", *numbers, "agrees", "how to redo it"],
-            rows=[_row(row, with_here) for row in rows.to_dict("records")],
+            rows=[_row(row, with_here, names) for row in rows.to_dict("records")],
             note=f"{note} Here: medians." if with_here else note,
             wide=True,
         ),
@@ -84,8 +94,8 @@ def outcome(agrees: pd.Series) -> str:
     return f"{text}, {open_ones} not recomputable" if open_ones else text
 
 
-def _row(row: Mapping[str, Any], with_here: bool) -> Row:
-    head = Cell(text=where(row), below=words(row["metric"]))
+def _row(row: Mapping[str, Any], with_here: bool, names: Mapping[str, str]) -> Row:
+    head = Cell(text=where(row, names), below=words(row["metric"]))
     shown: Row = [_number(row["published"], row["unit"]), _number(row["recomputed"], row["unit"])]
     if with_here:
         here = _number(row["measured"], row["unit"])
@@ -98,14 +108,14 @@ def _number(value: float | None, unit: str) -> str | None:
     return None if missing(value) else readable(amount(value, unit))
 
 
-def where(row: Mapping[str, Any]) -> str:
+def where(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Figure 5, CNN on MNIST, Docker, batch 64: what a finding is about, in the paper's words."""
     place = f"Figure {row['figure']}" if str(row["figure"]).isdigit() else str(row["figure"]).capitalize()
     parts = [place]
     if not missing(row["workload"]):
         parts.append(workload_title(row["workload"]))
     if not missing(row["env"]):
-        parts.append(PAPER_NAMES.get(row["env"], env_title(row["env"])))
+        parts.append(theirs(names, row["env"]))
     if not missing(row["batch"]):
         parts.append(f"batch {row['batch']}")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""What the paper published of its V100 beside a reference machine, and what the datasheets make one expect.
+"""What a paper published of its device beside a reference machine, and what the datasheets make one expect.
 
 A kernel that memory bounds scales by the devices' bandwidth, one that arithmetic bounds by their fp32 peak, one
 that its launch bounds hardly at all: the least and the greatest of the three are the expected range of a ratio.
@@ -201,11 +201,16 @@ def table(reference: Reference, published: Published, workload: str) -> Table:
             ),
             "where the ratio lies": lambda one: one.verdict,
         },
-        caption=f"{workload_title(workload)}: the paper's V100 beside {reference.device}",
+        caption=f"{workload_title(workload)}: the paper's {_model(published)} beside {reference.device}",
         note="Published: done again from the paper's logs by kernel, on its host. Another release of the framework "
         "runs other kernels: a ratio outside the range need not come from the device.",
         wide=True,
     )
+
+
+def _model(published: Published) -> str:
+    """The model of the device that the paper used, such as V100."""
+    return published.measured_with.device.name.split()[-1] if published.measured_with else "device"
 
 
 def _text(value: float, unit: str) -> str:

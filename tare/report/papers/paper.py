@@ -1,4 +1,4 @@
-"""The study that is repeated here: its claims one by one, its figures beside this machine's, its tables."""
+"""A published study that is repeated here: its claims one by one, its figures beside this machine's, its tables."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from tare.literature.finding import listed
 from tare.literature.published import Published
+from tare.literature.published_file import Plot
+from tare.literature.vocabulary import BAR, LINE, ROOFLINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report.evidence import Evidence
-from tare.report.figures import figure_names, file_name
-from tare.report.figures.paper_rows import numbers
-from tare.report.figures.paper_words import caption, sentences
-from tare.report.words.labels import sentence_case, workload_title
-from tare.report.words.layout import UNAVAILABLE, Table
+from tare.report.figures import file_name
+from tare.report.figures.paper_kinds import Given, in_groups, paper_words
+from tare.report.figures.paper_words import theirs
+from tare.report.words.labels import env_title, sentence_case, workload_title
+from tare.report.words.layout import UNAVAILABLE, Cell, Table
 from tare.report.words.wording import missing
 
-ROOFLINE = "4"
 # Checks that a reader wants to see below the figure that they are about.
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
 SPECIFICATION = "specification"
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs"}
-TABLES = {"I": "machine", "IV": "software", "V": "GPU"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +58,29 @@ class ClaimCard:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureView:
-    """One figure of the study: its file, what it says in short and in numbers, what the audit found about it."""
+    """One figure of the study: its file, what it says in short and in numbers, what the audit found about it.
 
-    name: str
+    `table` stands in the place of a file where the paper counts a table among its figures.
+    """
+
+    name: str | None
     title: str
     caption: list[str]
     sentences: list[str]
     found: list[str]
+    table: Table | None = None
 
 
 def own(table: pd.DataFrame, paper: str) -> pd.DataFrame:
     """Rows of one published study."""
     return table[table["paper"] == paper]
+
+
+def names(published: Published) -> str:
+    """What the paper calls the environments that notes name by ours: `host is their Bare VM`; empty without any."""
+    called = {env: name for env, name in published.names.items() if name != env_title(env)}
+    return ", ".join(f"{'where it says ' if index else ''}{env} it is their {name}"
+                     for index, (env, name) in enumerate(called.items()))  # fmt: skip
 
 
 def summary(evidence: Evidence, paper: str) -> list[str]:
@@ -82,7 +94,9 @@ def summary(evidence: Evidence, paper: str) -> list[str]:
         f"The paper's own figures and logs say {_counts(claims['published_says'], SAYS)}.",
         f"Of {values.sum()} values in its figures, {values.get('yes', 0)} are what their own logs have, "
         f"{values.get('no', 0)} are not, and {values.get('not recomputable', 0)} "
-        f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log.",
+        f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log."
+        if values.sum()
+        else "Its figures print no values that could be held against logs.",
         *([] if settled else ["Nothing of what it claims is settled here."]),
     ]
 
@@ -136,31 +150,50 @@ def _judged(row: dict[str, Any]) -> Judged:
 
 
 def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureView]]:
-    """The figures in the paper's order, the CNN's beside the RNN's; the roofline has both and stands alone."""
-    roofline = file_name(published.paper, ROOFLINE)
+    """The figures in the paper's order, two and two of a group; what needs the width stands alone."""
+    given = given_of(evidence, published.paper)
     rows: list[list[FigureView]] = []
-    for number in figure_names(published):
-        view = _figure(evidence, published, number)
-        alone = number == ROOFLINE or not rows or len(rows[-1]) == 2 or rows[-1][0].name == roofline
-        rows.append([view]) if alone else rows[-1].append(view)
+    for group in published.plots:
+        waiting: FigureView | None = None
+        for plot in group.figures:
+            view = _figure(evidence, given, published, plot)
+            if plot.kind in (BAR, LINE) and not in_groups(plot):
+                if waiting is None:
+                    rows.append([view])
+                    waiting = view
+                else:
+                    rows[-1].append(view)
+                    waiting = None
+            else:
+                rows.append([view])
+                waiting = None
     return rows
 
 
-def _figure(evidence: Evidence, published: Published, number: str) -> FigureView:
-    findings = own(evidence.published, published.paper)
-    about = findings[(findings["figure"] == number) & findings["check"].isin(ABOUT_A_FIGURE)]
-    name = file_name(published.paper, number)
-    if number == ROOFLINE:
-        said = _roofline_sentences(findings)
-        return FigureView(name=name, title="Figure 4", caption=said, sentences=[], found=_notes(about))
-    found = numbers(published, findings, evidence.metrics, number)
-    return FigureView(
-        name=name,
-        title=f"Figure {number}",
-        caption=caption(found),
-        sentences=sentences(found),
-        found=_notes(about),
+def given_of(evidence: Evidence, paper: str) -> Given:
+    """What the figures of a study are drawn from."""
+    return Given(
+        findings=own(evidence.published, paper),
+        metrics=evidence.metrics,
+        verdicts=evidence.verdicts,
+        samples=evidence.samples,
+        ceilings=evidence.ceilings,
     )
+
+
+def _figure(evidence: Evidence, given: Given, published: Published, plot: Plot) -> FigureView:
+    about = given.findings
+    about = about[(about["figure"] == plot.figure) & about["check"].isin(ABOUT_A_FIGURE)]
+    view = partial(FigureView, title=f"Figure {plot.figure}", found=_notes(about))
+    if plot.table is not None:
+        tables = specification_tables(evidence, published)
+        table = next(one for one in tables if one.caption.startswith(f"Table {plot.table}:"))
+        return view(name=None, caption=[f"Figure {plot.figure}: {plot.title}."], sentences=[], table=table)
+    name = file_name(published.paper, plot.figure)
+    if plot.kind == ROOFLINE:
+        return view(name=name, caption=_roofline_sentences(given.findings, plot.figure), sentences=[])
+    caption, sentences = paper_words(published, given, plot)
+    return view(name=name, caption=caption, sentences=sentences)
 
 
 def _notes(rows: pd.DataFrame) -> list[str]:
@@ -172,9 +205,9 @@ def readable(note: str) -> str:
     return note.replace("+-", "±").replace(" us", " µs").replace(" x ", " × ")
 
 
-def _roofline_sentences(findings: pd.DataFrame) -> list[str]:
+def _roofline_sentences(findings: pd.DataFrame, figure: str) -> list[str]:
     """What was drawn, and what the audit says of it, in counts and the roof's own notes."""
-    about = findings[findings["figure"] == ROOFLINE]
+    about = findings[findings["figure"] == figure]
     values, roofs = about[about["check"] == "figure_value"], about[about["metric"] == "roof_flop_per_s"]
     agree = (values["agrees"] == "yes").sum()
     return [
@@ -184,25 +217,34 @@ def _roofline_sentences(findings: pd.DataFrame) -> list[str]:
     ]
 
 
-def specification_tables(evidence: Evidence, paper: str) -> list[Table]:
-    """Tables I, IV and V of the paper, beside what this machine has."""
-    findings = own(evidence.published, paper)
+def specification_tables(evidence: Evidence, published: Published) -> list[Table]:
+    """The paper's tables, beside what this machine has."""
+    findings = own(evidence.published, published.paper)
     rows = findings[findings["check"] == SPECIFICATION]
-    return [_specification_table(str(name), part) for name, part in rows.groupby("figure", sort=False)]
+    return [
+        _specification_table(published, str(name).removeprefix("table "), part)
+        for name, part in rows.groupby("figure", sort=False)
+    ]
 
 
-def _specification_table(name: str, rows: pd.DataFrame) -> Table:
+def _specification_table(published: Published, name: str, rows: pd.DataFrame) -> Table:
     """One of them; a reason that several rows share is said once, below."""
-    number = name.removeprefix("table ")
-    sides = [(row["metric"], *_sides(row["note"])) for row in rows.to_dict("records")]
+    sides = [(_of_row(published, row), *_sides(row["note"])) for row in rows.to_dict("records")]
     reasons = Counter(here for _, _, here in sides if here.startswith(UNAVAILABLE))
     shared = [reason for reason, count in reasons.items() if count > 1]
     return Table(
-        caption=f"Table {number}: {TABLES.get(number, 'specifications')}, beside this machine",
+        caption=f"Table {name}: {published.table_files[name].title}, beside this machine",
         columns=["", "published", "here"],
-        rows=[[_words(metric), said, UNAVAILABLE if here in shared else here] for metric, said, here in sides],
+        rows=[[what, said, UNAVAILABLE if here in shared else here] for what, said, here in sides],
         note=" ".join(f"{sentence_case(reason)}." for reason in shared),
     )
+
+
+def _of_row(published: Published, row: dict[str, Any]) -> Cell:
+    """What a row is about: its name, and below it workload and environment where it has them."""
+    told = [] if missing(row["workload"]) else [workload_title(row["workload"])]
+    told += [] if missing(row["env"]) else [theirs(published.names, row["env"])]
+    return Cell(text=_words(row["metric"]), below=", ".join(told)) if told else _words(row["metric"])
 
 
 def _words(name: str) -> str:

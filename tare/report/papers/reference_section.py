@@ -22,7 +22,6 @@ from tare.report.words.labels import decimal_prefix, env_title, seconds, sentenc
 from tare.report.words.layout import Row, Table, value_text
 from tare.report.words.wording import listed, tally
 
-PAPER = "nyu2022"
 NONE = (
     "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
     "in under ten minutes."
@@ -32,17 +31,17 @@ FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
 
 def section(evidence: Evidence) -> Mapping[str, Any]:
     """What the template shows: every reference, newest first, and those that can't be read."""
-    published = load(PAPER) if evidence.references else None
+    papers = [load(name) for name in evidence.papers] if evidence.references else []
     return {
-        "references": [_reference(one, published) for one in evidence.references],
+        "references": [_reference(one, papers) for one in evidence.references],
         "broken": [f"The reference {one.name} can't be read: {one.reason}" for one in evidence.broken_references],
         "absent": NONE if not evidence.references else None,
     }
 
 
-def _reference(reference: Reference, published: Published | None) -> dict[str, Any]:
-    assert published is not None
-    told = [beside_published.sentences(reference, published, name) for name in reference.workloads]
+def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, Any]:
+    pairs = [(paper, name) for paper in papers for name in reference.workloads]
+    told = [beside_published.sentences(reference, paper, name) for paper, name in pairs]
     return {
         "name": reference.name,
         "lead": lead(reference),
@@ -62,9 +61,7 @@ def _reference(reference: Reference, published: Published | None) -> dict[str, A
         "profiled": reference.workloads,
         "batches": _batches(reference),
         "beside": [line for lines in told for line in lines],
-        "beside_tables": _filled(
-            beside_published.table(reference, published, name) for name in reference.workloads
-        ),
+        "beside_tables": _filled(beside_published.table(reference, paper, name) for paper, name in pairs),
     }
 
 
