@@ -20,7 +20,9 @@ import pandas as pd
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
 from tare.literature.published import Published
-from tare.literature.published_file import FIGURE_METRICS, Claim
+from tare.literature.published_file import AT_MOST, Claim
+from tare.literature.vocabulary import FIGURE_METRICS, RATES
+from tare.model.registry import HOST
 from tare.stats.intervals import t_quantile
 
 # A study that says "the same" names no margin; this is what we allow a whole run before we call it different.
@@ -71,11 +73,13 @@ def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
             ]
             if len(own):
                 values = dict(zip(own["env"], own["value"], strict=True))
+                if (claim.env or HOST) not in values:
+                    continue  # the figure does not show what the claim is about
                 found.append(_compare(claim, metric, figure, values, str(own["unit"].iloc[0]), _doubt(own)))
         logs = [one for one in logged(published, metric) if one.workload == workload and one.series != "batches"]
         if logs:
             values = {one.env: one.value for one in logs}
-            unit = str(figures.loc[figures["metric"] == metric, "unit"].iloc[0])
+            unit = FIGURE_METRICS[metric]
             found.append(_compare(claim, metric, "log", values, unit, Doubt(error=0.0, chance=0.0, repeated=False)))
     return found + _stated(published, claim, workload)
 
@@ -161,6 +165,14 @@ def _compare(
         shares = f"{apart:.3%}" if apart < 0.001 else f"{apart:.1%}"
         note += f", {shares} between smallest and largest"
         claimed, against = high, low
+    elif claim.rule == AT_MOST:
+        assert claim.bound is not None
+        host, bound = values[HOST], claim.bound.value / 100
+        claimed, against = (min if metric in RATES else max)(values.values()), host
+        worse = (host - claimed if metric in RATES else claimed - host) / host
+        holds, clear = worse <= bound, abs(worse - bound) > 2 * error / host
+        open_end = f", by less than what errors of {amount(error, unit)} each could turn"
+        note += f"; the worst is {worse:.1%} worse than {HOST}, where {bound:.0%} is claimed"
     else:
         assert claim.env is not None
         claimed = values[claim.env]

@@ -189,8 +189,10 @@ def test_the_page_of_the_paper_has_all_of_it(results):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("kind: timeline", "kind: timelines", "plots: 1: figures: 0 (4): kind: unknown kind 'timelines': did you mean 'timeline'?"),
-        ("metrics: [cpu_percent]", "metrics: [cpu_percents]", "unknown metric 'cpu_percents': did you mean 'cpu_percent'?"),
+        ("kind: timeline", "kind: timelines",
+         "plots: 1: figures: 0 (4): kind: unknown kind 'timelines': did you mean 'timeline'?"),
+        ("metrics: [cpu_percent]", "metrics: [cpu_percents]",
+         "unknown metric 'cpu_percents': did you mean 'cpu_percent'?"),
         ("metrics: [cpu_percent]", "metrics: [real_s]", "'real_s' is nothing that a timeline shows"),
         ("title: CPU use, workloads: [mnist_cnn]", "title: CPU use, workloads: [mnist_cn]",
          "unknown workload 'mnist_cn': did you mean 'mnist_cnn'?"),

@@ -33,10 +33,9 @@ def repeated(papers: Iterable[str], workloads: Collection[str]) -> tuple[str, ..
 
 
 def trained(paper: str) -> tuple[str, ...]:
-    """What a published study trained: workloads of ours, and models by its own names, which may be workloads too."""
+    """What a published study trained: workloads of ours, and models by its own names, some of which are here."""
     content = read_yaml(folder() / f"{paper}.yaml", "the published study")
     plots = [plot for group in content.get("plots", ()) for plot in group.get("figures", ())]
     told = [content, *content.get("claims", ()), *plots]
-    return tuple(
-        dict.fromkeys(name for one in told for key in ("workloads", "models") for name in one.get(key, ()))
-    )
+    names = [name for one in told for key in ("workloads", "models") for name in one.get(key, ())]
+    return tuple(dict.fromkeys(names))
