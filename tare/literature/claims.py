@@ -82,10 +82,10 @@ def _answer(
     claim: Claim, workload: str, environments: Sequence[str], compared: Mapping[str, Compared], here: Here
 ) -> Answer:
     """The rule's answer, where what the claim needs is as published."""
-    if not (here.metrics["workload"] == workload).any():
-        return opened(NOTHING, "this workload is not part of this study")
     if lacking := no_scenario(here.metrics, claim.scenario):
         return opened(NOTHING, lacking)
+    if not (here.metrics["workload"] == workload).any():
+        return opened(NOTHING, "this workload is not part of this study")
     answer = RULES[claim.rule](claim, workload, environments, here)
     needed = [compared[name] for name in claim.needs]
     if others := [one for one in needed if one.same is False]:

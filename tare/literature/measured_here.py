@@ -95,11 +95,11 @@ class Here:
             level: of a factor, `factor=level`; None takes the headline's.
             scenario: what ran beside it.
         """
+        if lacking := no_scenario(self.metrics, scenario):
+            return _none(lacking)
         own = self.metrics[self.metrics["workload"] == workload]
         if own.empty:
             return _none("this workload is not part of this study")
-        if lacking := no_scenario(self.metrics, scenario):
-            return _none(lacking)
         metric = OURS.get(metric, metric)
         if metric in UNIT_METRICS:
             return _of_units(own, env, metric, batch, level, scenario)

@@ -182,9 +182,9 @@ def here_rows(metrics: pd.DataFrame, plot: Plot, workload: str, metric: str) -> 
 
 def why_nothing(metrics: pd.DataFrame, plot: Plot, workload: str) -> str | None:
     """Why a study has nothing of what a figure shows of a workload; None where it may have."""
-    if not (metrics["workload"] == workload).any():
-        return "this workload is not part of this study"
-    return no_scenario(metrics, plot.scenario)
+    if lacking := no_scenario(metrics, plot.scenario):
+        return lacking
+    return None if (metrics["workload"] == workload).any() else "this workload is not part of this study"
 
 
 def _no_launch(plot: Plot) -> str:
