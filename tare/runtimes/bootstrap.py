@@ -60,6 +60,7 @@ TEST_TOOLS = (
         "the tests of the report",
     ),
     ("likwid", ("likwid-bench",), "the check of the ceilings"),
+    ("qemu-system-x86", ("qemu-system-x86_64",), "the tests of virtual machines"),
 )
 # Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches
 # have a tree of their own: torch is imported by few commands, which compile it then.
