@@ -1,7 +1,7 @@
 """Virtual machines, really booted: a launch with its record, guests that never come up or fill their disk, the end.
 
-Without KVM QEMU emulates, and a boot takes some four seconds. `make test` installs QEMU where it may; a study does so
-where it names `vm`.
+Without KVM QEMU emulates, and a boot takes some four seconds. `make test` installs QEMU where it may; a study does
+so where it names `vm`.
 """
 
 import os
