@@ -18,6 +18,7 @@ from tare.literature.vocabulary import ON_A_CPU, SAMPLED
 from tare.report.figures import style
 from tare.report.figures.paper_rows import amount, scale_of
 from tare.report.figures.paper_words import title_of
+from tare.report.figures.usage import SINCE, panel, time_of
 from tare.report.words.labels import env_order, env_title, workload_title
 
 PANEL_IN = 1.25
@@ -90,24 +91,27 @@ def paper_timeline(published: Published, samples: Samples, metrics: pd.DataFrame
     shown, reasons = series(samples, metrics, plot)
     if not shown:
         return style.empty(title, " ".join(f"Unavailable: {reason}." for reason in reasons))
+    when = time_of(pd.concat([rows for _, _, rows in shown]))
     with style.sheet(PANEL_IN * len(shown) + 1.5, len(shown), sharex=True) as (figure, _):
         for axes, (workload, quantity, rows) in zip(figure.axes, shown, strict=True):
             size, unit = scale_of(SAMPLED[quantity][1], float(rows[quantity].max()))
-            for env in sorted(rows["env"].unique(), key=env_order):
-                own = rows[rows["env"] == env].sort_values("at_s")
-                look = {"color": style.colour(env), "linewidth": 1.2, "alpha": 0.9, "label": env_title(env)}
-                (line,) = axes.plot(own["at_s"], own[quantity] / size, **look)
-                line.set_gid(f"{workload}-{quantity}-{env}")
+            panel(axes, rows, quantity, size, when, _steps(samples, workload, rows), f"{workload}-{quantity}")
             axes.set_title(f"{workload_title(workload)}: {QUANTITIES[quantity]} ({unit})", fontsize=9)
-            axes.set_ylim(bottom=0)
-            style.bare(axes, grid="y")
-        figure.axes[-1].set_xlabel("seconds since the launcher's call")
+        figure.axes[-1].set_xlabel(SINCE[when])
         handles = {label: handle for axes in figure.axes
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}  # fmt: skip
         style.legend(figure, title, (list(handles.values()), list(handles)), handlelength=1.4)
         style.footnote(figure, _note(plot, shown, reasons))
     told = timeline_sentences(samples, metrics, plot)
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {' '.join(told)}")
+
+
+def _steps(samples: Samples, workload: str, rows: pd.DataFrame) -> pd.DataFrame | None:
+    """Steps of a workload in the environments of these rows; None where their table is not there."""
+    steps = samples.get("steps")
+    if steps is None:
+        return None
+    return steps[(steps["workload"] == workload) & steps["env"].isin(rows["env"])]
 
 
 def _note(plot: Plot, shown: list[tuple[str, str, pd.DataFrame]], reasons: list[str]) -> str:
