@@ -11,7 +11,9 @@ from tare.literature import claims, measured_here
 from tare.literature.published import load
 from tare.model.studies.papers import repeated
 from tare.report import figures
+from tare.report.words.labels import workload_title
 
+RESNET18, RESNET50 = workload_title("resnet18"), workload_title("resnet50")
 MODELS = {"mnist_cnn": "resnet50", "sentiment_rnn": "alexnet"}
 
 
@@ -40,9 +42,9 @@ def told(paper, given):
 def test_columbia2025_has_timelines_of_the_host_and_of_all_environments(given):
     said = told("columbia2025", given)
     assert list(said) == ["1", "2", "3", "4", "5", "6", "7"], "figure 8 is table 1"
-    assert "resnet50, CPU use: Host largest" in said["1"] and "Docker" not in said["1"]
-    assert "resnet50, resident memory: Host largest" in said["2"]
-    assert "resnet18: this workload is not part of this study" in said["1"] and "resnet18" in said["4"]
+    assert f"{RESNET50}, CPU use: Host largest" in said["1"] and "Docker" not in said["1"]
+    assert f"{RESNET50}, resident memory: Host largest" in said["2"]
+    assert f"{RESNET18}: this workload is not part of this study" in said["1"] and RESNET18 in said["4"]
     assert "Docker largest" in said["5"] and "Charliecloud largest" in said["7"]
     assert "FLOP/s" in said["3"]
 
