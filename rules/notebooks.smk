@@ -180,7 +180,7 @@ rule draw_notebooks:
     params:
         names=list(NOTEBOOKS),
         code=DRAWING,
-        results=RESULTS,
+        results=lambda wildcards, output: str(Path(output.notebooks[0]).parents[1]),
         workloads=WORKLOADS,
     message:
         "draw the figures, by notebooks"
