@@ -54,7 +54,7 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
     if levels.map(lambda names: level in names).any():
         return headline[levels.map(lambda names: level in names).astype(bool)]
     factor = level.partition("=")[0]
-    first = {**arms.COMMON, **arms.SETTINGS}.get(factor, ("",))[0]
+    first = {**arms.COMMON, **arms.SETTINGS, **arms.INPUTS}.get(factor, ("",))[0]
     told = levels.map(lambda names: any(name.startswith(f"{factor}=") for name in names)).any()
     return headline if level == f"{factor}={first}" and not told else headline.iloc[:0]
 

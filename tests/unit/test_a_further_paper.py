@@ -68,11 +68,11 @@ plots:
         scenario: shared
       - figure: "7"
         kind: bar
-        title: Real time with real data
+        title: Real time with made data
         workloads: [mnist_cnn]
         metrics: [real_s]
         relative: true
-        arm: input=real
+        arm: input=synthetic
 figures:
   - figure: "1"
     workload: mnist_cnn
@@ -160,7 +160,7 @@ def test_figures_of_each_kind_show_this_machine_or_say_why_not(results):
     assert f"Docker {ratio:.3g}" in told["3"] and "CNN on MNIST" in told["3"]
     assert "CPU use: Host largest" in told["4"]
     assert "unavailable, the study runs no such scenario: shared" in told["6"]
-    assert "unavailable, this study compares no environment with the host at input=real" in told["7"]
+    assert "unavailable, this study compares no environment with the host at input=synthetic" in told["7"]
 
 
 def test_bars_of_ratios_have_the_verdicts_interval_and_the_texts_line(results):

@@ -52,9 +52,10 @@ def test_columbia2025_has_timelines_of_the_host_and_of_all_environments(given):
 def test_nthu2018_has_ratios_by_input_and_says_which_scenarios_the_study_does_not_run(given):
     said = told("nthu2018", given)
     assert list(said) == [str(number) for number in range(2, 11)]
-    for number in ("2", "3", "4", "5"):
-        level = "input=synthetic" if number in "23" else "input=real"
-        assert f"compares no environment with the host at {level}" in said[number]
+    for number in ("2", "3"):
+        assert "compares no environment with the host at input=synthetic" in said[number]
+    for number in ("4", "5"):  # real input is the headline's
+        assert f"Here, {RESNET50}, " in said[number] and "Docker " in said[number]
     for number, scenario in (("6", "distributed"), ("9", "distributed"), ("10", "shared")):
         assert f"unavailable, the study runs no such scenario: {scenario}." in said[number]
 
@@ -71,7 +72,8 @@ def test_ratios_by_input_come_from_the_headline_that_has_the_level(given):
 def test_claims_of_nthu2018_are_open_with_their_reasons(given, results):
     here = replace(measured_here.gather(results, results), metrics=given.metrics, verdicts=given.verdicts)
     found = claims.judge_claims(load("nthu2018"), here)
-    assert len(found) == 27 and set(found["here"]) == {"open here"}
+    assert len(found) == 27
+    assert set(found.loc[found["claim"].str.contains("synthetic|distributed|shared"), "here"]) == {"open here"}
     reasons = found.groupby("claim")["reason"].first()
     assert reasons["shared_elapsed_within_20"] == "the study runs no such scenario: shared"
     assert reasons["distributed_container_on_vm_half_longer"] == "the study runs no such scenario: distributed"
