@@ -22,7 +22,7 @@ from tare.report.figures.paper_rows import numbers
 from tare.report.figures.paper_timeline import paper_timeline, timeline_caption, timeline_sentences
 from tare.report.figures.paper_words import caption, sentences
 
-SAMPLE_TABLES = ("samples", "device_samples")
+SAMPLE_TABLES = ("samples", "device_samples", "steps")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
