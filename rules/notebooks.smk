@@ -98,7 +98,15 @@ NOTEBOOKS = {
 for paper in PAPERS:
     NOTEBOOKS[paper] = (
         paper,
-        ["metrics", "verdicts", "samples", "device_samples", "steps", "published", "claims"],
+        [
+            "metrics",
+            "verdicts",
+            "samples",
+            "device_samples",
+            "steps",
+            "published",
+            "claims",
+        ],
         [*PAPER_FILES, rules.take_ceilings.output.record],
         [
             shown(

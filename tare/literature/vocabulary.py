@@ -20,6 +20,7 @@ FIGURE_METRICS: Mapping[str, str] = {
     "log2_intensity": "1",
     "log2_gflops": "1",
     "samples_per_s": "1/s",
+    "images_per_s": "1/s",
     "turn_step_s": "s",
     "first_step_s": "s",
     "peak_rss_bytes": "B",
@@ -27,12 +28,14 @@ FIGURE_METRICS: Mapping[str, str] = {
     "flop_per_s": "FLOP/s",
     "gpu_utilization": "%",
 }
-RATES = ("samples_per_s", "flop_per_s", "dram_read_bytes_per_s", "dram_write_bytes_per_s")  # more is better
+# More is better.
+RATES = ("samples_per_s", "images_per_s", "flop_per_s", "dram_read_bytes_per_s", "dram_write_bytes_per_s")
 # By metric that units have: the kind of campaign that measures it.
 UNIT_METRICS: Mapping[str, str] = {
     "real_s": "rounds",
     "system_s": "rounds",
     "samples_per_s": "rounds",
+    "images_per_s": "rounds",
     "first_step_s": "rounds",
     "peak_rss_bytes": "rounds",
     "turn_step_s": "turns",
