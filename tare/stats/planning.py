@@ -66,7 +66,7 @@ def pays_for_the_least_only(costs: Costs, *, budget_s: float, fewest: int) -> bo
     """Whether a budget leaves no choice but the least of draws and cycles, however things vary."""
     least = (DRAWS[0], CYCLES[0])
     others = [(draws, cycles) for draws in DRAWS for cycles in CYCLES if (draws, cycles) != least]
-    return fewest * min(unit_seconds(costs, *one) for one in others) > budget_s
+    return all(fewest * unit_seconds(costs, *one) > budget_s for one in others)
 
 
 def best_split(
