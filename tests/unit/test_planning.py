@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tare.model.studies.study import CONTROL
+from tare.stats import planning
 from tare.stats.planning import (
     CYCLES,
     DRAWS,
@@ -31,6 +32,12 @@ def test_a_budget_that_pays_for_the_least_only_leaves_no_choice_to_spreads():
             Components(block=0.003, draw=spread, cycle=0.03), costs, budget_s=98, fewest=6, alpha=0.01
         )
         assert (found.draws, found.cycles) == (DRAWS[0], CYCLES[0])
+
+
+def test_a_plan_with_one_split_alone_leaves_no_choice(monkeypatch):
+    monkeypatch.setattr(planning, "DRAWS", (3,))
+    monkeypatch.setattr(planning, "CYCLES", (4,))
+    assert pays_for_the_least_only(Costs(block_s=3, draw_s=2, cycle_s=0.5), budget_s=1e6, fewest=6)
 
 
 def nested(generator, components, units, draws, cycles):
