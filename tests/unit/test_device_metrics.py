@@ -1,6 +1,5 @@
 """Metrics of a profiled launch on a CUDA device: counters, a second timeline, sensors; each with its kind."""
 
-import pandas as pd
 import pytest
 from ncu_text import DRAM, FFMA, csv_of
 from test_metrics import marks, profile_of, profile_record, values, write_trace
@@ -95,7 +94,7 @@ def test_a_second_timeline_stands_beside_the_first_under_its_own_source(record, 
 
 def test_samples_over_time_fit_their_table(record, tmp_path):
     rows = profile_of(record, tmp_path).device_sample_rows()
-    table = tables.DEVICE_SAMPLES.validate(pd.DataFrame(rows))
+    table = tables.make("device_samples", rows)
     assert table["at_s"].tolist() == [0.5, 1.5, 2.5, 3.5]
     assert table["throttle_reasons"].tolist()[2] == "sw_power_cap"
     assert profile_of({**profile_record(cuda=False)}, tmp_path).device_sample_rows() == []

@@ -79,6 +79,7 @@ def test_samples_have_the_launches_clock_and_none_with_a_reason_where_nothing_is
     summary = {name: (row["value"], row["unit"]) for name, row in answers["summary"].items()}
     assert summary == {
         "gpu_utilization_mean": (42.0, "%"),
+        "gpu_utilization_peak": (42.0, "%"),
         "gpu_memory_used_peak_bytes": (float(3 << 30), "B"),
         "gpu_power_mean_w": (pytest.approx(123.456), "W"),
         "gpu_sm_clock_mean_hz": (1980e6, "Hz"),
