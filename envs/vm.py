@@ -213,7 +213,7 @@ class Vm(Environment):
 def settings(launch: Launch) -> str:
     """What the guest's first program reads: a few variables, and PROGRAM, which becomes the launch; pure."""
     words = shlex.join(
-        ["chroot", "/root", "/bin/sh", "-c", 'cd "$0" && exec "$@"', str(launch.workdir), *launch.argv]
+        ["chroot", "/system", "/bin/sh", "-c", 'cd "$0" && exec "$@"', str(launch.workdir), *launch.argv]
     )
     return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nPROGRAM() {{ exec {words}; }}\n"
 

@@ -55,13 +55,13 @@ until [ -b /dev/vda ] && ls /dev/vport* > /dev/null 2>&1; do
     [ "$waited" -lt 200 ] || give_up "it has no disk or no channel"
     waited=$((waited + 1)); usleep 50000
 done
-mount -t squashfs -o ro /dev/vda /root || give_up "its root file system can't be mounted"
-mount -t proc proc /root/proc
-mount -t sysfs -o ro sysfs /root/sys
-mount -t devtmpfs devtmpfs /root/dev
-mount -t tmpfs -o mode=1777 tmpfs /root/tmp
+mount -t squashfs -o ro /dev/vda /system || give_up "its root file system can't be mounted"
+mount -t proc proc /system/proc
+mount -t sysfs -o ro sysfs /system/sys
+mount -t devtmpfs devtmpfs /system/dev
+mount -t tmpfs -o mode=1777 tmpfs /system/tmp
 mkdir -p /dev/shm
-mount -t tmpfs -o "mode=1777,size=$SHM_BYTES" tmpfs /root/dev/shm
+mount -t tmpfs -o "mode=1777,size=$SHM_BYTES" tmpfs /system/dev/shm
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 ip link set lo up
 ulimit -n "$NOFILE" || give_up "the limit of open files can't be set"
@@ -189,7 +189,7 @@ def depends_of(module: bytes) -> list[str]:
 
 def initramfs(busybox: bytes, modules: Sequence[Path]) -> bytes:
     """A newc archive of INIT, busybox and modules; they are loaded in the order of their names."""
-    folders = ("bin", "dev", "modules", "proc", "root", "sys")
+    folders = ("bin", "dev", "modules", "proc", "sys", "system")
     files = {"init": (0o755, INIT.encode()), "bin/busybox": (0o755, busybox)}
     files |= {f"modules/{number:02}-{path.name}": (0o644, path.read_bytes()) for number, path in enumerate(modules)}
     sink = io.BytesIO()
