@@ -393,8 +393,9 @@ def read(name: str, path: Path) -> pd.DataFrame:
     """
     if not path.exists():
         raise UserError(f"no table {path}: make it with `snakemake {path}`")
+    texts = {column: str for column, told in _schema(name).columns.items() if str(told.dtype).startswith("str")}
     try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=texts)
     except (ValueError, OSError) as error:
         raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
     return _validate(name, table, str(path))

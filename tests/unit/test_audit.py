@@ -299,6 +299,14 @@ def test_the_table_survives_its_file(findings, tmp_path):
     assert again["workload"].isna().sum() == findings["workload"].isna().sum()
 
 
+def test_a_column_of_numbers_and_gaps_that_is_text_stays_text(tmp_path):
+    row = {name: "" for name in tables.CLAIMS.columns} | {"paper": "p", "claim": "c", "workload": "w", "match": "m"}
+    row |= {"statement": "s", "published_says": "contradicted", "published_note": "n", "here": "holds here"}
+    rows = [{**row, "evidence": "e", "reason": None, "figures": figures} for figures in ("7", None)]
+    tables.write("claims", tables.make("claims", rows), tmp_path / "claims.csv")
+    assert tables.read("claims", tmp_path / "claims.csv")["figures"].dropna().tolist() == ["7"]
+
+
 def test_no_note_is_left_open(findings):
     assert findings["note"].str.endswith(".").all()
     assert not findings["note"].str.contains(r"\bnan\b|\bNone\b|\.\.", regex=True).any()
