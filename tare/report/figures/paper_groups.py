@@ -236,7 +236,7 @@ def _note(published: Published, found: Numbers) -> str:
 
 
 def group_caption(published: Published, found: Numbers) -> list[str]:
-    """What the paper states of the figure, and whether anything is measured here."""
+    """What the paper states of the figure, and of which kind the numbers of this machine are."""
     stated = [f"{_said(fact, published.names)} ({fact.where})" for fact in _stated(published, found.plot)]
     if not found.of(PRINTED).empty:
         said = ["Published: values printed in the figure."]
@@ -244,7 +244,8 @@ def group_caption(published: Published, found: Numbers) -> list[str]:
         said = [f"Published without numbers in the figure; its text says {'; '.join(stated)}."]
     else:
         said = ["Published without numbers in the figure."]
-    return [*said, "Here: measured." if not found.of(HERE).empty else "Here: unavailable."]
+    kinds = sorted({*found.of(HERE)["kind"].dropna()} - {"unavailable"})
+    return [*said, f"Here: {listed(kinds)}." if kinds else "Here: unavailable."]
 
 
 def group_sentences(published: Published, found: Numbers) -> list[str]:
