@@ -51,7 +51,7 @@ def test_lint_finds_nothing_but_what_we_accept(checkout):
     assert not [line for line in found if not line.startswith(tuple(ACCEPTED_LINTS))]
 
 
-@pytest.mark.parametrize("preset", ["config", "smoke", "full", "thorough", "sequences"])
+@pytest.mark.parametrize("preset", ["config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018"])
 def test_every_preset_plans(checkout, preset):
     done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
     assert ROUNDS in done.stdout + done.stderr and TURNS in done.stdout + done.stderr
