@@ -12,13 +12,14 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
 
 KINDS = ("measured", "modelled", "unavailable")
+INCONCLUSIVE = "inconclusive"
 VERDICTS = (
     "equivalent",
     "equivalent but for stalls",
     "different within margin",
     "different within margin but for stalls",
     "different",
-    "inconclusive",
+    INCONCLUSIVE,
 )
 PLAIN = tuple(word for word in VERDICTS if not word.endswith("stalls"))
 DIFFERENT = tuple(word for word in VERDICTS if word.startswith("different"))

@@ -26,7 +26,7 @@ from tare.core.files import project_root, write_text
 from tare.model import tables
 from tare.model.studies.study import CONTROL, DEFAULT_STUDY, Study
 from tare.report import figures, search
-from tare.report.answers import advice, answer
+from tare.report.answers import answer
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
@@ -81,7 +81,11 @@ BEFORE_PAPERS = (
 AFTER_PAPERS = (
     Page(
         "why", "Why", "Why they differ",
-        "Files, kernels, operators and imports compared, host against host first; profiles; the roofline.",
+        "Files, kernels, operators and imports compared, host against host first.",
+    ),
+    Page(
+        "step", "Inside a step", "Inside a training step",
+        "What profiled launches show: use over time, operators, the device; the roofline.",
     ),
     Page(
         "settings", "Settings and stacks", "What settings and stacks weigh beside an environment",
@@ -171,7 +175,6 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
             file=page.file,
             heading=page.heading,
             sections=sections.get(page.name, []),
-            advice=advice.lines(evidence) if page is ANSWER else [],
         )
         for page in pages
     }

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import answer, job_length
+from tare.report.answers import advice, answer, job_length, more_time
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
@@ -66,6 +66,11 @@ def _job(evidence: Evidence) -> Context | None:
     return {"jobs": found} if found else None
 
 
+def _more(evidence: Evidence) -> Context | None:
+    found = more_time.section(evidence)
+    return {"more": found} if found else None
+
+
 def _one_paper(evidence: Evidence, study: published.Published) -> Context:
     return {
         "title": study.title,
@@ -74,6 +79,7 @@ def _one_paper(evidence: Evidence, study: published.Published) -> Context:
         "figures": paper.figure_rows(evidence, study),
         "audit": audit_tables.groups(evidence, study),
         "tables": paper.specification_tables(evidence, study),
+        "more": paper.more_time_lines(evidence, study.paper),
         "names": paper.names(study),
     }
 
@@ -190,14 +196,16 @@ def _stacks(evidence: Evidence) -> Context | None:
 
 BESIDE_THE_HOST = (
     Section("job", "By job length", "index", _job),
+    Section("advice", "What to do", "index", lambda evidence: {"advice": advice.lines(evidence)}),
+    Section("more", "More time", "index", _more),
     Section("answer", "Answer", "environments", _answer),
     Section("time", "Time", "environments", _time),
     Section("batch", "Batch size", "environments", _batch),
 )
 BEHIND = (  # the papers
     Section("why", "Why", "why", _why),
-    Section("profiles", "Profiles", "why", _profiles),
-    Section("roofline", "Roofline", "why", lambda evidence: {"roof": rooflines.section(evidence)}),
+    Section("profiles", "Profiles", "step", _profiles),
+    Section("roofline", "Roofline", "step", lambda evidence: {"roof": rooflines.section(evidence)}),
     Section("choices", "Environment or settings?", "settings", _choices),
     Section("arms", "Arms", "settings", _arms),
     Section("stacks", "Stacks", "settings", _stacks),

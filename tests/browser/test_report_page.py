@@ -15,7 +15,8 @@ from matrix import in_turn
 from pages import draw_all, draw_device
 from playwright.sync_api import sync_playwright
 
-from tare.report import build
+from tare.core.files import write_text
+from tare.report import build, pages
 
 pytestmark = pytest.mark.browser
 SERIOUS = ("serious", "critical")
@@ -211,10 +212,31 @@ def test_a_card_and_a_figure_keep_their_measure_when_they_are_alone(open_page):
     assert after == pytest.approx(before, rel=0.02)
 
 
+def test_twelve_cards_are_as_wide_as_two_and_stay_on_the_page(open_page):
+    page = open_page("environments.html")
+    width = page.evaluate("document.querySelector('.cards .card').getBoundingClientRect().width")
+    page.evaluate(
+        "document.querySelectorAll('.cards').forEach(n => { while (n.children.length < 12)"
+        " n.append(n.firstElementChild.cloneNode(true)) })"
+    )
+    widths = page.eval_on_selector_all(
+        ".cards:first-of-type .card", "nodes => nodes.map(n => n.getBoundingClientRect().width)"
+    )
+    assert len(widths) >= 12 and widths == pytest.approx([width] * len(widths), rel=0.02)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
 def test_all_studies_are_linked_from_one_page(browser, report):
-    page = load(browser, report.parents[1] / "studies.html")
-    assert page.locator("a").first.get_attribute("href") == "report/index.html"
-    assert "nyu2022" in page.locator("main").inner_text()
+    results = report.parents[1]
+    other = results / "other/report/index.html"
+    write_text(other, report.read_text().replace('content="nyu2022"', 'content="other"'))
+    pages.write_overview(results)
+    page = load(browser, results / "studies.html")
+    hrefs = page.eval_on_selector_all("main a", "nodes => nodes.map(n => n.getAttribute('href'))")
+    assert hrefs == ["report/index.html", "other/report/index.html"] and page.logged == []
+    assert page.eval_on_selector_all("main a", "nodes => nodes.map(n => n.innerText)") == ["nyu2022", "other"]
+    page.locator("main a").last.click()
+    page.wait_for_url("**/other/report/index.html")
     page.context.close()
 
 

@@ -317,6 +317,32 @@ def test_a_figure_without_its_rows_says_so(metrics, verdicts, tmp_path):
     assert "no successful launch" in drawing.alt
 
 
+def with_environments(table, count):
+    """Rows of both hosts, and those of one environment under as many names."""
+    names = ["docker", *(f"runtime_{number:02}" for number in range(1, count))]
+    one = table[table["env"] == "docker"]
+    return pd.concat(
+        [table[table["env"].isin(["host", "host.control"])], *(one.assign(env=name) for name in names)]
+    )
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_a_figure_keeps_its_width_with_one_environment_or_twelve(metrics, verdicts, count):
+    own, headline = (with_environments(figures.joint(table), count) for table in (metrics, verdicts))
+    drawings = {
+        "intervals": figures.intervals(headline, "mnist_cnn"),
+        "units": figures.units(own, "mnist_cnn"),
+        "split": figures.split(own, "mnist_cnn"),
+    }
+    for name, drawing in drawings.items():
+        figure = drawing.figure
+        assert figure.get_figwidth() == style.WIDTH_IN, name
+        figure.draw_without_rendering()
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1, name
+
+
 def test_an_environment_keeps_its_colour_and_newcomers_get_their_own():
     names = ["host", "host.control", "docker", "apptainer", "charliecloud", "podman"]
     assert len({style.colour(name) for name in names}) == len(names)

@@ -19,7 +19,7 @@ from tare.report.answers import answer
 from tare.report.arms import settings
 from tare.report.evidence import gather
 from tare.report.methods import designs, instrument, method, tries
-from tare.report.words.wording import percent, signed
+from tare.report.words.wording import percent, signed, width_text
 
 STUDY = builders.STUDY
 
@@ -284,10 +284,8 @@ def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
 
 
 def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
-    from tare.report.methods import designs
-
-    assert designs._reached(0.012) == "±1.2%"
-    assert designs._reached(1.5e7) == "more than ±100%"
+    assert width_text(0.012) == "±1.2%"
+    assert width_text(1.5e7) == "more than ±100%"
 
 
 def test_the_ledger_stands_on_the_page_with_what_reruns_cost(evidence, page):

@@ -1,4 +1,4 @@
-"""What to do with the answer: a line by rule for each environment, and what more time would tell.
+"""What to do with the answer: a line by rule for each environment, then settings.
 
 Every line follows from rows of the tables `job_length` and `verdicts`; what no interval supports is not advised.
 """
@@ -9,21 +9,17 @@ import math
 
 import pandas as pd
 
-from tare.analysis.choice import headlines
 from tare.report.answers.job_length import WHAT, duration
 from tare.report.arms import choices
 from tare.report.evidence import Evidence
 from tare.report.figures.job_length import cost_environments, job_rows
-from tare.report.words.labels import env_order, env_title, units_text, workload_title
+from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.wording import listed, missing
-
-KINDS = {"real_s": "rounds", "turn_step_s": "turns"}
-INCONCLUSIVE = "inconclusive"
 
 
 def lines(evidence: Evidence) -> list[str]:
-    """What to do, environment by environment, then settings, then what is still open."""
-    return [*_by_environment(evidence), *_settings(evidence), *_open(evidence)] or [
+    """What to do, environment by environment, then settings."""
+    return [*_by_environment(evidence), *_settings(evidence)] or [
         "Nothing follows yet: no environment but the host ran."
     ]
 
@@ -60,21 +56,3 @@ def _of_environment(env: str, rows: dict[str, pd.DataFrame]) -> str | None:
 def _settings(evidence: Evidence) -> list[str]:
     found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads)
     return [f"{item.title}: {item.lead[0]}" for item in found if item.lead and item.choices]
-
-
-def _open(evidence: Evidence) -> list[str]:
-    """What more time would tell."""
-    rows = headlines(evidence.verdicts)
-    rows = rows[rows["metric"].isin(KINDS)]
-    told = []
-    for metric, own in rows.groupby("metric", sort=False):
-        undecided = own[own["verdict"] == INCONCLUSIVE]
-        wanted = undecided["more_units"].dropna()
-        if undecided.empty:
-            continue
-        what = {"real_s": "whole runs", "turn_step_s": "training steps"}[str(metric)]
-        said = f"{len(undecided)} of {len(own)} comparisons of {what} can't be told yet"
-        if len(wanted):
-            said += f"; about {units_text(int(wanted.max()), KINDS[str(metric)])} more would tell the widest"
-        told.append(f"{said} (config/thorough.yaml is for a night).")
-    return told

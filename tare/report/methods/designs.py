@@ -11,7 +11,7 @@ from tare.analysis.launch_rows import failure
 from tare.model.journals.units import given_up
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
-from tare.report.words.wording import listed, margin_text, percent
+from tare.report.words.wording import listed, margin_text, width_text
 
 WHAT = {"rounds": "whole runs", "turns": "training steps", "causes": "causes", "sweep": "batch sweep"}
 REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))
@@ -36,7 +36,7 @@ def _units_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     sampling, decision = campaign.plan.sampling, campaign.decision
     count = units_text(len(campaign.counted), campaign.kind)
     reached = half_width(campaign, verdicts)
-    got = "no interval yet" if reached is None else f"{_reached(reached)} reached"
+    got = "no interval yet" if reached is None else f"{width_text(reached)} reached"
     if sampling.units is not None:
         return f"{count}, a number fixed by the study; {got}"
     wanted = f"±{margin_text(sampling.half_width)}"
@@ -48,11 +48,6 @@ def _units_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     if decision.wanted > decision.units:
         return f"{paid}; {units_text(decision.wanted, campaign.kind)} were needed for the wanted {wanted}; {got}"
     return f"{paid}; {wanted} wanted, {got}"
-
-
-def _reached(width: float) -> str:
-    """A half-width for people: beyond a factor of two the digits say nothing."""
-    return f"±{percent(width, up=True)}" if width < 1 else "more than ±100%"
 
 
 def half_width(campaign: Campaign, verdicts: pd.DataFrame) -> float | None:

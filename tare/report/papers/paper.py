@@ -11,11 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from tare.literature.answers import OPEN, OTHER
 from tare.literature.finding import listed
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
 from tare.literature.vocabulary import BAR, LINE, ROOFLINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
+from tare.report.answers import more_time
 from tare.report.evidence import Evidence
 from tare.report.figures import file_name
 from tare.report.figures.paper_kinds import Given, in_groups, paper_words
@@ -27,6 +29,7 @@ from tare.report.words.wording import missing
 # Checks that a reader wants to see below the figure that they are about.
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
 SPECIFICATION = "specification"
+MOST_REASONS = 3  # why claims are left, in lines of their own
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs"}
 
 
@@ -147,6 +150,32 @@ def _judged(row: dict[str, Any]) -> Judged:
         evidence=readable(row["evidence"]),
         reason=None if missing(row["reason"]) else row["reason"],
     )
+
+
+def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
+    """What stays open of its claims and why, then what more time would tell of their workloads."""
+    claims = own(evidence.claims, paper)
+    lines = [
+        *_reasons(claims[claims["here"] == OPEN], "Open here"),
+        *_reasons(claims[claims["here"] == OTHER], "What no time on this machine tells"),
+    ]
+    found = more_time.section(evidence, set(claims["workload"]))
+    if len(claims) and not lines:
+        lines.append("Every claim is settled here.")
+    return [*lines, *(found.sentences if found else [])]
+
+
+def _reasons(rows: pd.DataFrame, what: str) -> list[str]:
+    """How many claims, each workload by itself, are left for a reason; the rarer reasons together."""
+    counts = list(rows["reason"].value_counts().items())
+    lines = [f"{what}: {_claims(count)}: {readable(str(reason))}." for reason, count in counts[:MOST_REASONS]]
+    if rest := sum(count for _, count in counts[MOST_REASONS:]):
+        lines.append(f"{what}: {_claims(rest)} for reasons that stand above, at each claim.")
+    return lines
+
+
+def _claims(count: int) -> str:
+    return f"{count} claim{'' if count == 1 else 's'}"
 
 
 def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureView]]:

@@ -46,6 +46,11 @@ def margin_text(margin: float) -> str:
     return f"{100 * margin:g}%"
 
 
+def width_text(half_width: float) -> str:
+    """A relative half-width for people: beyond a factor of two the digits say nothing."""
+    return f"±{percent(half_width, up=True)}" if half_width < 1 else "more than ±100%"
+
+
 def words(metric: str) -> tuple[str, str, str]:
     """How less, more and multiples of a metric are said."""
     if metric in HIGHER_IS_BETTER:
