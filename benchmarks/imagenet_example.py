@@ -1,4 +1,4 @@
-"""The training loop of PyTorch's imagenet example (github.com/pytorch/examples, imagenet/main.py), on given batches.
+"""The training loop of PyTorch's imagenet example (github.com/pytorch/examples, imagenet/main.py), on batches.
 
 What its main.py does for one process on one device, in our words and in its order: the network of torchvision by
 its name, cross-entropy, SGD with momentum 0.9 and a weight decay of 1e-4; of each batch the copy to the device,

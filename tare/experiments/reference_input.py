@@ -50,9 +50,10 @@ def pack(folder: Path) -> Record:
         raise UserError(f"{folder} holds other things: name an empty folder, or one that was packed before")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    workloads = load_checked(project_root() / STUDY).workloads
-    for name in sorted({describe_workload(workload)["dataset"] for workload in workloads}):
-        _pack_data(name, folder / "data")
+    study = load_checked(project_root() / STUDY)
+    choices = study.data.to_json()
+    for name in sorted({describe_workload(workload)["dataset"] for workload in study.workloads}):
+        _pack_data(name, choices.get(name, catalog.AUTO), folder / "data")
     pack_packages(folder / "wheels")
     left_out = _pack_ch_run(folder / "bin")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -90,15 +91,17 @@ def version() -> Record:
     return found
 
 
-def _pack_data(name: str, folder: Path) -> None:
-    """One prepared data set, as a compressed tar beside its record."""
+def _pack_data(name: str, choice: str, folder: Path) -> None:
+    """One prepared data set, as a compressed tar beside its record: the workflow's own, where it is the choice."""
     kept = project_root() / "results/data" / f"{name}.json"
-    record = read_record(DataRecord, kept) if kept.exists() else catalog.prepare(name)
+    record = read_record(DataRecord, kept) if kept.exists() else None
+    if record is None or choice not in (catalog.AUTO, record.choice):
+        record = catalog.prepare(name, choice)
     source = catalog.ensure(record)
     folder.mkdir(exist_ok=True)
     with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=9) as archive:
         for file in record.files:
-            archive.add(source / file.path, file.path, recursive=False)
+            archive.add(source / file.path, file.path.rstrip("/"))  # of many files a folder, sorted
     record.replace(folder=source.name).write(folder / f"{name}.json")
     say(f"{name}: {(folder / f'{name}.tar.gz').stat().st_size / 1e6:.1f} MB")
 

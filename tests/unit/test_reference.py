@@ -17,6 +17,7 @@ from tare.cli import reference as reference_command
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root, read_json, sha256_file, write_json
+from tare.core.manifest import read_manifest
 from tare.core.process import run
 from tare.datasets import catalog
 from tare.experiments import campaign, reference, reference_input, reference_parts
@@ -64,6 +65,24 @@ def test_a_shorter_budget_takes_its_share_from_every_campaign(config):
     assert half.turns.budget_s == config.turns.budget_s / 2
     assert reference.fitted(config, 9999.0, None).turns == config.turns
     assert half.device == "cpu"
+
+
+def test_the_models_of_the_studies_of_images_and_of_sequences_are_in_it(config):
+    """As published on a device; on a CPU small enough to leave the others their time."""
+    wanted = {"resnet18", "resnet50", "alexnet", "inception3", "sentiment_lstm", "transformer_lm"}
+    assert wanted < set(config.workloads) and config.data.tiny_imagenet == "stamps"
+    small, full = (reference.fitted(config, reference.BUDGET_S, device) for device in ("cpu", "cuda"))
+    assert small.workloads == config.workloads
+    sizes = {name: (full.workloads[name].batch, full.workloads[name].sweep_batches) for name in wanted}
+    assert sizes["resnet50"] == sizes["alexnet"] == (256, (256,)) and sizes["inception3"] == (32, (32,))
+    options = full.workloads["resnet50"].options
+    assert (options["image_px"], options["samples"], options["classes"]) == (224, 15 * 256, 200)
+    assert all(settings.scaled(name) is None for name, settings in full.workloads.items())
+    for whole in (small, full):
+        parts = parts_of(whole, ["host"])
+        for kind in ("profile", "turns", "rounds"):
+            own = [part.workload for part in parts if part.kind == kind]
+            assert set(own) == set(config.workloads) and own[:2] == ["mnist_cnn", "sentiment_rnn"]
 
 
 def part(kind="rounds", workload="mnist_cnn", **more):
@@ -181,7 +200,10 @@ def carried(tmp_path, monkeypatch, data_cache):
         with zipfile.ZipFile(folder / "tare_test_package-1.0-py3-none-any.whl", "w") as archive:
             archive.writestr("tare_test_package.py", "VALUE = 7\n")
 
-    monkeypatch.setattr(reference_input, "load_checked", lambda path: SimpleNamespace(workloads=["w"]))
+    choices = study.DataChoices(sentiment="auto")
+    monkeypatch.setattr(
+        reference_input, "load_checked", lambda path: SimpleNamespace(workloads=["w"], data=choices)
+    )
     monkeypatch.setattr(reference_input, "describe_workload", lambda name: {"dataset": "tiny"})
     monkeypatch.setattr(reference_input, "pack_packages", packages)
     monkeypatch.setattr(reference_input, "_pack_ch_run", lambda folder: "not here")
@@ -203,6 +225,34 @@ def test_data_arrive_byte_for_byte_where_there_is_no_source(carried, tmp_path, m
     }
     record = read_record(DataRecord, tmp_path / "records/tiny.json")
     assert (catalog.ensure(record) / "rows.txt").read_text() == "row\n" * 100
+
+
+def test_a_set_of_many_files_travels_by_folders_as_the_study_chooses_it(tmp_path, monkeypatch, data_cache):
+    """The record of one that the workflow made of another source is no record of this one."""
+    source = data_cache / "data/prepared/abc124"
+    for number in range(catalog.MANY_FILES):
+        (source / f"train/n{number % 3}/images").mkdir(parents=True, exist_ok=True)
+        (source / f"train/n{number % 3}/images/{number}.JPEG").write_bytes(b"image %d" % number)
+    (source / "wnids.txt").write_text("n0\nn1\nn2\n")
+    kept = SimpleNamespace(entries=read_manifest(source))
+    made = data_record(name="tiny_imagenet", choice="stamps", files=catalog._files(kept), folder=str(source))
+    asked = []
+
+    def prepare(name, choice):
+        asked.append((name, choice))
+        return made
+
+    monkeypatch.setattr(catalog, "prepare", prepare)
+    monkeypatch.setattr(catalog, "ensure", lambda record: source)
+    monkeypatch.setattr(reference_input, "project_root", lambda: tmp_path)
+    made.replace(choice="auto").write(tmp_path / "results/data/tiny_imagenet.json")
+    reference_input._pack_data("tiny_imagenet", "stamps", tmp_path / "carried")
+    assert asked == [("tiny_imagenet", "stamps")]
+    shutil.rmtree(source)
+    packed = read_record(DataRecord, tmp_path / "carried/tiny_imagenet.json")
+    found = Path(catalog.unpack(packed, tmp_path / "carried/tiny_imagenet.tar.gz").folder)
+    assert len(list(found.rglob("*.JPEG"))) == catalog.MANY_FILES
+    assert (found / "train/n1/images/1.JPEG").read_bytes() == b"image 1"
 
 
 def test_a_carried_file_that_changed_is_refused(carried):
