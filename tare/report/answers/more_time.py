@@ -94,7 +94,7 @@ def _of_arms(found: Sequence[Prospect]) -> list[str]:
     few = [one for one in found if one.too_few]
     if not few:
         return []
-    names = listed([name_of(one.campaign) for one in few])
+    names = "; ".join(name_of(one.campaign) for one in few)
     most = max(few, key=lambda one: one.fewest)
     took_s, needed_s = sum(one.took_s for one in few), sum(one.fewest * one.unit_s for one in few)
     return [
@@ -111,8 +111,8 @@ def _left_out(evidence: Evidence) -> list[str]:
     share_s = of_one_more(evidence.campaigns)
     titles = listed([env_title(name, short=True) for name in names])
     return [
-        f"Not in this study: {titles}. Each that is named under `environments` would have taken its campaigns "
-        f"about {duration(share_s)} more, and an image beside that."
+        f"Not in this study: {titles}. Each, named in its file, would have taken its campaigns about "
+        f"{duration(share_s)} more, and an image beside that."
     ]
 
 
