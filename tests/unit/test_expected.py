@@ -40,6 +40,15 @@ def test_every_campaign_of_a_study_is_expected_once(name):
     assert all(job.seconds > 0 for job in jobs)
 
 
+@pytest.mark.parametrize("name", ["columbia2025", "nthu2018"])
+def test_a_study_of_images_is_expected_to_end_within_half_an_hour(name):
+    """And would not with as many units as verdicts on steps take: the page says that more time would tell them."""
+    checked = study.load_checked(ROOT / f"config/{name}.yaml")
+    assert 15 * 60 < expected.whole_s(checked) < 30 * 60
+    more = {"turns": {"units": 12}, "rounds": {"units": 9}}
+    assert expected.whole_s(study.check(study.merge(checked.to_json(), more))) > 30 * 60
+
+
 def test_a_larger_budget_takes_longer_and_what_the_machine_lacks_no_time():
     def seconds(change, rule="run_turns_of_arm"):
         whole = study.merge(study.load(ROOT / "config/config.yaml"), study.load(ROOT / "config/full.yaml"))

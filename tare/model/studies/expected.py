@@ -95,6 +95,20 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
     )
 
 
+def whole_s(study: Study) -> float:
+    """Seconds of a study's whole workflow, where the images and the data that it shares with others are there."""
+    once = {
+        **dict.fromkeys(("measure_ceilings", "count_image_costs", "extract_tables"), 1),
+        **dict.fromkeys(("draw_notebooks", "build_report"), 1),
+        "run_profile": len(study.workloads) * len(study.environments),
+        "measure_pipeline": len(study.pipeline.workloads) if study.pipeline else 0,
+        "build_naive_image": int(study.naive_image),
+        "judge_published": int(bool(study.papers)),
+    }
+    beside = sum(count * RULES[rule].seconds for rule, count in once.items())
+    return beside + sum(job.seconds for job in jobs(study))
+
+
 def _sealed(study: Study, workload: str, name: str) -> str:
     return str(Path("results/campaigns", study.study, workload, name, "sealed.json"))
 
