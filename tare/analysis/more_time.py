@@ -100,7 +100,8 @@ def _prospect(campaign: SealedCampaign, rows: pd.DataFrame) -> Prospect:
     goal = None if half is None else next((limit for limit in limits if half > math.log1p(limit)), None)
     units = int(rows["n_units"].max())
     enough: list[int | None] = [units, sampling.verdict_units if len(too_few) else 0]
-    enough += [int(row.n_units + row.more_units) for row in undecided.itertuples() if not pd.isna(row.more_units)]
+    for row in undecided.itertuples():
+        enough.append(None if pd.isna(row.more_units) else int(row.n_units + row.more_units))
     if half is not None and goal is not None:
         widest = told.loc[widths.idxmax()]
         enough.append(units_for_width(math.log1p(goal), half, int(widest["n_units"]), float(widest["alpha"])))
