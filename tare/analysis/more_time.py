@@ -7,6 +7,7 @@ number is of a new one, from its first unit on. It decides nothing: a campaign's
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import calibration_of, groups_of
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.tables import INCONCLUSIVE
-from tare.stats.intervals import Interval, judge, units_for_width
+from tare.stats.intervals import MOST_UNITS, Interval, judge, t_quantile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +122,24 @@ def _prospect(campaign: SealedCampaign, rows: pd.DataFrame) -> Prospect:
         goal=goal,
         needed=None if None in enough else max(count for count in enough if count is not None),
     )
+
+
+def units_for_width(wanted: float, half_width: float, units: int, alpha: float) -> int | None:
+    """Units in all with which an interval would have the wanted half-width, as if its spread stayed what it is.
+
+    Args:
+        wanted: half-width, of the log-ratio.
+        half_width: that it has, of the log-ratio: Student's, from independent units.
+        units: two or more.
+        alpha: of the interval.
+
+    Returns:
+        `units` at least; None where MOST_UNITS are too few.
+    """
+    spread = half_width * math.sqrt(units) / t_quantile(alpha, units - 1)
+    sizes = range(units, MOST_UNITS + 1)
+    found = bisect_left(sizes, True, key=lambda n: t_quantile(alpha, n - 1) * spread / math.sqrt(n) <= wanted)
+    return sizes[found] if found < len(sizes) else None
 
 
 def _judged(row: Any, margin: float) -> str:

@@ -303,29 +303,11 @@ def more_units(values: Sequence[float], alpha: float, margin: float) -> int | No
     if len(sample) < FEWEST_UNITS:
         return None
     mean, spread = abs(float(sample.mean())), float(sample.std(ddof=1))
-    total = _units_for(max(mean, math.log1p(margin) - mean), spread, len(sample), alpha)
-    return None if total is None else total - len(sample)
-
-
-def units_for_width(wanted: float, half_width: float, units: int, alpha: float) -> int | None:
-    """Units in all with which an interval would have the wanted half-width, as if its spread stayed what it is.
-
-    Args:
-        wanted: half-width, of the log-ratio.
-        half_width: that it has, of the log-ratio: Student's, from independent units.
-        units: FEWEST_UNITS or more.
-        alpha: of the interval.
-
-    Returns:
-        `units` at least; None where MOST_UNITS are too few.
-    """
-    return _units_for(wanted, half_width * math.sqrt(units) / t_quantile(alpha, units - 1), units, alpha)
-
-
-def _units_for(wanted: float, spread: float, fewest: int, alpha: float) -> int | None:
-    """Units with which the half-width of Student's interval falls to `wanted`, `fewest` at least."""
-    halves = ((total, t_quantile(alpha, total - 1) * spread / math.sqrt(total)) for total in _growing(fewest))
-    return next((total for total, half in halves if half <= wanted), None)
+    distance = max(mean, math.log1p(margin) - mean)
+    for total in _growing(len(sample)):
+        if t_quantile(alpha, total - 1) * spread / math.sqrt(total) <= distance:
+            return max(0, total - len(sample))
+    return None
 
 
 def log_ratios_of(units: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[float]]:

@@ -30,7 +30,6 @@ from tare.stats.intervals import (
     trimmed,
     two_stage,
     two_way,
-    units_for_width,
 )
 
 
@@ -157,14 +156,6 @@ def test_how_many_units_more_would_tell():
     assert more_units([value + 0.015 for value in values], 0.05, 0.02) == 1
     # In the middle between zero and the margin nothing but the finest would tell: distance 0.0099.
     assert more_units([value + math.log(1.02) / 2 for value in values], 0.05, 0.02) == 10
-
-
-def test_how_many_units_a_width_takes():
-    # s = 0.05 sqrt(6) / t(5) = 0.122474 / 2.570582 = 0.047645.
-    # t s / sqrt(n): at 24, 2.068658 * 0.047645 / 4.898979 = 0.020119; at 25, 2.063899 * 0.047645 / 5 = 0.019667
-    assert units_for_width(0.02, 0.05, 6, 0.05) == 25
-    assert units_for_width(0.06, 0.05, 6, 0.05) == 6
-    assert units_for_width(1e-9, 0.05, 6, 0.05) is None
 
 
 def test_units_more_are_enough_when_they_come():

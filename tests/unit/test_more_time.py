@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from pages import row, visible
 
-from tare.analysis.more_time import of_one_more, prospects
+from tare.analysis.more_time import of_one_more, prospects, units_for_width
 from tare.model.records.campaigns import Sampling
 from tare.model.registry import module_names
 from tare.model.studies import arms
@@ -38,6 +38,14 @@ def verdict(half, *, env="docker", units=6, mean=1.0, margin=0.05, **fields):
         ends = {"ci_low": mean * math.exp(-half), "ci_high": mean * math.exp(half)}
     found = {"workload": "mnist_cnn", "campaign": "rounds.apptainer+docker+host", "margin": margin}
     return row(**{**found, "env": env, "n_units": units, "ratio": mean, **ends, **fields})
+
+
+def test_how_many_units_a_width_takes():
+    # s = 0.05 sqrt(6) / t(5) = 0.122474 / 2.570582 = 0.047645.
+    # t s / sqrt(n): at 24, 2.068658 * 0.047645 / 4.898979 = 0.020119; at 25, 2.063899 * 0.047645 / 5 = 0.019667
+    assert units_for_width(0.02, 0.05, 6, 0.05) == 25
+    assert units_for_width(0.06, 0.05, 6, 0.05) == units_for_width(0.05001, 0.05, 6, 0.05) == 6
+    assert units_for_width(1e-9, 0.05, 6, 0.05) is None
 
 
 def test_the_widest_interval_says_how_many_units_the_margin_takes():
