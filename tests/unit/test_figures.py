@@ -327,9 +327,16 @@ def with_environments(table, count):
 
 
 @pytest.mark.parametrize("count", [1, 12])
-def test_a_figure_keeps_its_width_with_one_environment_or_twelve(metrics, verdicts, count):
+def test_a_figure_keeps_its_width_with_one_environment_or_twelve(results, metrics, verdicts, count):
     own, headline = (with_environments(figures.joint(table), count) for table in (metrics, verdicts))
+    samples, jobs = (
+        with_environments(tables.read(name, results / f"tables/{name}.csv"), count)
+        for name in ("samples", "job_length")
+    )
+    steps = tables.read("steps", results / "tables/steps.csv")
     drawings = {
+        "utilisation": figures.utilisation(samples, "mnist_cnn", steps),
+        "job_length": figures.job_length(jobs, "mnist_cnn"),
         "intervals": figures.intervals(headline, "mnist_cnn"),
         "units": figures.units(own, "mnist_cnn"),
         "split": figures.split(own, "mnist_cnn"),
