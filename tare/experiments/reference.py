@@ -196,7 +196,8 @@ def measure(
     usable = [name for name, row in environments.items() if row["available"]]
     earlier = {row["name"]: row for row in (before["parts"] if before else ())}
     done = {name: row for name, row in earlier.items() if not wants_again(row)}
-    parts = parts_of(config, usable)
+    places = {name: place for place, name in enumerate(earlier)}  # a study.json has its workloads by name
+    parts = sorted(parts_of(config, usable), key=lambda part: places.get(part.name, len(places)))
     chosen = [part for part in parts if part.name not in done and (not wanted.only or part.kind in wanted.only)]
 
     def told(rows: Sequence[Row]) -> None:

@@ -34,7 +34,9 @@ def test_another_job_is_seen_in_its_losses(steps):
     spec = steps.specification("resnet18", 2, 33, 5, 1)
     framework, workload = train.import_workload(spec, Marks(now_ns()), 1)
     batches = steps.batches_of(framework, workload, spec, 1)
-    found = {rate: steps.Example("resnet18", classes=5, learning_rate=rate, seed=steps.SEED) for rate in (0.1, 0.2)}
+    found = {
+        rate: steps.Example("resnet18", classes=5, learning_rate=rate, seed=steps.SEED) for rate in (1e-3, 2e-3)
+    }
     slow, fast = (job.train(batches * 2) for job in found.values())
     assert slow[0] == fast[0] and steps.apart(slow, fast) > 0
 
