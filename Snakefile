@@ -44,6 +44,9 @@ include: "rules/report.smk"
 
 onstart:
     workflow_lock.note_holder(Path.cwd())
+    remaining.expect(
+        replace(remaining.planned(), order=remaining.order_of(workflow.dag))
+    )
 
 
 onsuccess:

@@ -2,6 +2,7 @@
 import os
 import shlex
 import sys
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path

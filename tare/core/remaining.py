@@ -58,6 +58,21 @@ class ExpectedJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Due:
+    """A job that a run of a workflow has to do.
+
+    Attributes:
+        rule: its rule's name.
+        outs: files that it makes.
+        behind: numbers of the jobs that need one of them.
+    """
+
+    rule: str
+    outs: tuple[str, ...]
+    behind: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is expected of a workflow's jobs.
 
@@ -66,12 +81,14 @@ class Plan:
         settings: the whole study, for the record.
         rules: by name of the rule; one that ends in * stands for all that begin so.
         jobs: those that are known by their outputs.
+        order: the jobs of this run by number; empty where nobody has said it.
     """
 
     study: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: Mapping[str, Expected] = field(default_factory=dict)
     jobs: Sequence[ExpectedJob] = ()
+    order: Mapping[int, Due] = field(default_factory=dict)
 
     def of_rule(self, rule: str) -> Expected:
         """What is expected of a job of this rule."""
@@ -85,10 +102,10 @@ class Plan:
         one = next((job for job in self.jobs if job.rule == rule and own.intersection(job.outs)), None)
         return known if one is None else replace(known, stage=one.stage, seconds=one.seconds)
 
-    def waiting(self, rule: str, started: set[str]) -> Expected:
-        """The mean of the jobs of a rule that have neither been started nor done."""
+    def waiting(self, rule: str, gone: set[str]) -> Expected:
+        """The mean of the jobs of a rule that make none of the files in `gone` and are not done."""
         known = self.of_rule(rule)
-        jobs = [job for job in self.jobs if job.rule == rule and not started.intersection(job.outs)]
+        jobs = [job for job in self.jobs if job.rule == rule and not gone.intersection(job.outs)]
         due = [job for job in jobs if not all(Path(out).exists() for out in job.outs)] or jobs
         if not due:
             return known
@@ -107,6 +124,19 @@ def expect(plan: Plan) -> None:
 def planned() -> Plan:
     """What was said last; nothing where nobody has said anything."""
     return _plan
+
+
+def order_of(dag: Any) -> dict[int, Due]:
+    """The jobs that a workflow has to do, from Snakemake's graph of them, which is not typed."""
+    due = set(dag.needrun_jobs())
+    return {
+        dag.jobid(job): Due(
+            rule=job.rule.name,
+            outs=tuple(str(out) for out in job.output),
+            behind=tuple(dag.jobid(one) for one in due.intersection(dag.depending[job])),
+        )
+        for job in due
+    }
 
 
 @dataclass
@@ -220,9 +250,10 @@ class Remaining:
         alone_s = sum(self._left_s(one, now_s) for one in running if one.expected.alone)
         lefts = [self._left_s(one, now_s) for one in running if not one.expected.alone]
         shared_s = sum(lefts)
-        started = {out for one in self._jobs.values() for out in one.outs}
-        for rule, count in self._waiting().items():
-            mean = self._plan.waiting(rule, started)
+        lost = self._lost()
+        gone = {out for one in self._jobs.values() for out in one.outs}.union(*(due.outs for due in lost))
+        for rule, count in self._waiting(lost).items():
+            mean = self._plan.waiting(rule, gone)
             seconds = count * mean.seconds * self._factor(rule, mean.kept, now_s)
             if mean.alone:
                 alone_s += seconds
@@ -243,10 +274,22 @@ class Remaining:
     def _running(self) -> Iterable[_Job]:
         return (one for one in self._jobs.values() if one.ended_s is None)
 
-    def _waiting(self) -> dict[str, int]:
-        """How many jobs of each rule have not been started; a failed one that was is not waited for."""
+    def _lost(self) -> list[Due]:
+        """The jobs behind those that failed: without what these should have made they are never started."""
+        found: dict[int, Due] = {}
+        behind = [number for number, one in self._jobs.items() if one.ended_s is not None and not one.succeeded]
+        while behind:
+            due = self._plan.order.get(behind.pop())
+            for number in due.behind if due else ():
+                if number not in found and number not in self._jobs and number in self._plan.order:
+                    found[number] = self._plan.order[number]
+                    behind.append(number)
+        return list(found.values())
+
+    def _waiting(self, lost: Iterable[Due]) -> dict[str, int]:
+        """How many jobs of each rule have not been started and will be; a failed one that was is not waited for."""
         left = dict(self._due)
-        for one in self._jobs.values():
+        for one in (*self._jobs.values(), *lost):
             left[one.rule] = left.get(one.rule, 0) - 1
         return {rule: count for rule, count in left.items() if count > 0}
 

@@ -9,7 +9,7 @@ import pytest
 from replaying import events_of, replay
 
 from tare.core import remaining
-from tare.core.remaining import Durations, Expected, ExpectedJob, Plan, Remaining
+from tare.core.remaining import Due, Durations, Expected, ExpectedJob, Plan, Remaining
 from tare.core.status import Status
 from tare.model.studies import expected, study
 
@@ -68,6 +68,33 @@ def test_a_job_that_is_killed_is_neither_waited_for_nor_heard():
     own.hear([told()])
     assert own.outlook(20.0).left_s == 0 and own.outlook(20.0).stage is None
     assert own.durations() == {}, "how long it took to fail tells nothing"
+
+
+def behind_each_other(*numbers):
+    """Jobs of the rule `measure`, each of which needs what the one before it makes."""
+    following = [*((number,) for number in numbers[1:]), ()]
+    pairs = zip(numbers, following, strict=True)
+    return {number: Due(rule="measure", outs=(str(number),), behind=behind) for number, behind in pairs}
+
+
+def test_what_stands_behind_a_job_that_failed_is_not_waited_for():
+    order = {**behind_each_other(1, 2, 3), 4: Due(rule="build", outs=("4",), behind=(3,))}
+    own = run(Plan(rules=RULES, order=order), measure=3, build=1)
+    own.start(1, "measure", "a", ["1"], 0.0)
+    assert own.outlook(0.0).left_s == 300 + pytest.approx(20 / remaining.SHARED)
+    own.end(1, 10.0, succeeded=False)
+    assert own.outlook(10.0).left_s == pytest.approx(20 / remaining.SHARED), "of both, not the other's"
+    own.start(1, "measure", "a", ["1"], 20.0)
+    assert own.outlook(20.0).left_s == 300 + pytest.approx(20 / remaining.SHARED), "it is tried again"
+
+
+def test_of_jobs_that_are_not_waited_for_nothing_is_expected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jobs = [ExpectedJob(rule="measure", outs=(str(n),), stage="s", seconds=10**n) for n in (1, 2, 3)]
+    own = run(Plan(rules=RULES, jobs=jobs, order=behind_each_other(1, 3)), measure=3)
+    own.start(1, "measure", "a", ["1"], 0.0)
+    own.end(1, 10.0, succeeded=False)
+    assert own.outlook(10.0).left_s == 100
 
 
 def test_jobs_that_took_longer_make_those_that_wait_longer_within_bounds():
