@@ -9,6 +9,7 @@ import os
 from typing import Any, Dict, List, Mapping, Optional
 
 SEED = 1
+START_S = 5.0  # a launch beyond its steps, about: torchvision's imports, and loader processes that import them too
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, by channel
 
 
@@ -76,6 +77,7 @@ def at_options(description: Mapping[str, Any], options: Mapping[str, Any]) -> Di
         parameters=description["parameters_of_body"] + description["parameters_per_class"] * options["classes"],
         samples=options["samples"],
         warmup_steps=options["warmup_steps"],
+        start_s=START_S,
         step_s=description["seconds"]["step"],
         sample_s=description["seconds"]["sample"] * (options["image_px"] / description["seconds"]["px"]) ** 2,
         optimizer=optimizer.format(**options),

@@ -35,7 +35,12 @@ def test_every_campaign_of_a_study_is_expected_once(name):
     outs = [out for job in jobs for out in job.outs]
     folder = f"results/campaigns/{checked.study}"
     named = {f"{folder}/{one.workload}/{one.name}/sealed.json" for one in study.campaigns(checked)}
-    assert named == {out for out in outs if "/starts." not in out} and len(outs) == len(set(outs))
+    own = {out for out in outs if out.startswith(folder) and "/starts." not in out}
+    assert named == own and len(outs) == len(set(outs))
+    others = {out.removeprefix(f"results/profiles/{checked.study}/") for out in outs if "/profiles/" in out}
+    profiled = {f"{name}/{env}/profile.json" for name in checked.workloads for env in checked.environments}
+    alone = checked.pipeline.workloads if checked.pipeline else ()
+    assert others == profiled | {f"{name}/pipeline.json" for name in alone}
     assert {job.rule for job in jobs} <= set(expected.RULES)
     assert all(job.seconds > 0 for job in jobs)
 

@@ -20,12 +20,15 @@ SWEEPS, PROFILES, STARTS, TABLES, FIGURES, PAGE = "sweeps", "profiles", "starts"
 
 RUN_S = 2.5  # a whole run at the study's batch, beyond the steps of a workload that says what they take
 SWEPT_S = 4.0  # at the batches of a sweep, which begin with small ones
-WARMING_S = 1.5  # a launch that only warms the page cache, beside another
+WARMING = 0.6  # of a launch's time, where it only warms the page cache, beside another
 CAUSES_S = 4.4  # a launch that looks at kernels, operators and files
+PROFILE_S = 5.5  # a profiled launch beyond a whole run
+PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.0  # a first start
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
-DRAW_STEPS = 12  # of a launch in a block: until it is warm, and in its turns
-TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves
+BLOCK_STEPS = 36  # of a launch in a block, where they are long: three draws, each warm-up and four cycles of two
+CALIBRATION_STEPS, SLOW_STEP_S, SLOW_CALIBRATION_STEPS = 44, 0.3, 11  # of a launch in the block that calibrates
+TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves, beyond those steps
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
 TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 55.0  # of steps beyond their budget: starts, the block that calibrates
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
@@ -50,8 +53,8 @@ RULES: Mapping[str, Expected] = {
     "run_sweep": Expected(stage=SWEEPS, seconds=50, alone=True),
     "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
-    "measure_pipeline": Expected(stage=PROFILES, seconds=60, alone=True),
-    "build_naive_image": Expected(stage=IMAGES, seconds=300, alone=True),
+    "measure_pipeline": Expected(stage=PROFILES, seconds=20, alone=True),
+    "build_naive_image": Expected(stage=IMAGES, seconds=240, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
     "extract_tables": Expected(stage=TABLES, seconds=15),
     "judge_published": Expected(stage=TABLES, seconds=5),
@@ -69,7 +72,7 @@ def plan(study: Study) -> Plan:
 
 
 def jobs(study: Study) -> Iterator[ExpectedJob]:
-    """The campaigns of a study, each job with its outputs as the rules name them."""
+    """What a study measures, each job with its outputs as the rules name them."""
     together = lanes(study)
     yield ExpectedJob(
         rule="run_turns",
@@ -84,6 +87,23 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
                 outs=(_sealed(study, one.workload, one.name),),
                 stage=_stage(one),
                 seconds=_seconds(study, one),
+            )
+    for name, job in study.workloads.items():
+        for env in study.environments:
+            yield ExpectedJob(
+                rule="run_profile",
+                outs=(_profiled(study, name, env, "profile.json"),),
+                stage=PROFILES,
+                seconds=PROFILE_S + _run_s(name, job),
+            )
+    if study.pipeline:
+        passes = 2 * study.pipeline.repetitions * len(study.pipeline.workers)
+        for name in study.pipeline.workloads:
+            yield ExpectedJob(
+                rule="measure_pipeline",
+                outs=(_profiled(study, name, "pipeline.json"),),
+                stage=PROFILES,
+                seconds=_start_s(name, study.workloads[name]) + passes * study.pipeline.images * PIPELINE_SAMPLE_S,
             )
     first = next(iter(study.workloads))
     launches = 2 * study.starts.repetitions * (len(study.environments) + 1)
@@ -113,6 +133,10 @@ def _sealed(study: Study, workload: str, name: str) -> str:
     return str(Path("results/campaigns", study.study, workload, name, "sealed.json"))
 
 
+def _profiled(study: Study, workload: str, *parts: str) -> str:
+    return str(Path("results/profiles", study.study, workload, *parts))
+
+
 def _stage(one: CampaignId) -> str:
     if one.kind in ("causes", "sweep"):
         return {"causes": CAUSES, "sweep": SWEEPS}[one.kind]
@@ -131,13 +155,24 @@ def _steps_s(name: str, settings: Batch, batch: int | None = None) -> float:
     return math.ceil(samples / (batch or settings.batch)) * _step_s(name, settings, batch)
 
 
+def _start_s(name: str, settings: Batch) -> float:
+    """A launch beyond its steps."""
+    return float(describe_workload(name, settings.options).get("start_s", RUN_S))
+
+
+def _run_s(name: str, settings: Batch) -> float:
+    """A whole run."""
+    return _start_s(name, settings) + _steps_s(name, settings)
+
+
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
     step_s = _step_s(one.workload, job)
     if one.kind == "causes":
         steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
-        return BEGIN_S + launches * ((CAUSES_S + step_s * steps) * study.causes.units + WARMING_S)
+        warming_s = WARMING * _start_s(one.workload, job)
+        return BEGIN_S + launches * ((CAUSES_S + step_s * steps) * study.causes.units + warming_s)
     if one.kind == "sweep":
         swept_s = [SWEPT_S + _steps_s(one.workload, job, batch) for batch in job.sweep_batches]
         return BEGIN_S + swept_s[0] + study.sweep.repetitions * sum(swept_s)
@@ -150,12 +185,14 @@ def _seconds(study: Study, one: CampaignId) -> float:
     budget_s = sampling.budget_s or 0.0
     if is_lane:
         fewest = sampling.units or sampling.pilot or 0
-        needed_s = (TURN_S + DRAW_STEPS * step_s) * launches * fewest
+        calibration_steps = SLOW_CALIBRATION_STEPS if step_s >= SLOW_STEP_S else CALIBRATION_STEPS
+        needed_s = launches * ((TURN_S + BLOCK_STEPS * step_s) * fewest + calibration_steps * step_s)
         return max(budget_s, needed_s) if sampling.pilot else needed_s
     if one.kind == "turns":
         return TURNS_BEGIN_S + budget_s
     own = len(arms.launch_names(arm, one.environments))
-    warming_s, unit_s = WARMING_S * own * study.rounds.discarded, (RUN_S + _steps_s(one.workload, job)) * own
+    unit_s = own * _run_s(one.workload, job)
+    warming_s = WARMING * unit_s * study.rounds.discarded
     if sampling.units:
         return BEGIN_S + warming_s + unit_s * sampling.units
     return max(warming_s + unit_s * (sampling.pilot or 0), budget_s)
