@@ -21,6 +21,8 @@ from typing import Any
 import device_builders
 from campaign_builders import (
     HEADLINE,
+    OTHER_PYTHON,
+    PYTHON,
     base_plan,
     inside,
     launch_record,
@@ -36,6 +38,7 @@ from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
 from tare.model import tables
+from tare.model.registry import BASELINE
 from tare.model.studies import arms
 from tare.model.studies.study import HOST, campaign_name
 from tare.worker import families
@@ -276,6 +279,10 @@ def write_campaigns(
                 own = random.Random(f"{workload}/{text}") if arm and arm.is_optional else generator
                 present, lacking = ([HOST], {}) if setting else (environments, unavailable)
                 plan, rows = make(study, workload, present, lacking, units[kind], own, factors, arm)
+                if arm and arm.other_stack:
+                    for name, launch in (item for row in rows for item in row["launches"].items()):
+                        python = PYTHON if name.endswith(BASELINE) else OTHER_PYTHON
+                        launch["inside"]["facts"]["python"] = python
             write_campaign(folder, plan, rows, None if arm else ended)
             sealed.append(folder / "sealed.json")
     causes = base / campaign_name("causes", everyone)

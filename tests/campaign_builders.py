@@ -63,6 +63,7 @@ LEVELS: dict[str, dict[str, float]] = {
 }
 # What the level of an arm multiplies the last loss by: it computes something else.
 LOSS_FACTORS = {"amp=bf16": 1.004, "tf32=on": 1.00005}
+PYTHON, OTHER_PYTHON = "3.11.7", "3.7.17"  # that ran of the study's stack, and of another
 MARKS = ("entry", "imports", "data", "model", "first_step", "epoch_end")
 STEP_S = {"mnist_cnn": 0.05, "sentiment_rnn": 0.012}
 DRAWS, CYCLES, STEPS = 2, 8, 2
@@ -72,7 +73,7 @@ def facts(env: str) -> dict[str, Any]:
     """What a launch of `env` reports from inside."""
     contained = arms.environment_of(env) != HOST
     return {
-        "python": "3.11.7",
+        "python": PYTHON,
         "executable": "/opt/tare/bin/python3.11" if contained else "/cache/tree/bin/python3.11",
         "libc": "glibc 2.36",
         "kernel": "6.1.0",

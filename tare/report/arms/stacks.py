@@ -15,6 +15,7 @@ from tare.model.studies.stacks import load_stack
 from tare.model.tables import DIFFERENT
 from tare.report.arms.settings import ArmAnswer, arm_answer
 from tare.report.evidence import Campaign, Evidence
+from tare.report.machine.conditions import pythons
 from tare.report.number_tables import compared
 from tare.report.words.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import Row, Table
@@ -106,12 +107,16 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
 
 
 def package_table(evidence: Evidence) -> Table:
-    """Versions in the study's stack and in the others; packages that only one of them has are left to the locks."""
+    """Versions in the study's stack and in the others; packages that only one of them has are left to the locks.
+
+    Packages are the locks', which are installed by hash. A lock fits several Pythons: the one that ran is shown.
+    """
     names = [evidence.study.stack, *evidence.study.stacks]
     stacks = [load_stack(name, evidence.study.device) for name in names]
     versions = [{r.name: r.version for r in stack.requirements} for stack in stacks]
     named = [name for name in versions[0] if all(name in other for other in versions[1:])]
-    rows: list[Row] = [["Python", *(stack.python for stack in stacks)]]
+    ran = pythons(evidence)
+    rows: list[Row] = [["Python", *(ran.get(stack.name, f"{stack.python} wanted, none ran") for stack in stacks)]]
     rows += [[name, *(found[name] for found in versions)] for name in sorted(named)]
     own = ", ".join(f"{stack.name} {len(found)}" for stack, found in zip(stacks, versions, strict=True))
     return Table(
