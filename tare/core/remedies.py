@@ -1,8 +1,9 @@
-"""What the workflow makes and is not there yet: all of it at once, with a command that works where it is read."""
+"""What mends what is missing, as it works where it is read: records that the workflow makes, a proxy in the way."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -33,3 +34,11 @@ def require(paths: Iterable[Path]) -> None:
             f"no {' and no '.join(missing)} yet: make {'it' if len(missing) == 1 else 'them'} with "
             f"`{own_program('snakemake')} {command}`"
         )
+
+
+def through_proxy(scheme: str = "https") -> str:
+    """What to add where an address does not answer and a proxy is set; nothing else. No password is told."""
+    name = next((name for name, value in os.environ.items() if name.lower() == f"{scheme}_proxy" and value), None)
+    if name is None:
+        return ""
+    return f", through the proxy {re.sub('//[^@/]*@', '//', os.environ[name])}: unset {name}, or mend it"

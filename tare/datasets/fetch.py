@@ -31,6 +31,7 @@ from tare.core import process, store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir, sha256_file, sha256_text
 from tare.core.progress import duration, say, step
+from tare.core.remedies import through_proxy
 from tare.model.data_sets import (
     AptSource,
     DataSet,
@@ -139,7 +140,9 @@ def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = 
     Raises:
         UnavailableError: it can't be reached in time, or answers with an error status.
     """
-    host = urllib.parse.urlsplit(url).netloc
+    place = urllib.parse.urlsplit(url)
+    host = place.netloc
+    proxy = "" if urllib.request.proxy_bypass(host) else through_proxy(place.scheme)
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})
     try:
         answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SILENCE_S)
@@ -147,9 +150,9 @@ def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = 
     except urllib.error.HTTPError as error:
         raise UnavailableError(f"{host} answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
-        raise UnavailableError(f"{host}: {error.reason}") from error
+        raise UnavailableError(f"{host}: {error.reason}{proxy}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"{host}: {error or type(error).__name__}") from error
+        raise UnavailableError(f"{host}: {error or type(error).__name__}{proxy}") from error
 
 
 def download(url: str, path: Path, label: str) -> None:

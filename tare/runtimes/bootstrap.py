@@ -34,6 +34,7 @@ from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, locked, sha256_text, write_text
 from tare.core.process import Finished, ended, run, start
 from tare.core.progress import duration, say, step
+from tare.core.remedies import through_proxy
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 VENV = Path(".venv")
@@ -101,8 +102,7 @@ def set_up(purpose: str) -> int:
     """
     check_python()
     started = time.monotonic()
-    lock = cache_dir("locks") / f"setup-{sha256_text(str(Path.cwd()))[:16]}"
-    with locked(lock, waiting_for="another set-up of this checkout"):
+    with locked(lock_path(), waiting_for="another set-up of this checkout"):
         done = read_stamps()
         wanted = [name for name in LOCKS[purpose] if stamp(name) not in done]
         check_room(VENV_BYTES if "run" in wanted else ROOM_BYTES)
@@ -127,6 +127,11 @@ def set_up(purpose: str) -> int:
     if wanted:
         say(f"set up in {duration(time.monotonic() - started)}")
     return 0
+
+
+def lock_path() -> Path:
+    """Held by whoever sets this checkout up."""
+    return cache_dir("locks") / f"setup-{sha256_text(str(Path.cwd()))[:16]}"
 
 
 def check_python() -> None:
@@ -333,12 +338,6 @@ def _pip_reason(finished: Finished) -> str:
         why = next((found[0] for pattern in BROKEN if (found := re.findall(pattern, broken))), broken[:100])
         return f"no package index answers ({why}){through_proxy()}"
     return lines[-1].removeprefix("ERROR: ")[:300] if lines else finished.explain()
-
-
-def through_proxy() -> str:
-    """What to add where an index does not answer and a proxy is set."""
-    proxies = [value for name, value in os.environ.items() if name.lower() == "https_proxy" and value]
-    return f", through the proxy {proxies[0]}: unset https_proxy, or mend it" if proxies else ""
 
 
 def install_project() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import os
@@ -19,6 +20,7 @@ import pytest
 from processes import finished
 
 from tare.core.errors import UnavailableError, UserError
+from tare.core.files import locked
 from tare.model.studies.stacks import load_stack
 from tare.runtimes import bootstrap
 
@@ -309,6 +311,26 @@ def test_a_disk_without_room_is_said_before_anything_is_done(checkout, monkeypat
     assert bootstrap.main(["run"]) == 3
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and str(full) in line and "0.0 GB free" in line
+
+
+def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+
+    def its_turn(_):
+        raise UserError("it has its turn")
+
+    monkeypatch.setattr(bootstrap, "check_room", its_turn)
+    first = contextlib.ExitStack()
+    first.enter_context(locked(bootstrap.lock_path(), waiting_for="nobody"))
+    release = threading.Timer(0.3, first.close)
+    release.start()
+    assert bootstrap.main(["run"]) == 2
+    release.join()
+    waits, ends = capsys.readouterr().err.splitlines()
+    assert waits.startswith(
+        f"waiting for another process: another set-up of this checkout (process {os.getpid()}, since "
+    )
+    assert ends == "tare: it has its turn"
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

@@ -156,6 +156,38 @@ def test_a_cache_that_can_not_be_made_is_one_clear_line(server, tmp_path, monkey
         fetch.fetch(dataset(https_source(f"{server.base}/ok/a")))
 
 
+@pytest.fixture
+def proxied(monkeypatch):
+    """Sets the proxy of http; no address goes past it."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return lambda address: monkeypatch.setenv("http_proxy", address)
+
+
+def test_a_source_is_asked_through_the_proxy_of_the_environment(server, proxied):
+    proxied(server.base)
+    got = fetch.fetch(dataset(https_source("http://elsewhere.invalid/ok/a")))
+    assert got.paths["content"].read_bytes() == CONTENT
+    assert server.hits == ["http://elsewhere.invalid/ok/a"]
+
+
+def test_a_proxy_that_does_not_answer_is_named_without_its_password(proxied):
+    proxied("http://me:secret@127.0.0.1:9")
+    with pytest.raises(UnavailableError, match=r"elsewhere\.invalid: .*refused") as caught:
+        fetch.fetch(dataset(https_source("http://elsewhere.invalid/a")))
+    assert "through the proxy http://127.0.0.1:9: unset http_proxy, or mend it" in str(caught.value)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_where_an_address_goes_past_the_proxy_it_is_not_named(server, proxied, monkeypatch):
+    proxied("http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    fetch.fetch(dataset(https_source(f"{server.base}/ok/a")))
+    with pytest.raises(UnavailableError, match="refused") as caught:
+        fetch.fetch(dataset(https_source("http://127.0.0.1:9/b"), name="other"))
+    assert "proxy" not in str(caught.value)
+
+
 def test_a_long_download_shows_how_far_it_is(server, monkeypatch, capsys):
     monkeypatch.setattr(fetch, "REPORT_EVERY_S", 0.0)
     server.bodies["a"] = CONTENT * 100
