@@ -19,6 +19,7 @@ from tare.runtimes.programs import (
     added,
     added_path,
     apt,
+    in_pieces,
     lock_path,
     may_install,
     note_added,
@@ -42,6 +43,9 @@ def remove() -> int:
             say("no package is here that Tare installed")
             return 0
         if reason := may_install(asked=True):
+            say(f"{', '.join(ours)} stay: {reason}")
+            return 3
+        if reason := in_pieces():
             say(f"{', '.join(ours)} stay: {reason}")
             return 3
         going = removable(ours)

@@ -147,6 +147,18 @@ def test_what_an_installation_adds_is_recorded_before_it_is_added(machine, monke
     assert not (programs.cache_dir("runtimes") / "archives").exists(), "what apt downloaded is gone"
 
 
+def test_apt_gets_the_proxy_of_the_environment_and_nothing_else_of_it(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(programs, "run", lambda argv, **options: seen.update(options["env"]) or finished())
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    assert programs.apt("apt-get", "update").ok
+    assert seen.pop("HTTPS_PROXY") == "http://proxy:3128"
+    assert set(seen) == {"PATH", "HOME", "LC_ALL", "DEBIAN_FRONTEND"}
+
+
 def test_removing_takes_what_was_added_and_nothing_that_was_there(machine, capsys):
     machine.there["fuse3"] = "installed"
     assert programs.install_packages(["docker.io", "fuse3"]) == {}
@@ -188,23 +200,47 @@ def test_an_interrupted_installation_of_others_is_left_to_them(machine, monkeypa
     assert machine.calls == []
 
 
-def test_an_interrupted_installation_of_ours_is_finished(machine, monkeypatch, tmp_path):
-    journal = tmp_path / "0001"
-    programs.install_packages(["docker.io"])
-    machine.there["docker.io"] = "unpacked"
+def cut_short(machine, monkeypatch, folder, package):
+    """A package of ours that dpkg had unpacked when it was killed."""
+    journal = folder / "0001"
+    machine.there[package] = "unpacked"
     journal.touch()
-    monkeypatch.setattr(programs, "DPKG_JOURNAL", tmp_path)
+    monkeypatch.setattr(programs, "DPKG_JOURNAL", folder)
     whole = machine.apt
 
     def apt(*arguments, **options):
         if arguments == ("dpkg", "--configure", "--pending"):
-            machine.there["docker.io"] = "installed"
+            machine.there[package] = "installed"
             journal.unlink()
         return whole(*arguments, **options)
 
     monkeypatch.setattr(programs, "apt", apt)
+
+
+def test_an_interrupted_installation_of_ours_is_finished(machine, monkeypatch, tmp_path):
+    programs.install_packages(["docker.io"])
+    cut_short(machine, monkeypatch, tmp_path, "docker.io")
     assert programs.install_packages(["fuse3"]) == {}
     assert machine.there == dict.fromkeys(["libc6", "docker.io", "containerd", "fuse3"], "installed")
+
+
+def test_what_an_interrupted_apt_left_is_brought_to_its_end_and_then_removed(machine, monkeypatch, tmp_path):
+    programs.install_packages(["docker.io"])
+    cut_short(machine, monkeypatch, tmp_path, "docker.io")
+    assert remove.remove() == 0
+    assert machine.there == {"libc6": "installed"} and not programs.added_path().exists()
+
+
+def test_nothing_is_removed_where_an_installation_of_others_was_interrupted(machine, monkeypatch, tmp_path, capsys):
+    programs.install_packages(["fuse3"])
+    machine.there["theirs"] = "half-configured"
+    (tmp_path / "0001").touch()
+    monkeypatch.setattr(programs, "DPKG_JOURNAL", tmp_path)
+    machine.calls.clear()
+    assert remove.remove() == 3
+    said = capsys.readouterr().out.splitlines()[-1].strip()
+    assert said == "fuse3 stay: an installation of theirs was interrupted; mend it: dpkg --configure --pending"
+    assert machine.calls == [] and "fuse3" in machine.there
 
 
 def test_services_of_what_was_added_do_not_start_with_the_machine(machine, monkeypatch, tmp_path, capsys):
