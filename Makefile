@@ -24,7 +24,7 @@ report: study-file setup ## environment, runtimes, data, images, runs, report
 	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"
 
-study-file: # Snakemake would answer with a traceback
+study-file: # said before the set-up, which takes a minute
 	@$(NEED_PYTHON)
 	@test -f "$(STUDY)" || { echo "tare: there is no study file $(STUDY): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
 

@@ -8,12 +8,14 @@ line when they are done; elsewhere when they begin, and the progress is said onc
 
 from __future__ import annotations
 
+import builtins
 import logging
 import os
 import shutil
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_tare.line import Line, is_live
 from tare.core import progress, status
+from tare.core.errors import TareError
 from tare.core.remaining import Durations, Remaining, planned
 from tare.core.timeline import Timeline
 
+STUDY_OPTIONS = ("--configfile", "--configfiles")
 TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
@@ -53,8 +57,9 @@ NOISE = (
     "This was a dry-run",
     "Reasons:",
 )
-# Said better by the line of the failed job, or by the last line.
+# Said better by the line of the failed job, by the last line, or in profiles/default.
 SAID_ELSEWHERE = (
+    "--keep-incomplete mode is set",
     "At least one job did not complete successfully",
     "returned non-zero exit status",
     "Exiting because a job execution failed",
@@ -94,7 +99,7 @@ class LogHandler(LogHandlerBase):
             LogEvent.PROGRESS: self._progress,
             LogEvent.SHELLCMD: self._shellcmd,
             LogEvent.GROUP_ERROR: self._message,
-            LogEvent.ERROR: self._message,
+            LogEvent.ERROR: self._error,
             None: self._message,
         }
 
@@ -243,6 +248,20 @@ class LogHandler(LogHandlerBase):
             return
         self._print(text.rstrip())
 
+    def _error(self, record: Any) -> None:
+        """What ended Snakemake itself; for what a user can mend it has a traceback or a page."""
+        name, lines = str(getattr(record, "exception", None)), record.getMessage().strip().splitlines()
+        kind = getattr(builtins, name, None)
+        of_the_disk = isinstance(kind, type) and issubclass(kind, OSError) and "Traceback" in lines[0]
+        if not self._jobs and (wrong := _wrong_study(sys.argv[1:])):
+            self._print(f"tare: {wrong}")
+        elif name == "LockException":
+            self._print("tare: nothing was done: another workflow has locked this folder")
+        elif of_the_disk:
+            self._print(f"tare: Snakemake ended with {lines[-1]}")
+        else:
+            self._message(record)
+
     # --- pieces of lines
 
     def _head(self, jobid: int) -> str:
@@ -285,6 +304,37 @@ class LogHandler(LogHandlerBase):
                 self._stream.flush()
         except BrokenPipeError:
             pass
+
+
+def _wrong_study(words: Sequence[str]) -> str | None:
+    """What is wrong with a study file of a command line, in one line; None where each can be read.
+
+    Snakemake opens them before it reads any rule, and has a traceback for one that it can't open.
+    """
+    # Imported where something has gone wrong: no other line needs to know what a study is.
+    from tare.model.studies.study import load
+
+    for path in _study_files(words):
+        try:
+            load(path)
+        except TareError as error:
+            # Snakemake takes all words behind the option for files.
+            hint = "" if Path(path).suffix else "; what is to be made stands before --configfile"
+            return f"{error}{hint}"
+    return None
+
+
+def _study_files(words: Sequence[str]) -> list[str]:
+    """What a command line names with --configfile."""
+    found, named = [], False
+    for word in words:
+        option, _, value = word.partition("=")
+        if word.startswith("-"):
+            named = option in STUDY_OPTIONS
+            found += [value] if named and value else []
+        elif named:
+            found.append(word)
+    return found
 
 
 def _jobs(count: int) -> str:

@@ -35,6 +35,35 @@ rule bad:
 ruleorder: good > bad > plain
 """
 
+HALVES = """
+rule half:
+    output: "first.txt", "second.txt"
+    shell: "echo hi > first.txt; test -e there && echo hi > second.txt"
+"""
+ORDERED = """
+from tare.core import remaining
+
+onstart:
+    for number, due in remaining.order_of(workflow.dag).items():
+        print(number, due.rule, ",".join(due.outs), *due.behind)
+
+rule all:
+    input: "last.txt"
+
+rule last:
+    input: "first.txt", "there.txt"
+    output: "last.txt"
+    shell: "touch {output}"
+
+rule first:
+    output: "first.txt"
+    shell: "touch {output}"
+
+rule there:
+    output: "there.txt"
+    shell: "touch {output}"
+"""
+
 
 @pytest.fixture
 def toy(tmp_path):
@@ -88,6 +117,17 @@ def test_a_failure_names_rule_reason_log_and_its_last_lines_and_the_others_go_on
     assert re.search(r"2 of 4 jobs done in \d+ s, 1 failed: try something bad\.", text.splitlines()[-1])
 
 
+def test_what_a_job_made_before_it_failed_is_kept_and_the_job_done_again(toy, tmp_path):
+    (tmp_path / "halves").write_text(HALVES)
+    done = toy("-s", "halves", "half")
+    assert done.returncode == 1 and (tmp_path / "first.txt").read_text() == "hi\n"
+    assert "keep-incomplete" not in done.stderr
+    (tmp_path / "there").touch()
+    done = toy("-s", "halves", "half")
+    assert done.returncode == 0 and "1 job done" in done.stderr
+    assert (tmp_path / "second.txt").read_text() == "hi\n"
+
+
 def test_a_dry_run_says_what_would_run_and_why(toy):
     done = toy("-n", "good.txt")
     assert "would make something good  (Missing output files: good.txt)" in done.stdout
@@ -98,6 +138,64 @@ def test_errors_of_snakemake_itself_are_not_swallowed(toy):
     done = toy("nothing.here")
     assert done.returncode == 1
     assert "nothing.here" in "\n".join(said(done))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--configfile", "config/mine.yml"], "there is no study file config/mine.yml: there are "),
+        (["--configfile=mine.yaml"], "there is no study file mine.yaml: there are "),
+        (["--configfile", "torn.yaml"], "torn.yaml line 3 is not YAML"),
+        (["--configfile", "whole.yaml", "."], "cannot read the study .: Is a directory"),
+        (["--configfile", "whole.yaml", "all"], "; what is to be made stands before --configfile"),
+    ],
+)
+def test_a_study_file_that_can_not_be_read_is_one_line(toy, tmp_path, arguments, says):
+    (tmp_path / "whole.yaml").write_text("study: mine\n")
+    (tmp_path / "torn.yaml").write_text("study: mine\nseed: [1\n")
+    done = toy("good.txt", *arguments)
+    assert done.returncode == 1 and not (tmp_path / "good.txt").exists()
+    lines = said(done)
+    assert len(lines) == 1 and lines[0].startswith("tare: ") and says in lines[0]
+
+
+def test_a_folder_that_another_workflow_has_locked_is_one_line(toy, tmp_path):
+    lock = tmp_path / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("good.txt\n")
+    done = toy("good.txt")
+    assert done.returncode == 1 and lock.exists()
+    assert said(done) == ["tare: nothing was done: another workflow has locked this folder"]
+
+
+def test_what_snakemake_itself_can_not_write_is_one_line(toy, tmp_path):
+    (tmp_path / ".snakemake").mkdir()
+    (tmp_path / ".snakemake/locks").write_text("in the way")
+    done = toy("good.txt")
+    assert done.returncode == 1
+    (line,) = said(done)
+    assert line.startswith("tare: Snakemake ended with ") and ".snakemake/locks" in line
+
+
+def test_a_workflow_file_that_there_is_not_is_one_line(toy):
+    done = toy("good.txt", "-s", "Snakefle")
+    assert done.returncode == 1
+    assert len(said(done)) == 1 and "Snakefle" in said(done)[0] and "Traceback" not in done.stderr
+
+
+def test_what_stands_behind_a_job_is_known_from_snakemakes_own_graph(toy, tmp_path):
+    (tmp_path / "ordered").write_text(ORDERED)
+    (tmp_path / "there.txt").touch()
+    done = toy("-s", "ordered", "all")
+    assert done.returncode == 0, done.stderr
+    jobs = {rule: (number, outs, behind) for number, rule, outs, *behind in map(split, done.stdout.splitlines())}
+    assert set(jobs) == {"first", "last", "all"}, "what is there has no job"
+    assert jobs["first"][1:] == ("first.txt", [jobs["last"][0]])
+    assert jobs["last"][1:] == ("last.txt", [jobs["all"][0]]) and jobs["all"][1:] == ("", [])
+
+
+def split(line: str) -> list[str]:
+    return line.split(" ")
 
 
 def test_verbose_gives_snakemakes_own_output(toy):

@@ -28,6 +28,14 @@ def test_every_preset_is_right(preset):
     assert checked.environments[0] == "host"
 
 
+def test_a_study_file_that_there_is_not_is_told_with_those_that_there_are(monkeypatch):
+    monkeypatch.chdir(project_root())
+    with pytest.raises(UserError, match=r"^there is no study file config/nowhere\.yaml: there are ") as caught:
+        study.load_checked("config/nowhere.yaml")
+    named = str(caught.value).rpartition(" are ")[2].split()
+    assert {"config/config.yaml", "config/smoke.yaml"} <= set(named) and "config/devices.yaml" not in named
+
+
 def test_presets_never_share_a_path():
     names = [
         study.load_checked(p).study for p in sorted((project_root() / "config").glob("*.yaml")) if p.stem in PRESETS

@@ -7,6 +7,7 @@ that a change elsewhere neither reaches it nor runs it again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -447,14 +448,23 @@ def load(source: str | Path) -> dict[str, Any]:
     """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
 
     Raises:
-        UserError: unreadable, not YAML, a key twice, or not a mapping.
+        UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
     """
     inline = str(source).lstrip().startswith("{")
+    if not inline and not Path(source).exists():
+        raise UserError(f"there is no study file {source}: there are {' '.join(study_files())}")
     config = parse_yaml(str(source), "the inline study") if inline else read_yaml(Path(source), "the study")
     if not isinstance(config, dict):
         where = "the inline study" if inline else source
         raise UserError(f"{where} must hold keys and values, not {type(config).__name__}")
     return config
+
+
+def study_files() -> list[str]:
+    """The studies in config/, as paths from where we are; other files there are none."""
+    found = sorted((project_root() / "config").glob("*.yaml"))
+    begin = "\nstudy:"
+    return [os.path.relpath(path) for path in found if begin in f"\n{path.read_text(errors='replace')}"]
 
 
 def load_checked(source: str | Path) -> Study:
