@@ -75,9 +75,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
         sync_directory(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        if isinstance(error, OSError):
+            _raise_of(path, error)
         raise
+
+
+def _raise_of(path: Path, error: OSError) -> None:
+    """Where a failed write names no file, as of a full disk, raise it again with the one that was written."""
+    if error.filename is None and error.errno is not None:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_directory(folder: Path) -> None:
@@ -187,18 +193,22 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (canonical_json(record) + "\n").encode()
         fresh = not self.path.exists()
-        with self.path.open("ab") as handle:
-            size = handle.seek(0, os.SEEK_END)
-            if self._bytes is not None and size != self._bytes:
-                raise IntegrityError(
-                    f"{self.path} was written by another process meanwhile; end it, and {MOVE_AWAY}"
-                )
-            whole = size - self._torn_bytes()
-            if whole != size:
-                handle.truncate(whole)
-            handle.write(line)
-            handle.flush()
-            os.fsync(handle.fileno())
+        try:
+            with self.path.open("ab") as handle:
+                size = handle.seek(0, os.SEEK_END)
+                if self._bytes is not None and size != self._bytes:
+                    raise IntegrityError(
+                        f"{self.path} was written by another process meanwhile; end it, and {MOVE_AWAY}"
+                    )
+                whole = size - self._torn_bytes()
+                if whole != size:
+                    handle.truncate(whole)
+                handle.write(line)
+                handle.flush()
+                os.fsync(handle.fileno())
+        except OSError as error:
+            _raise_of(self.path, error)
+            raise
         if fresh:
             sync_directory(self.path.parent)
         self._bytes = whole + len(line)
