@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +12,17 @@ from rerunning import fooled
 
 from tare.analysis import tries
 from tare.core.errors import IntegrityError
-from tare.core.files import Journal, read_json
+from tare.core.files import Journal, project_root, read_json
+from tare.experiments import campaign, causes, rounds, turns
 from tare.experiments import ledger as writing
 from tare.experiments.campaign import run_campaign
-from tare.experiments.designs import Design
+from tare.experiments.designs import Design, Setup
 from tare.model import tables
 from tare.model.journals.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
 from tare.model.journals.sealed import PLAN, SEALED, UNITS, read_sealed
 from tare.model.journals.units import planned_alpha, share_of
+from tare.model.studies import study as study_file
+from tare.model.studies.study import CONTROL, HOST
 from tare.stats import fits
 from tare.stats.intervals import t_interval
 
@@ -273,6 +277,24 @@ def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(s
     run(other)  # asked for again: a try of its own
     assert events(other)[1:] == [("superseded", "superseded-1"), ("opened", ""), ("sealed", "")]
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
+
+
+DESIGNS = {"rounds": rounds.rounds, "turns": turns.turns, "causes": causes.causes, "sweep": rounds.sweep}
+
+
+@pytest.mark.parametrize("kind", DESIGNS)
+def test_the_plans_of_the_default_and_the_full_study_ask_for_the_same(kind):
+    """From both files by the parts that rules hand on to the designs themselves; what differs is asked for anew."""
+
+    def asked(name, **change):
+        whole = study_file.load_checked(project_root() / f"config/{name}.yaml")
+        part = study_file.load_part(study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn"))
+        sites = dict.fromkeys((HOST, CONTROL, "docker"), SimpleNamespace(framework="torch"))
+        setup = Setup(study={**part.to_json(), "device": "cpu", **change}, workload="mnist_cnn", sites=sites)
+        return campaign._asked(DESIGNS[kind](setup).plan)
+
+    assert asked("config") == asked("full")
+    assert asked("config") != asked("full", seed=7)
 
 
 @pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": {"cpus": 1}}])
