@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import snakemake_logger_plugin_tare as plugin
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SNAKEFILE = """
@@ -140,23 +142,29 @@ def test_errors_of_snakemake_itself_are_not_swallowed(toy):
     assert "nothing.here" in "\n".join(said(done))
 
 
+def test_a_study_file_that_there_is_not_is_one_line(toy, tmp_path):
+    done = toy("good.txt", "--configfile", "config/mine.yml")
+    assert done.returncode == 1 and not (tmp_path / "good.txt").exists()
+    (line,) = said(done)
+    assert line.startswith("tare: there is no study file config/mine.yml: there are ")
+
+
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("words", "says"),
     [
-        (["--configfile", "config/mine.yml"], "there is no study file config/mine.yml: there are "),
-        (["--configfile=mine.yaml"], "there is no study file mine.yaml: there are "),
-        (["--configfile", "torn.yaml"], "torn.yaml line 3 is not YAML"),
-        (["--configfile", "whole.yaml", "."], "cannot read the study .: Is a directory"),
-        (["--configfile", "whole.yaml", "all"], "; what is to be made stands before --configfile"),
+        (["all", "--configfile", "whole.yaml", "-n"], None),
+        (["all", "--configfile=mine.yaml"], "there is no study file mine.yaml: there are "),
+        (["--configfiles", "whole.yaml", "torn.yaml", "-n", "other"], "torn.yaml line 3 is not YAML"),
+        (["--configfile", "."], "cannot read the study .: Is a directory"),
+        (["--cores", "1", "--configfile", "whole.yaml", "all"], "; what is to be made stands before --configfile"),
     ],
 )
-def test_a_study_file_that_can_not_be_read_is_one_line(toy, tmp_path, arguments, says):
+def test_what_is_wrong_with_a_study_file_is_told(tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "whole.yaml").write_text("study: mine\n")
     (tmp_path / "torn.yaml").write_text("study: mine\nseed: [1\n")
-    done = toy("good.txt", *arguments)
-    assert done.returncode == 1 and not (tmp_path / "good.txt").exists()
-    lines = said(done)
-    assert len(lines) == 1 and lines[0].startswith("tare: ") and says in lines[0]
+    found = plugin._wrong_study(words)
+    assert says in found if says else found is None
 
 
 def test_a_folder_that_another_workflow_has_locked_is_one_line(toy, tmp_path):
