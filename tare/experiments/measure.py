@@ -13,7 +13,7 @@ from tare.core.errors import TareError, UnavailableError
 from tare.core.files import sha256_file, write_json
 from tare.core.progress import say
 from tare.experiments import causes, counter_launches, rounds, turns
-from tare.experiments.alone import alone_on_this_machine, measuring
+from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Setup
 from tare.launch import scenarios
@@ -186,14 +186,18 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
         if trace.exists() and result["status"] == "ok":
             identity |= {"trace": trace.name, "trace_sha256": sha256_file(trace)}
         done = {**identity, "provenance": provenance, **result}
-        write_json(out, done)  # whole already: a deadline may cut off what follows
+        # Whole already, where a deadline may cut off what follows; a workflow would take it for all that there is.
+        keeps_parts = WORKFLOW not in os.environ
+        if keeps_parts:
+            write_json(out, done)
         say(f"{workload} in {env}: {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
         if on_device and result["status"] == "ok":
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
             done["counters"] = counter_launches.count(available[env], spec, conditions, out.parent, capability)
-            write_json(out, done)
+            if keeps_parts:
+                write_json(out, done)
             done["nsys"] = counter_launches.trace(available[env], spec, conditions, out.parent)
-            write_json(out, done)
+        write_json(out, done)
     for tool in ("counters", "nsys"):
         if done.get(tool, {}).get("reason"):
             say(f"{workload} in {env}: no {tool}: {done[tool]['reason']}")

@@ -1,0 +1,71 @@
+"""A profile on a device is made in parts: what a deadline cuts off is kept by hand, but not for a workflow."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from tare.core.files import project_root, read_json
+from tare.experiments import measure
+from tare.experiments.alone import WORKFLOW
+from tare.model.studies import study
+
+DEVICE = {"facts": {"torch": {"device": {"capability": [9, 0]}}}}
+RECORD = {"status": "ok", "reason": None, "inside": DEVICE}
+
+
+@pytest.fixture
+def profiled(monkeypatch, tmp_path):
+    """Profiles without a launch, on a device that is made up; returns the record's path."""
+    config = {**study.load_checked(project_root() / "config/config.yaml").to_json(), "device": "cuda"}
+
+    @contextlib.contextmanager
+    def sites(*_):
+        yield {"host": "a site"}, {}, {}
+
+    monkeypatch.setattr(measure, "_job", lambda *_: config)
+    monkeypatch.setattr(measure, "sites", sites)
+    monkeypatch.setattr(measure, "measuring", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(measure.gpu_health, "watched", lambda on: contextlib.nullcontext({}))
+    monkeypatch.setattr(
+        measure, "_sampled", lambda *_: contextlib.nullcontext(SimpleNamespace(rows=[], reasons={}))
+    )
+    monkeypatch.setattr(measure, "launch", lambda *_, **__: SimpleNamespace(to_json=lambda: dict(RECORD)))
+    out = tmp_path / "profile.json"
+
+    def run():
+        measure.profile("", "mnist_cnn", "host", None, None, out)
+
+    return run, out
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_what_is_cut_off_between_its_parts_is_kept_by_hand_alone(profiled, monkeypatch, by_hand):
+    run, out = profiled
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure.counter_launches, "count", interrupted)
+    monkeypatch.delenv(WORKFLOW, raising=False) if by_hand else monkeypatch.setenv(WORKFLOW, "1:1")
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert out.exists() == by_hand
+    if by_hand:
+        assert read_json(out)["status"] == "ok" and "counters" not in read_json(out)
+
+
+def test_for_a_workflow_it_is_written_when_all_of_it_is_there(profiled, monkeypatch):
+    run, out = profiled
+    monkeypatch.setenv(WORKFLOW, "1:1")
+    monkeypatch.setattr(measure.counter_launches, "count", lambda *_: {"reason": "no ncu here"})
+
+    def traced(*_):
+        assert not out.exists()
+        return {"reason": "no nsys here"}
+
+    monkeypatch.setattr(measure.counter_launches, "trace", traced)
+    run()
+    assert {"counters", "nsys"} <= set(read_json(out))
