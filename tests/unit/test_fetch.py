@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import time
+import urllib.request
 
 import pytest
 from data_server import CONTENT, GOOD, dataset, https_source, kept_files
@@ -161,6 +162,7 @@ def proxied(monkeypatch):
     """Sets the proxy of http; no address goes past it."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it knows the proxies of the first address that it opened
     return lambda address: monkeypatch.setenv("http_proxy", address)
 
 

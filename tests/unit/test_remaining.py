@@ -81,11 +81,11 @@ def test_what_stands_behind_a_job_that_failed_is_not_waited_for():
     order = {**behind_each_other(1, 2, 3), 4: Due(rule="build", outs=("4",), behind=(3,))}
     own = run(Plan(rules=RULES, order=order), measure=3, build=1)
     own.start(1, "measure", "a", ["1"], 0.0)
-    assert own.outlook(0.0).left_s == 300 + pytest.approx(20 / remaining.SHARED)
+    assert own.outlook(0.0).left_s == pytest.approx(300 + 20 / remaining.SHARED)
     own.end(1, 10.0, succeeded=False)
     assert own.outlook(10.0).left_s == pytest.approx(20 / remaining.SHARED), "of both, not the other's"
     own.start(1, "measure", "a", ["1"], 20.0)
-    assert own.outlook(20.0).left_s == 300 + pytest.approx(20 / remaining.SHARED), "it is tried again"
+    assert own.outlook(20.0).left_s == pytest.approx(300 + 20 / remaining.SHARED), "it is tried again"
 
 
 def test_of_jobs_that_are_not_waited_for_nothing_is_expected(tmp_path, monkeypatch):
