@@ -289,8 +289,8 @@ class Remaining:
     def _waiting(self, lost: Iterable[Due]) -> dict[str, int]:
         """How many jobs of each rule have not been started and will be; a failed one that was is not waited for."""
         left = dict(self._due)
-        for one in (*self._jobs.values(), *lost):
-            left[one.rule] = left.get(one.rule, 0) - 1
+        for rule in [*(one.rule for one in self._jobs.values()), *(due.rule for due in lost)]:
+            left[rule] = left.get(rule, 0) - 1
         return {rule: count for rule, count in left.items() if count > 0}
 
     def _left_s(self, one: _Job, now_s: float) -> float:
