@@ -20,6 +20,7 @@ SECCOMP = {"seccomp": ("default", "unconfined")}  # the factor that Docker and P
 # How the NVIDIA devices come in: by the runtime's own way, or as device files and a folder of libraries.
 GPU = {"gpu": ("toolkit", "plain")}
 GPU_PLAIN = {"gpu": ("plain",)}
+ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
 
 
 def cpu_list(launch: Launch) -> str:
@@ -32,7 +33,8 @@ def prefix(launch: Launch) -> list[str]:
 
     A user who is not root gets the new network namespace inside a user namespace that keeps the user's id.
     """
-    argv = ["taskset", "-c", cpu_list(launch), "prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
+    argv = [*in_group(launch), "taskset", "-c", cpu_list(launch)]
+    argv += ["prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
     if launch.network not in (None, "host"):
         user = Path(str(launch.network)).with_name("user")
         own_ids = [] if launch.uid == 0 else [f"--user={user}", "--preserve-credentials"]
@@ -41,6 +43,18 @@ def prefix(launch: Launch) -> list[str]:
         own_ids = [] if launch.uid == 0 else ["--user", f"--map-user={launch.uid}", f"--map-group={launch.gid}"]
         argv += ["unshare", *own_ids, "--net", "--"]
     return argv
+
+
+def in_group(launch: Launch) -> list[str]:
+    """What enters the launch's control group and becomes the command that follows; nothing without one."""
+    return ["sh", "-c", ENTER, str(launch.quota.group)] if launch.quota else []
+
+
+def quota_flags(launch: Launch) -> list[str]:
+    """Docker's and Podman's options for a quota of CPU time."""
+    if launch.quota is None:
+        return []
+    return ["--cpu-period", str(launch.quota.period_us), "--cpu-quota", str(launch.quota.quota_us)]
 
 
 def network_flags(launch: Launch) -> list[str]:

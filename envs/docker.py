@@ -20,6 +20,7 @@ from envs._conditions import (
     image_of,
     mount_option,
     network_flags,
+    quota_flags,
     seccomp_flags,
 )
 from envs._layers import layer_folders
@@ -43,6 +44,7 @@ class Docker(Environment):
     description = "A container started by the Docker daemon, with its default seccomp profile."
     programs = ("docker", "dockerd")
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
+    sets_quotas = True
     joins_networks = False  # the daemon enters those of its own containers only
 
     def probe(self) -> Probe:
@@ -101,6 +103,7 @@ class Docker(Environment):
             *("--name", launch.name),
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
+            *quota_flags(launch),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),

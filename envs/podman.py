@@ -28,6 +28,7 @@ from envs._conditions import (
     image_of,
     mount_option,
     network_flags,
+    quota_flags,
     seccomp_flags,
 )
 from envs._layers import layer_folders
@@ -97,6 +98,7 @@ class Podman(Environment):
     description = "A container without a daemon: each launch is a child of its own monitor process."
     programs = ("podman", "crun", "runc", "newuidmap")
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
+    sets_quotas = True
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -146,6 +148,7 @@ class Podman(Environment):
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
+            *quota_flags(launch),
             *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),

@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from envs._conditions import cpu_list, image_of
+from envs._conditions import cpu_list, image_of, in_group
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, locked, read_json, write_json
 from tare.core.manifest import allocated_bytes
@@ -168,6 +168,7 @@ class Vm(Environment):
             raise UnavailableError("a virtual machine shares no folder with this machine")
         disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
         return [
+            *in_group(launch),
             *("taskset", "-c", cpu_list(launch), PROGRAM),
             *("-name", launch.name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", "q35", "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),

@@ -18,7 +18,14 @@ from tare.core.files import sha256_text
 from tare.core.progress import say
 from tare.core import remaining
 from tare.machine import workflow_lock
-from tare.model.registry import describe_workload, environment, module_names
+from tare.model.registry import (
+    SHARED,
+    SINGLE,
+    describe_workload,
+    environment,
+    module_names,
+    scenario_names,
+)
 from tare.model.studies.stacks import framework_of, load_stack, lock_files
 from tare.model.words import nearest
 from tare.datasets import catalog
@@ -66,6 +73,8 @@ CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
 ]
+# The name of an arm ends before that of a scenario; names of stacks may hold dots.
+ARM_ENDS = "|".join(scenario_names())
 PROFILES = collect(
     "results/profiles/{study}/{workload}/{env}/profile.json",
     study=STUDY,
@@ -96,7 +105,8 @@ def code_of(kind):
             names,
             settings,
             frameworks,
-            (wildcards.get("scenario") or ".single")[1:],
+            scenario_of(wildcards),
+            STUDIED.shared.workload if scenario_of(wildcards) == SHARED else None,
         )
 
     return code
@@ -151,13 +161,24 @@ DRAWING = closure.folders_sha256(["analysis", "literature", "report"])
 def study_json(kind):
     """Input function of `params.study`: the part of the study that one kind of work depends on."""
     return lambda wildcards: study_module.part_of(
-        STUDIED, kind, wildcards.get("workload"), arm_of(wildcards)
+        STUDIED,
+        kind,
+        wildcards.get("workload"),
+        arm_of(wildcards),
+        scenario_of(wildcards),
     )
 
 
 def dataset_record(wildcards):
     """Data record of a workload."""
     return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
+
+
+def neighbour_data(wildcards):
+    """Data record of the job that runs beside a campaign's launches, where one does."""
+    if scenario_of(wildcards) != SHARED:
+        return []
+    return f"results/data/{describe_workload(STUDIED.shared.workload)['dataset']}.json"
 
 
 registry_of_data = cache(catalog.load_registry)
@@ -181,12 +202,17 @@ def arm_of(wildcards):
     return arms.parse(text[1:]) if text else None
 
 
+def scenario_of(wildcards):
+    """A campaign's scenario from its name."""
+    return (wildcards.get("scenario") or f".{SINGLE}")[1:]
+
+
 def campaign_options(wildcards):
     """The options that name a campaign's environments, its arm and its scenario."""
-    arm, scenario = arm_of(wildcards), wildcards.get("scenario")
+    arm, scenario = arm_of(wildcards), scenario_of(wildcards)
     names = " ".join(campaign_environments(wildcards))
     options = [f"--arm {arm.name}"] if arm else []
-    options += [f"--scenario {scenario[1:]}"] if scenario else []
+    options += [f"--scenario {scenario}"] if scenario != SINGLE else []
     return " ".join([f"--environments {names}", *options])
 
 

@@ -3,7 +3,9 @@ from tare.literature.published_file import read_paper
 from snakemake.io import report as shown  # at the start of a line `report` is a keyword
 
 VARIED = {
-    one: arms.parse(one.arm) for one in study_module.campaigns(STUDIED) if one.arm
+    one: arms.parse(one.arm)
+    for one in study_module.campaigns(STUDIED)
+    if one.arm and one.scenario == SINGLE
 }
 # Workloads that have an arm in every environment; each has one figure of all its arms.
 ARM_WORKLOADS = sorted(

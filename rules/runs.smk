@@ -99,6 +99,10 @@ rule run_rounds:
 
 
 use rule run_rounds as run_rounds_of_arm with:
+    input:
+        images=campaign_images,
+        data=dataset_record,
+        neighbour=neighbour_data,
     output:
         sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
     log:

@@ -105,7 +105,7 @@ def setting_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
 
 
 def _varied(table: pd.DataFrame, workload: str) -> list[str]:
-    names = table.loc[table["workload"] == workload, "campaign"].unique()
+    names = table.loc[(table["workload"] == workload) & (table["scenario"] == SINGLE), "campaign"].unique()
     found = [name for name in names if arms.of_campaign(name) is not None]
     return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
 

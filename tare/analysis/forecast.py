@@ -19,8 +19,9 @@ from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import SEALED, read_sealed
 from tare.model.journals.units import calibration_of, compared, groups_of, share_of
+from tare.model.registry import SHARED
 from tare.model.studies import arms
-from tare.model.studies.study import Rounds, Study, Turns, campaigns, sampling_of
+from tare.model.studies.study import Rounds, Study, Turns, campaigns, sampling_beside, sampling_of
 from tare.stats.fits import VALUES_OF, cycle_ratios
 from tare.stats.intervals import log_ratios_of, stein_units
 from tare.stats.planning import Components, Costs, estimate_components
@@ -85,7 +86,10 @@ def forecasts(
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind in kinds):
         settings = kinds[campaign.kind]
         arm = arms.parse(campaign.arm) if campaign.arm else None
-        sampling = sampling_of(settings, study.confidence, "", arm)
+        if study.shared is not None and campaign.scenario == SHARED:
+            sampling = sampling_beside(study.shared, study.rounds, study.confidence, arm)
+        else:
+            sampling = sampling_of(settings, study.confidence, "", arm)
         found = experience(folders, campaign.workload, campaign.name)
         wanted = half_width or settings.half_width
         count = max(1, len(campaign.environments) - 1)

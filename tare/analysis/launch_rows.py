@@ -11,7 +11,16 @@ from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.model.journals.units import launched_ns, mark_ns, real_s
-from tare.model.records.launches import CausesResults, FilePasses, FirstPass, Kernels, LaunchRecord, TrainResults
+from tare.model.records.launches import (
+    CONTENTION,
+    CausesResults,
+    FilePasses,
+    FirstPass,
+    Kernels,
+    LaunchRecord,
+    Scheduling,
+    TrainResults,
+)
 from tare.model.rows import measured, unavailable
 
 Row = dict[str, Any]
@@ -25,6 +34,7 @@ PHASES = {
     "first_step_s": ("model", "first_step"),
     "epoch_rest_s": ("first_step", "epoch_end"),
 }
+SLOWDOWN = "slowdown"
 # Metric and source that stand for a launch that could not be, by kind of campaign.
 ANSWERS = {
     "rounds": ("real_s", "launcher"),
@@ -76,7 +86,56 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         measured("peak_rss_bytes", inside.memory.peak_rss_bytes, "B", "getrusage"),
         _runtime_cpu(launch),
         *clock_rows(launch),
+        *contention_rows(launch),
     ]
+
+
+def slowdown_row(beside: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
+    """Time of a whole run beside a neighbour by that of the same run without one, in the same unit.
+
+    Args:
+        beside, alone: None where there was none; with one that failed there is no ratio.
+    """
+    source, unit = "launcher", "1"
+    for launch, what in ((beside, "beside the neighbour"), (alone, "without the neighbour")):
+        if launch is None or not launch.ok:
+            reason = failure(launch) if launch else "there was no launch"
+            return unavailable(SLOWDOWN, unit, source, f"{what}: {reason}")
+    assert beside is not None and alone is not None
+    return measured(SLOWDOWN, real_s(beside) / real_s(alone), unit, source)
+
+
+def contention_rows(launch: LaunchRecord) -> list[Row]:
+    """What the machine did in the time of a launch, and how fast its neighbour trained; none of an ordinary one."""
+    if launch.contention is None:
+        return []
+    counted, reasons = launch.contention.values, launch.contention.reasons
+    source = "the machine's counters"
+    found = [
+        measured(name, counted[name], unit, source)
+        if name in counted
+        else unavailable(name, unit, source, reasons.get(name, ""))
+        for name, unit in CONTENTION.items()
+    ]
+    found += _scheduling_rows(launch.seen_inside().scheduling)
+    if launch.neighbour is not None:
+        started, ended = launched_ns(launch)
+        found += [
+            measured(
+                "neighbour_steps_per_s", launch.neighbour.steps / ((ended - started) / 1e9), "1/s", "neighbour"
+            ),
+            measured("neighbour_cpus", launch.neighbour.cpu_s / launch.neighbour.seconds, "1", "neighbour"),
+        ]
+    return found
+
+
+def _scheduling_rows(found: Scheduling | None) -> list[Row]:
+    """How a launch's own threads came to run."""
+    if found is None or found.waited_s is None:
+        waited = unavailable("waited_s", "s", "schedstat", "the kernel does not count how long threads wait to run")
+    else:
+        waited = measured("waited_s", found.waited_s, "s", "schedstat")
+    return [waited, *([measured("preemptions", found.preemptions, "1", "getrusage")] if found else [])]
 
 
 def _timed_rate(results: TrainResults) -> list[Row]:

@@ -7,11 +7,22 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from tare.analysis.launch_rows import Row, absent, cause_rows, failure, kernel_rows, turn_rows, whole_run_rows
+from tare.analysis.launch_rows import (
+    SLOWDOWN,
+    Row,
+    absent,
+    cause_rows,
+    failure,
+    kernel_rows,
+    slowdown_row,
+    turn_rows,
+    whole_run_rows,
+)
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import both_hosts
 from tare.model.records.campaigns import Plan, Unit
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import ALONE, BASELINE, CONTROL, HOST, SHARED
+from tare.model.rows import unavailable
 from tare.model.studies.arms import stack_of
 from tare.stats.fits import turn_values
 
@@ -27,10 +38,24 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
         for env, batch, found in _unit_rows(plan, unit)
         for row in found
     ]
+    rows += [
+        {**identify(plan, campaign.name, env, plan.spec["batch"]), "rep": unit.unit, **row}
+        for unit in campaign.counted
+        for env, row in _slowdowns(plan, unit)
+    ]
     for env, reason in plan.unavailable.items():
         identity = identify(plan, campaign.name, env, plan.spec["batch"])
         rows.append({**identity, "rep": None, **absent(plan.kind, reason)})
+        if plan.scenario == SHARED:
+            rows.append({**identity, "rep": None, **unavailable(SLOWDOWN, "1", "launcher", reason)})
     return rows
+
+
+def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
+    """By environment: its launch beside a neighbour by the one without, where a unit has both."""
+    for name in plan.environments:
+        if f"{name}{ALONE}" in plan.environments:
+            yield name, slowdown_row(unit.launches.get(name), unit.launches.get(f"{name}{ALONE}"))
 
 
 def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:

@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 
 from tare.analysis.choice import EXPLORATORY, PRIMARY
-from tare.analysis.launch_rows import PHASES
+from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import pivot
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
@@ -44,13 +44,14 @@ from tare.stats.intervals import (
     two_stage,
 )
 
-RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s")
+RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s", SLOWDOWN)
 STEP_METRICS = ("turn_step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
 METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS, "causes": CAUSE_METRICS}
 MARGIN_OF = {"rounds": "run", "turns": "step", "causes": "run"}
-OF_SOME = ("images_per_s",)  # what only jobs with a warm-up have
+OF_SOME = ("images_per_s", SLOWDOWN)  # what only jobs with a warm-up have, or only those with a neighbour
 RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
+NO_TOTAL = (*RATES, SLOWDOWN)
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
 TOTAL_OF = {"turn_step_s": "turn_step_mean_s"}
 PRIMARY_METRICS = ("real_s", "turn_step_s")
@@ -90,13 +91,17 @@ def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
 def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
     """Per unit the two log-ratios whose mean is compared, each of one launch to one other; alike if there is one.
 
-    An environment to either host; either host to the headline's, where an arm moves it; units that lack one are
-    left out.
+    An environment to either host; either host to the headline's, where an arm moves it, or each to its own launch
+    without a neighbour; units that lack one are left out.
     """
     if reference == HOST and env != CONTROL:
         logs = logs_of(values, [env, HOST, CONTROL])
         first, second, third = logs.to_numpy().T
         pairs = [first - second, first - third]
+    elif env == HOST and reference.endswith(ALONE):
+        logs = logs_of(values, [HOST, CONTROL, reference, f"{CONTROL}{ALONE}"])
+        first, second, third, fourth = logs.to_numpy().T
+        pairs = [first - third, second - fourth]
     elif env == HOST:
         logs = logs_of(values, [HOST, CONTROL, reference])
         first, second, third = logs.to_numpy().T
@@ -191,12 +196,17 @@ def _comparisons(found: Measured) -> list[_Comparison]:
     environments = compared(plan)
     judged = [name.removesuffix(BASELINE) for name in found.names if name.endswith(BASELINE)]
     pairs = [(env, HOST) for env in environments] + [(env, f"{env}{BASELINE}") for env in judged]
+    without = [name for name in found.names if name.endswith(ALONE) and name != f"{CONTROL}{ALONE}"]
+    beside = [(name.removesuffix(ALONE), name) for name in without]
     found_all: list[_Comparison] = []
-    for metric in METRICS_OF[found.campaign.kind] if pairs else ():
+    for metric in METRICS_OF[found.campaign.kind] if pairs or beside else ():
         if metric in OF_SOME and metric not in set(found.metrics["metric"]):
             continue
-        table = _Table(found, metric, pairs)
-        found_all += [_Comparison(table, env, reference) for env, reference in pairs]
+        own = pairs if metric == SLOWDOWN else [*pairs, *beside]  # which is a ratio to them already
+        if not own:
+            continue
+        table = _Table(found, metric, own)
+        found_all += [_Comparison(table, env, reference) for env, reference in own]
     return found_all
 
 
@@ -248,7 +258,11 @@ class _Table:
     def _within(self, keys: Sequence[tuple[str, str]]) -> float | None:
         """The smallest margin that holds all environments together, typical and all time."""
         estimates = [found[key] for key in keys for found in (self.typical, self.total)]
-        if any(one.n < self.fewest for one in estimates) or any(self.bounded.get(env) for env, _ in keys):
+        if (
+            not keys
+            or any(one.n < self.fewest for one in estimates)
+            or any(self.bounded.get(env) for env, _ in keys)
+        ):
             return None
         return all_within(estimates, self.share * (1 - self.campaign.plan.sampling.confidence))
 
@@ -276,7 +290,7 @@ def guarded(found: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str], 
 
 
 class _Comparison:
-    """An environment with the host, or an arm's level with the headline's, in one metric."""
+    """An environment with the host, an arm's level with the headline's, or beside a neighbour with alone."""
 
     def __init__(self, table: _Table, env: str, reference: str) -> None:
         self.table, self.env, self.reference = table, env, reference
@@ -312,7 +326,9 @@ class _Comparison:
             "ratio": _exp(interval.mean),
             "ci_low": _exp(interval.low),
             "ci_high": None if bounded else _exp(interval.high),
-            "total_ratio": None if table.metric in RATES else total_ratio(table.totals, self.env, self.reference),
+            "total_ratio": None
+            if table.metric in NO_TOTAL
+            else total_ratio(table.totals, self.env, self.reference),
             "total_ci_low": _exp(total.low),
             "total_ci_high": None if bounded else _exp(total.high),
             "total_verdict": total_verdict,
@@ -427,10 +443,13 @@ def counted_steps(campaign: SealedCampaign) -> dict[str, int]:
 def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float | None:
     """Sum over complete units of `env` by the sum of its reference: stalls and outliers weigh in full.
 
-    Against the host, or where it is the host that an arm moves, the mean of the two hosts' sums counts.
+    Against the host, or where it is the host that an arm moves, the mean of the two hosts' sums counts; each has a
+    launch without a neighbour of its own.
     """
     hosts = [HOST, CONTROL]
     above, below = ([env], hosts) if reference == HOST else (hosts if env == HOST else [env], [reference])
+    if env == HOST and reference.endswith(ALONE):
+        below = [f"{name}{ALONE}" for name in hosts]
     complete = values[[*dict.fromkeys([*above, *below])]].dropna()
     base = complete[below].sum().mean()
     return float(complete[above].sum().mean() / base) if base > 0 else None

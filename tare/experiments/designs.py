@@ -24,7 +24,7 @@ from tare.model import closure
 from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import BASELINE, NO_OPTIONS, SINGLE, whole_options
+from tare.model.registry import BASELINE, NO_OPTIONS, SHARED, SINGLE, whole_options
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced
@@ -105,6 +105,7 @@ def declare(
     study, arm, names = setup.study, setup.arm, tuple(own.pop("environments", setup.sites))
     levels = arms.levels_of(headline, arm)
     frameworks = sorted({site.framework for site in setup.sites.values()}) or [DEFAULT]
+    neighbour = study["shared"]["workload"] if setup.scenario == SHARED else None
     return Plan(
         kind=kind,
         study=study["study"],
@@ -120,23 +121,38 @@ def declare(
         arm=arms.describe(levels),
         headline_arm=arms.describe(headline),
         stack=study["stack"],
-        code_sha256=closure.code_sha256(kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario),
+        code_sha256=closure.code_sha256(
+            kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, neighbour
+        ),
         provenance=dict(setup.provenance),
         optional=arm is not None and arm.is_optional,
         scenario=setup.scenario,
         machine=identity(spec.get("device") == "cuda"),
-        part=reduced(study, kind, setup.workload, arm),
+        part=reduced(study, kind, setup.workload, arm, setup.scenario),
         **own,
     )
 
 
-def job_spec(mode: str, workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
+def job_spec(
+    mode: str,
+    workload: str,
+    batch: int,
+    study: Mapping[str, Any],
+    options: Mapping[str, int | float] | None = None,
+) -> dict[str, Any]:
     """What every launch of a workload is told of its job; `options` where the workload has any, all of them.
 
+    Args:
+        mode, workload, batch: of the launch.
+        study: its seed and device; its options of the workload, where none are given.
+        options: of a job that is not the study's own.
+
     Raises:
-        UserError: the workload can't have the study's options.
+        UserError: the workload can't have the options.
     """
-    options = whole_options(workload, study["workloads"].get(workload, {}).get("options", NO_OPTIONS))
+    if options is None:
+        options = study["workloads"].get(workload, {}).get("options", NO_OPTIONS)
+    options = whole_options(workload, options)
     return {
         "mode": mode,
         "workload": workload,

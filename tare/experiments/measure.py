@@ -12,7 +12,7 @@ from typing import Any
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import sha256_file, write_json
 from tare.core.progress import say
-from tare.experiments import causes, counter_launches, rounds, turns
+from tare.experiments import beside, causes, counter_launches, rounds, turns
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Setup
@@ -23,7 +23,7 @@ from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import datasheet
-from tare.model.registry import SINGLE
+from tare.model.registry import SHARED, SINGLE
 from tare.model.studies import arms
 from tare.model.studies.study import (
     HOST,
@@ -73,10 +73,19 @@ def compare(
     study = _job(PARTS[kind], source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments
+    design = DESIGNS[kind]
+    if scenario == SHARED:
+        design = beside.design_of(kind, study)
     with (
         measuring(out),
-        launch_sites(study, workload, names, folder, record, arm, kind) as (found, unavailable, provenance),
+        launch_sites(study, workload, names, folder, record, arm, kind, scenario) as (
+            found,
+            unavailable,
+            provenance,
+        ),
     ):
+        if scenario == SHARED:
+            found, provenance["neighbour"] = beside.with_its_data(found, study)
         setup = Setup(
             study=study,
             workload=workload,
@@ -86,7 +95,7 @@ def compare(
             arm=arm,
             scenario=scenario,
         )
-        run_campaign(out.parent, DESIGNS[kind](setup))
+        run_campaign(out.parent, design(setup))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from tare.core.errors import UserError
 from tare.core.files import cache_dir, project_root, sha256_file, write_json
 from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
+from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.transport import RECORD, SPEC, Cargo, Ready, transport_of
 from tare.model import closure
@@ -33,6 +34,7 @@ from tare.worker.frameworks import DEFAULT
 
 FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
 LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's worker makes one in here
+TALKING = ("turns", "neighbour")  # modes whose worker is talked to
 OWNER = "owner"  # in a launch's folder: locked while its maker lives; what ends the launch after that
 END_S = 30.0
 
@@ -76,6 +78,7 @@ def ready(
     keep: Mapping[str, Path] | None = None,
     wrapper: Sequence[str] = (),
     member: Member | None = None,
+    share: Share | None = None,
 ) -> Iterator[Ready]:
     """Make all that a launch needs, and clean up after it. Arguments as for `launch`; `member` of a group.
 
@@ -100,7 +103,7 @@ def ready(
         inner = {"threads": conditions["threads"], "settings": conditions.get("settings", {}), **spec}
         inner["record"] = str(inside / RECORD)
         inner |= {key: str(inside / path.name) for key, path in (keep or {}).items()}
-        fifos = folder if transport.shares_files and spec["mode"] == "turns" else None
+        fifos = folder if transport.shares_files and spec["mode"] in TALKING else None
         if fifos is not None:
             inner["fifos"] = str(inside)
         if site.data is not None:
@@ -122,7 +125,7 @@ def ready(
             reference=site.reference,
             binds=transport.binds(folder, cargo, folders, site.scratch),
             workdir=transport.workdir(folder),
-            cpus=member.cpus if member else choose_cpus(conditions["cpus"]),
+            cpus=own.cpus if (own := member or share) else choose_cpus(conditions["cpus"]),
             shm_bytes=shared_memory_bytes(),
             nofile=conditions["open_files"],
             uid=os.getuid(),
@@ -133,6 +136,7 @@ def ready(
             devices=gpu.devices if gpu else (),
             counters=bool(gpu and spec.get("counters")),
             options=site.options,
+            quota=share.quota if share else None,
         )
         with mount_points(adapter, planned), ended_with_us(adapter, planned, folder):
             yield Ready(

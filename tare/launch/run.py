@@ -13,6 +13,7 @@ from typing import Any
 from tare.core.process import Finished
 from tare.launch.channel import Conversation
 from tare.launch.conditions import drop_page_cache
+from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
 from tare.launch.record import record_of
@@ -29,6 +30,7 @@ def launch(
     keep: Mapping[str, Path] | None = None,
     keep_always: bool = False,
     wrapper: Sequence[str] = (),
+    share: Share | None = None,
 ) -> LaunchRecord:
     """Run one launch to its end and give its record; a failure is a record too, with its reason.
 
@@ -40,8 +42,9 @@ def launch(
         keep: files that the launch writes, by their key in `spec`, and where they are moved to on success.
         keep_always: move those that are there also when the launch failed.
         wrapper: a program, with its options, that starts the interpreter, such as a profiler.
+        share: what it may use of the CPUs, where another one has a part; None for all.
     """
-    with ready(site, spec, conditions, pad_bytes=pad_bytes, keep=keep, wrapper=wrapper) as prepared:
+    with ready(site, spec, conditions, pad_bytes=pad_bytes, keep=keep, wrapper=wrapper, share=share) as prepared:
         if conditions["page_cache"] == "cold":
             drop_page_cache()
         record = record_of(_execute(prepared, conditions["launch_timeout_s"]), prepared, conditions)

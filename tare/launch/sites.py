@@ -19,10 +19,12 @@ from tare.datasets import catalog
 from tare.images import build, headers
 from tare.images.copies import second_copy
 from tare.launch import gpu as access
+from tare.launch import limits
+from tare.launch.conditions import choose_cpus
 from tare.launch.place import Site, site_of
 from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
-from tare.model.registry import describe_workload, environment
+from tare.model.registry import ALONE, SINGLE, describe_workload, environment
 from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.arms import Arm
@@ -158,13 +160,19 @@ def launch_sites(
     record: Path | None,
     arm: Arm | None,
     kind: str = "rounds",
+    scenario: str = SINGLE,
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
-    """As `sites`, by name of the launch: the control and an arm's baselines among them. `kind`: the campaign's."""
+    """As `sites`, by name of the launch: the control, an arm's baselines, those without the scenario's neighbour.
+
+    `kind` and `scenario` are the campaign's.
+    """
     with contextlib.ExitStack() as stack:
         members = arms.members(arm, [HOST, *names])
         reason = arms.impossible(arm, study["device"])
         if reason is None and arm is not None and arm.factor == "compile":
             reason = _no_compiler(study)
+        if reason is None and arm is not None and arm.factor == "limits":
+            reason = limits.lacking(arm.level, choose_cpus(study["conditions"]["cpus"]))
         if reason is not None:
             say(f"{workload}: {arm.name if arm else HOST} is unavailable: {reason}")
             yield {}, dict.fromkeys(members, reason), data_of(workload, record)[1]
@@ -176,7 +184,7 @@ def launch_sites(
             reason = f"the host has no such stack: {unavailable[HOST]}"
             yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
             return
-        chosen = arms.launch_names(arm, available)
+        chosen = arms.launch_names(arm, available, scenario)
         baselines = [arms.environment_of(name) for name in chosen if name.endswith(BASELINE)]
         plain: dict[str, Site] = {}
         if baselines:
@@ -187,7 +195,7 @@ def launch_sites(
         for name in chosen:
             env = arms.environment_of(name)
             site = plain.get(env) if name.endswith(BASELINE) else available[env]
-            site = control if name == CONTROL else site
+            site = control if name.removesuffix(ALONE) == CONTROL else site
             if site is not None:
                 level = None if name.endswith(BASELINE) else arm
                 found[name] = _with_compiler(site, study, kind) if level and level.factor == "compile" else site

@@ -11,7 +11,8 @@ kernels_differ: host and second host must always run the same kernels, or nothin
 container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
 files.
 at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
-FAILS where one lies wholly beyond it.
+FAILS where one lies wholly beyond it. at_least: all are worse by as much or more; the other way round. Of a
+slow-down by a neighbour each environment, the host too, is held against itself without one.
 same_files: FAILS where a file of the stack is not the same bytes; where all are, the study made them so.
 
 Everything between is OPEN. The paper's environments decide, others are told.
@@ -27,14 +28,24 @@ import pandas as pd
 from tare.literature import match, own_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence
 from tare.literature.audit import Here
-from tare.literature.contrasts import FEWEST_TO_SETTLE, INSIDE, OUTSIDE, At, Ratio, paired, to_host, units
+from tare.literature.contrasts import (
+    FEWEST_TO_SETTLE,
+    INSIDE,
+    OUTSIDE,
+    At,
+    Ratio,
+    paired,
+    to_alone,
+    to_host,
+    units,
+)
 from tare.literature.finding import amount, listed, words
 from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario
 from tare.literature.published import Published
-from tare.literature.published_file import Claim
+from tare.literature.published_file import AT_LEAST, BOUNDED, Claim
 from tare.literature.set_claims import kernels_differ, same_files
-from tare.literature.vocabulary import FIGURE_METRICS, RATES
+from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model import tables
 from tare.model.registry import HOST
 
@@ -104,19 +115,24 @@ def _equal(claim: Claim, workload: str, environments: Sequence[str], here: Here)
     )  # fmt: skip
 
 
-def _at_most(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
-    """No worse than the host by more than the bound: of a time upwards, of a rate downwards."""
+def _bounded(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+    """No worse than the host by more than the bound, or by no less: of a time upwards, of a rate downwards."""
     assert claim.bound is not None
-    share = claim.bound.value / 100
+    most = 1 + claim.bound.value / 100
 
     def ends(one: Ratio) -> tuple[float, float]:
         """How much worse the near and the far end of the interval are, 1 being the host."""
         low, high = one.span or (math.nan, math.nan)
         return (2 - high, 2 - low) if one.metric in RATES else (low, high)
 
+    if claim.rule == AT_LEAST:
+        return _each(
+            claim, workload, environments, here,
+            holds=lambda one: ends(one)[0] >= most, fails=lambda one: ends(one)[1] < most,
+        )  # fmt: skip
     return _each(
         claim, workload, environments, here,
-        holds=lambda one: ends(one)[1] <= 1 + share, fails=lambda one: ends(one)[0] > 1 + share,
+        holds=lambda one: ends(one)[1] <= most, fails=lambda one: ends(one)[0] > most,
     )  # fmt: skip
 
 
@@ -124,14 +140,28 @@ def _each(
     claim: Claim, workload: str, environments: Sequence[str], here: Here, *,
     holds: Callable[[Ratio], bool], fails: Callable[[Ratio], bool],
 ) -> Answer:  # fmt: skip
-    """HOLDS where every environment's ratio to the host does, in every metric; FAILS where one fails."""
-    found = [ratio for metric in claim.metrics for ratio in to_host(here, workload, metric, _at(claim))]
+    """HOLDS where every environment's ratio to the host does, in every metric; FAILS where one fails.
+
+    A bound of a slow-down by a neighbour is held against each environment's own ratio to itself, the host's too.
+    """
+    by_itself = (SLOWDOWN,) if claim.rule in BOUNDED else ()
+    found = [
+        ratio
+        for metric in claim.metrics
+        for ratio in (
+            to_alone(here, workload, _at(claim))
+            if metric in by_itself
+            else to_host(here, workload, metric, _at(claim))
+        )
+    ]
     deciding = [one for one in found if one.env in environments and one.span]
     evidence = _evidence(found, claim, workload, environments, here)
     if any(fails(one) for one in deciding):
         return Answer(here=FAILS, evidence=evidence)
     told = {(one.env, one.metric) for one in deciding}
-    wanted = [(env, metric) for metric in claim.metrics for env in environments[1:]]
+    wanted = [
+        (env, metric) for metric in claim.metrics for env in environments if env != HOST or metric in by_itself
+    ]
     if missing := [pair for pair in wanted if pair not in told]:
         return opened(evidence, _why_missing(missing, claim, workload, here, found))
     if all(holds(one) for one in deciding):
@@ -168,7 +198,8 @@ RULES: dict[str, Callable[[Claim, str, Sequence[str], Here], Answer]] = {
     "equal": _equal,
     "highest": _extreme,
     "lowest": _extreme,
-    "at_most": _at_most,
+    "at_most": _bounded,
+    "at_least": _bounded,
     "kernels_differ": kernels_differ,
     "same_files": same_files,
 }

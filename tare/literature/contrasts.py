@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pandas as pd
@@ -16,8 +16,8 @@ import pandas as pd
 from tare.analysis.choice import compared
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
-from tare.literature.vocabulary import kind_of
-from tare.model.registry import CONTROL, HOST, SINGLE
+from tare.literature.vocabulary import SLOWDOWN, kind_of
+from tare.model.registry import ALONE, CONTROL, HOST, SINGLE
 from tare.stats.intervals import Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's
@@ -129,6 +129,14 @@ def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> li
     return found
 
 
+def to_alone(here: Measured, workload: str, at: At) -> list[Ratio]:
+    """Every environment beside a neighbour by itself without one: verdicts on whole runs."""
+    own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
+    rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
+    rows = rows[rows["reference"] == rows["env"] + ALONE]
+    return [replace(_of_verdict(row), metric=SLOWDOWN, against=f"{row.env} alone") for row in rows.itertuples()]
+
+
 def paired(
     here: Measured, workload: str, metric: str, env: str, deciding: Sequence[str], at: At = HEADLINE
 ) -> list[Ratio]:
@@ -233,4 +241,5 @@ def _values(here: Measured, workload: str, metric: str, at: At) -> pd.DataFrame:
     if len(own):  # units of two campaigns are never pooled
         own = own[own["campaign"] == own["campaign"].value_counts().idxmax()]
     values = pivot(own, metric) if len(own) else pd.DataFrame()
+    values = values[[name for name in values.columns if not name.endswith(ALONE)]]
     return values if {HOST, CONTROL} <= set(values.columns) else pd.DataFrame()

@@ -20,8 +20,8 @@ import pandas as pd
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
 from tare.literature.published import Published
-from tare.literature.published_file import AT_MOST, Claim
-from tare.literature.vocabulary import FIGURE_METRICS, RATES
+from tare.literature.published_file import AT_LEAST, BOUNDED, Claim
+from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model.registry import HOST
 from tare.stats.intervals import t_quantile
 
@@ -165,14 +165,18 @@ def _compare(
         shares = f"{apart:.3%}" if apart < 0.001 else f"{apart:.1%}"
         note += f", {shares} between smallest and largest"
         claimed, against = high, low
-    elif claim.rule == AT_MOST:
+    elif claim.rule in BOUNDED:
         assert claim.bound is not None
-        host, bound = values[HOST], claim.bound.value / 100
-        claimed, against = (min if metric in RATES else max)(values.values()), host
+        bound, least = claim.bound.value / 100, claim.rule == AT_LEAST
+        # A slow-down by a neighbour is a ratio by itself: to the same environment without one.
+        than, host = ("without a neighbour", 1.0) if metric == SLOWDOWN else (HOST, values[HOST])
+        judged = [value for env, value in values.items() if env != HOST or not least or metric == SLOWDOWN]
+        claimed, against = (min if (metric in RATES) != least else max)(judged), host
         worse = (host - claimed if metric in RATES else claimed - host) / host
-        holds, clear = worse <= bound, abs(worse - bound) > 2 * error / host
+        holds, clear = (worse >= bound if least else worse <= bound), abs(worse - bound) > 2 * error / host
         open_end = f", by less than what errors of {amount(error, unit)} each could turn"
-        note += f"; the worst is {worse:.1%} worse than {HOST}, where {bound:.0%} is claimed"
+        which = "least" if least else "worst"
+        note += f"; the {which} is {worse:.1%} worse than {than}, where {bound:.0%} is claimed"
     else:
         assert claim.env is not None
         claimed = values[claim.env]

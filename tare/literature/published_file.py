@@ -9,18 +9,28 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from tare.core.errors import UserError
-from tare.literature.vocabulary import FIGURE_METRICS, KINDS, LINE, ROOFLINE, SAMPLED, TABLE, TIMELINE
+from tare.literature.vocabulary import (
+    FIGURE_METRICS,
+    KINDS,
+    LINE,
+    ROOFLINE,
+    SAMPLED,
+    SLOWDOWN,
+    TABLE,
+    TIMELINE,
+)
 from tare.model.quantities import Printed, Quantity, printed_in
 from tare.model.registry import HOST, module_names
 from tare.model.schema import Count, Distinct, Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
 # How a claim is judged; docs/published.md says what each rule asks.
-EQUAL, HIGHEST, LOWEST, AT_MOST, KERNELS_DIFFER, SAME_FILES = RULES = (
-    "equal", "highest", "lowest", "at_most", "kernels_differ", "same_files",
+EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, KERNELS_DIFFER, SAME_FILES = RULES = (
+    "equal", "highest", "lowest", "at_most", "at_least", "kernels_differ", "same_files",
 )  # fmt: skip
 OF_ONE = (HIGHEST, LOWEST, KERNELS_DIFFER)  # about one environment beside the others
-OF_METRICS = (EQUAL, HIGHEST, LOWEST, AT_MOST)
+BOUNDED = (AT_MOST, AT_LEAST)
+OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED)
 # What may have to be as published for a claim to be the same question here.
 DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
 CONDITIONS = (DEVICE, STACK, RUNTIMES)
@@ -174,8 +184,10 @@ class Claim(Record):
             each is of the claim's one metric.
         rule: how it is judged, one of RULES.
         env: the environment that is highest, lowest or runs other kernels; None for the other rules.
-        environments: those that it is about, the reference first; all of `measured_with` where it is not given.
-        bound: of the rule at_most: how much worse than the host an environment may be.
+        environments: those that it is about, the reference first; all of `measured_with` where it is not given. A
+            bound of slow-downs has no reference: it is about those that stand there.
+        bound: of the rules at_most and at_least: how much worse than the host an environment may be, or has to be;
+            of a slow-down by a neighbour, than the same environment without one.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -207,9 +219,10 @@ class Claim(Record):
             raise ValueError("needs workloads or models: what it is about")
         if self.facts and len(self.metrics) != 1:
             raise ValueError("facts are of one metric: needs one in metrics")
-        if (self.rule == AT_MOST) != (self.bound is not None):
-            raise ValueError(f"rule {self.rule} {'needs' if self.rule == AT_MOST else 'takes no'} bound")
-        if self.environments and self.environments[0] != HOST:
+        if (self.rule in BOUNDED) != (self.bound is not None):
+            raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
+        to_themselves = self.rule in BOUNDED and set(self.metrics) == {SLOWDOWN}
+        if self.environments and self.environments[0] != HOST and not to_themselves:
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")
         return self
 
@@ -262,6 +275,8 @@ class Plot(Record):
             raise ValueError("needs workloads or models: whose numbers it shows")
         if self.kind == LINE and len(self.subjects) > 1:
             raise ValueError("kind line takes one workload: its columns are batch sizes")
+        if self.by_itself and self.relative:
+            raise ValueError(f"metrics: {SLOWDOWN} is a ratio already: drop relative")
         if self.kind not in (TIMELINE, TABLE) and len({known[name] for name in self.metrics}) > 1:
             raise ValueError(f"metrics of one {self.kind} must have one unit")
         return self
@@ -270,6 +285,11 @@ class Plot(Record):
     def subjects(self) -> tuple[str, ...]:
         """Whose numbers it shows, workloads of ours first."""
         return self.workloads + self.models
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether its values are slow-downs by a neighbour: ratios of an environment to itself, the host's too."""
+        return SLOWDOWN in self.metrics
 
 
 class Group(Record):

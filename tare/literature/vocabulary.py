@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tare.analysis.launch_rows import SLOWDOWN
+
 # Base unit of each metric that a figure or a claim may be about.
 FIGURE_METRICS: Mapping[str, str] = {
     "real_s": "s",
@@ -27,6 +29,7 @@ FIGURE_METRICS: Mapping[str, str] = {
     "gpu_memory_used_peak_bytes": "B",
     "flop_per_s": "FLOP/s",
     "gpu_utilization": "%",
+    SLOWDOWN: "1",  # by a neighbour: a ratio already, to the same environment without one
 }
 # More is better.
 RATES = ("samples_per_s", "images_per_s", "flop_per_s", "dram_read_bytes_per_s", "dram_write_bytes_per_s")
@@ -39,6 +42,7 @@ UNIT_METRICS: Mapping[str, str] = {
     "first_step_s": "rounds",
     "peak_rss_bytes": "rounds",
     "turn_step_s": "turns",
+    SLOWDOWN: "rounds",
 }
 # Quantities over time: the table that has the column, and its base unit.
 SAMPLED: Mapping[str, tuple[str, str]] = {

@@ -142,8 +142,11 @@ def ncu() -> Check:
     return Check(name="ncu", available=True, version=version)
 
 
-def open_counter(kind: int, config: int) -> int:
-    """Open a counter of this process with perf_event_open(2); returns its descriptor.
+def open_counter(kind: int, config: int, cpu: int | None = None) -> int:
+    """Open a counter with perf_event_open(2): of this process in user mode, or of all that runs on a logical CPU.
+
+    Returns:
+        Its descriptor.
 
     Raises:
         OSError: the kernel refuses it.
@@ -154,10 +157,12 @@ def open_counter(kind: int, config: int) -> int:
         raise UnavailableError(f"perf_event_open is not known for {platform.machine()}")
     size = 120  # PERF_ATTR_SIZE_VER6
     user_only = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv
-    attributes = struct.pack("IIQQQQQ", kind, size, config, 0, 0, 0, user_only).ljust(size, b"\0")
+    whose = (0, -1) if cpu is None else (-1, cpu)
+    flags = user_only if cpu is None else 0
+    attributes = struct.pack("IIQQQQQ", kind, size, config, 0, 0, 0, flags).ljust(size, b"\0")
     library = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(attributes, size)
-    descriptor: int = library.syscall(ctypes.c_long(number), buffer, 0, -1, -1, ctypes.c_ulong(0))
+    descriptor: int = library.syscall(ctypes.c_long(number), buffer, *whose, -1, ctypes.c_ulong(0))
     if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -22,7 +22,7 @@ from pathlib import Path
 from tare.core.answers import Answers
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_file, sha256_text
-from tare.model.registry import SINGLE
+from tare.model.registry import SHARED, SINGLE
 from tare.worker.frameworks import DEFAULT
 
 MAIN = "tare.worker.main"
@@ -41,6 +41,8 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "ceilings": (("ceilings",), "tare.launch.run"),
     "pipeline": (("pipeline",), "tare.experiments.pipeline"),
 }
+NEIGHBOUR = "neighbour"  # the mode of the job that runs beside a launch
+BESIDE = "tare.experiments.beside"  # the design of whole runs that have one
 JUDGES = "tare.analysis.extract"
 READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")
 SITES = "tare.launch.sites"  # how launches find images, data, compilers, devices
@@ -70,7 +72,8 @@ def inside(
 
 def around(kind: str, environments: Iterable[str], scenario: str = SINGLE) -> tuple[str, ...]:
     """Paths of what starts the launches of one kind of measurement: adapters, launching, scenario, the design."""
-    followed = _follow((KINDS[kind][1], SITES, *FURTHER.get(kind, ())), AROUND, ((SCENARIOS, (scenario,)),))
+    designs = (KINDS[kind][1], *FURTHER.get(kind, ()), *((BESIDE,) if scenario == SHARED else ()))
+    followed = _follow((*designs, SITES), AROUND, ((SCENARIOS, (scenario,)),))
     return tuple(sorted({*adapters(environments), *followed}))
 
 
@@ -86,13 +89,19 @@ def measurement(
     settings: Iterable[str] = (),
     frameworks: Iterable[str] = (DEFAULT,),
     scenario: str = SINGLE,
+    neighbour: str | None = None,
 ) -> tuple[str, ...]:
-    """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`."""
+    """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`.
+
+    `neighbour` is the workload that runs beside each launch, where one does.
+    """
     used = {"settings": tuple(settings)}
     pairs = [(mode, framework) for mode in KINDS[kind][0] for framework in frameworks]
     launched = {
         path for mode, name in pairs for path in inside(mode, *filter(None, (workload,)), framework=name, **used)
     }
+    if neighbour is not None:
+        launched |= {path for name in frameworks for path in inside(NEIGHBOUR, neighbour, framework=name)}
     return tuple(sorted({*launched, *around(kind, environments, scenario)}))
 
 
@@ -103,9 +112,10 @@ def code_sha256(
     settings: Iterable[str] = (),
     frameworks: Iterable[str] = (DEFAULT,),
     scenario: str = SINGLE,
+    neighbour: str | None = None,
 ) -> str:
     """Hash of the programs that a measurement depends on; equal hashes measure the same thing."""
-    return programs_sha256(measurement(kind, workload, environments, settings, frameworks, scenario))
+    return programs_sha256(measurement(kind, workload, environments, settings, frameworks, scenario, neighbour))
 
 
 def programs_sha256(paths: Iterable[str]) -> str:

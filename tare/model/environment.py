@@ -28,6 +28,21 @@ class Bind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quota:
+    """A limit of CPU time.
+
+    Attributes:
+        period_us, quota_us: microseconds of CPU time in each period of so many.
+        group: a control group of this machine that has the limit, which what is started in it inherits. A runtime
+            whose programs are no descendants of its client (`Environment.sets_quotas`) sets the limit itself.
+    """
+
+    period_us: int
+    quota_us: int
+    group: Path
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """A device file of this machine, and where a container shows it."""
 
@@ -109,6 +124,7 @@ class Launch:
         devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
         counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
         options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
+        quota: CPU time that it may use; None for all of its CPUs'.
     """
 
     name: str
@@ -127,6 +143,7 @@ class Launch:
     devices: tuple[Device, ...] = ()
     counters: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +179,8 @@ class Environment(ABC):
     from `Launch.options`, and where none is given it does as the headline does.
     `transport` is how a launch gets its files, and its record back (tare.launch.transport); `unseen` names the
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
-    network namespace by its path. `trial_s`: seconds after which a trial launch is given up.
+    network namespace by its path. `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the
+    group that has one elsewhere. `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
     """
@@ -176,6 +194,7 @@ class Environment(ABC):
     transport: ClassVar[str] = "binds"
     unseen: ClassVar[tuple[str, ...]] = ()
     joins_networks: ClassVar[bool] = True
+    sets_quotas: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 

@@ -23,7 +23,9 @@ from tare.worker import frameworks
 HOST = "host"
 CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
 SINGLE = "single"  # the scenario of a job alone on its machine
+SHARED = "shared"  # the scenario of two jobs on one machine
 BASELINE = ".headline"  # ends the name of an arm's launch that runs as the headline does
+ALONE = ".alone"  # ends the name of a launch without its scenario's neighbour, in the unit of the one beside it
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has

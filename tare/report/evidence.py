@@ -18,7 +18,7 @@ from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
 from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
-from tare.model.registry import describe_workload
+from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
@@ -109,7 +109,8 @@ class Evidence:
         return [c for c in self._varied(workload) if c.arm.other_stack is not None]
 
     def _varied(self, workload: str | None) -> list[Campaign]:
-        return [c for c in self.campaigns if c.arm is not None and workload in (None, c.workload)]
+        alone = [c for c in self.campaigns if c.plan.scenario == SINGLE]
+        return [c for c in alone if c.arm is not None and workload in (None, c.workload)]
 
 
 def gather(results: Path, shared: Path, study_source: str) -> Evidence:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import advice, answer, job_length, more_time
+from tare.report.answers import advice, answer, job_length, more_time, neighbours
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
@@ -91,6 +91,11 @@ def _time(evidence: Evidence) -> Context:
         "counts": {name: count_tables.counts_table(evidence, name) for name in evidence.workloads},
         "verdicts": {name: number_tables.verdicts_table(evidence, name) for name in evidence.workloads},
     }
+
+
+def _beside(evidence: Evidence) -> Context | None:
+    found = neighbours.answers(evidence)
+    return {"beside": found} if found else None
 
 
 def _batch(evidence: Evidence) -> Context:
@@ -200,6 +205,7 @@ BESIDE_THE_HOST = (
     Section("more", "More time", "index", _more),
     Section("answer", "Answer", "environments", _answer),
     Section("time", "Time", "environments", _time),
+    Section("beside", "Beside another job", "environments", _beside),
     Section("batch", "Batch size", "environments", _batch),
 )
 BEHIND = (  # the papers

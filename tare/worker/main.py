@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 RECORD_SCHEMA = 1
 EXIT_FAILED = 1
-ENDS_AT_ONCE = ("turns", "draw", "start", "causes", "profile", "ceilings")  # of these the end is no part
+# Of these the end is no part.
+ENDS_AT_ONCE = ("turns", "draw", "start", "causes", "profile", "ceilings", "neighbour")
 
 
 def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any, Dict[str, Any]]":
@@ -45,6 +46,8 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
         from tare.worker.start import start as function
     elif mode == "pipeline":
         from tare.worker.pipeline import measure as function
+    elif mode == "neighbour":
+        from tare.worker.neighbour import serve as function
     elif mode == "device":
         from tare.worker.device import look as function
     else:
@@ -71,7 +74,7 @@ def main(spec_path: str) -> int:
     """Run the launch that the file describes; returns the exit status."""
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from tare.worker import facts
-    from tare.worker.marks import Marks, peak_memory
+    from tare.worker.marks import Marks, peak_memory, scheduling
 
     marks = Marks(ENTRY_NS, ENTRY_USAGE)
     with open(spec_path) as handle:
@@ -96,6 +99,7 @@ def main(spec_path: str) -> int:
         record.update(status="failed", reason=reason)
     record["facts"] = facts.collect(framework)
     record["memory"] = peak_memory()
+    record["scheduling"] = scheduling()
     write_record(spec["record"], record, marks)
     if spec["mode"] in ENDS_AT_ONCE:  # nothing is measured now: ending in order takes a second
         sys.stderr.flush()

@@ -4,6 +4,7 @@ The clock is CLOCK_MONOTONIC, which processes of one kernel share across contain
 time namespace, which the record of namespaces would show); in a virtual machine it is another clock.
 """
 
+import os
 import resource
 import time
 from typing import Any, Dict, List, Optional
@@ -63,3 +64,20 @@ def peak_memory() -> Dict[str, int]:
         "peak_rss_bytes": peak_rss_bytes(),
         "children_peak_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
     }
+
+
+def scheduling() -> Dict[str, Any]:
+    """How often this process was preempted, and how long its living threads were ready and did not run.
+
+    Of every thread the kernel counts nanoseconds in which it waited for a CPU (the second number of its schedstat).
+    `waited_s` is None where the kernel does not say; children, such as a loader's processes, are not in it.
+    """
+    waited_ns = 0
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/{}/schedstat".format(task)) as handle:
+                waited_ns += int(handle.read().split()[1])
+        waited_s: Optional[float] = waited_ns / 1e9
+    except (IOError, OSError, IndexError, ValueError):
+        waited_s = None
+    return {"preemptions": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, "waited_s": waited_s}

@@ -44,6 +44,7 @@ LEFT_OUT = {
     "test_report_reference.py::": PAGES,
     "test_report_stacks.py::test_a_stack_that_cannot_be_had": PAGES,
     "test_report_why.py::": PAGES,
+    "test_shared.py::test_the_page_shows_each_cost": PAGES,
     "test_slow_steps.py::": FRAMEWORK,
     "test_stacks.py::test_cached_tree": STACKS,
     "test_stacks.py::test_debians_own": STACKS,

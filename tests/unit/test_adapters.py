@@ -13,7 +13,7 @@ from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
 from tare.core.errors import UnavailableError
-from tare.model.environment import Bind, Device, Launch, Prepared
+from tare.model.environment import Bind, Device, Launch, Prepared, Quota
 from tare.model.registry import environments
 
 LAUNCH = Launch(
@@ -304,3 +304,16 @@ def test_a_way_to_the_gpu_needs_a_driver(monkeypatch):
         with pytest.raises(UnavailableError, match="no NVIDIA driver"):
             adapter.confirm({"gpu": "plain"}, {"seccomp": "2"}, {})
         assert adapter.confirm({}, {"seccomp": "2"}, {}) == {}
+
+
+def test_a_quota_is_a_group_that_is_entered_or_an_option_of_the_runtime():
+    quota = Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
+    limited = replace(LAUNCH, quota=quota)
+    entering = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', "/sys/fs/cgroup/cpu/tare-1"]
+    for adapter in (Host(), Charliecloud(), Apptainer("apptainer", userns=False)):
+        assert not adapter.sets_quotas
+        assert adapter.command(limited) == [*entering, *adapter.command(LAUNCH)]
+    for adapter in (Docker(), Podman(SETUP)):
+        plain, argv = adapter.command(LAUNCH), adapter.command(limited)
+        assert adapter.sets_quotas and " --cpu-period 100000 --cpu-quota 50000 " in " ".join(argv)
+        assert [word for word in argv if word not in ("--cpu-period", "100000", "--cpu-quota", "50000")] == plain

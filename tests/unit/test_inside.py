@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from tare.core.files import project_root
 from tare.worker import counting, elf, facts, train
 from tare.worker.frameworks.torch import Torch
-from tare.worker.marks import Marks, now_ns, peak_memory
+from tare.worker.marks import Marks, now_ns, peak_memory, scheduling
 from workloads import _reviews, mnist_cnn, sentiment_rnn
 
 ROOT = project_root()
@@ -257,3 +258,13 @@ def test_a_loss_that_is_no_number_ends_the_launch_with_its_reason():
     job.end_epoch = lambda: None
     with pytest.raises(ValueError, match="the loss of step 2 is nan"):
         train.run_epoch(pytorch(), job, [(torch.ones(1),), (torch.ones(1),)])
+
+
+def test_a_launch_tells_how_often_it_was_preempted_and_how_long_it_waited():
+    before = scheduling()
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+    after = scheduling()
+    assert after["preemptions"] >= before["preemptions"] >= 0
+    assert after["waited_s"] is None or after["waited_s"] >= before["waited_s"] >= 0

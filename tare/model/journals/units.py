@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tare.model.records.campaigns import Calibration, Plan, Unit
 from tare.model.records.launches import Instance, LaunchRecord
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import environment_of
 
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
@@ -25,7 +25,7 @@ def counted(units: Iterable[Unit]) -> list[Unit]:
 
 def compared(plan: Plan) -> list[str]:
     """The environments that are compared with the host."""
-    return [name for name in plan.environments if name not in (HOST, CONTROL) and not name.endswith(BASELINE)]
+    return [n for n in plan.environments if n not in (HOST, CONTROL) and not n.endswith((BASELINE, ALONE))]
 
 
 def family_alpha(plan: Plan) -> float:

@@ -34,6 +34,13 @@ class Memory(Record):
     children_peak_rss_bytes: int
 
 
+class Scheduling(Record):
+    """How often the program was preempted; seconds in which its threads were ready and did not run, where known."""
+
+    preemptions: int
+    waited_s: float | None
+
+
 class Mount(Record):
     """The mount that holds a path."""
 
@@ -352,6 +359,7 @@ class Inside(Record):
     """What the worker wrote: `results` are those of its mode, as `results_as` checks them.
 
     Attributes:
+        scheduling: of the whole launch, without its children; None in records of older versions.
         largest_batch: after memory has ended: the largest that fits, 0 for none, None where nobody found it.
     """
 
@@ -363,6 +371,7 @@ class Inside(Record):
     facts: Facts
     memory: Memory
     marks: tuple[Mark, ...]
+    scheduling: Scheduling | None = None
     largest_batch: int | None = None
 
     def results_as(self, kind: type[AnyResults]) -> AnyResults:
@@ -455,6 +464,48 @@ class Instance(Record):
     deviations: tuple[str, ...] = ()
 
 
+class Neighbour(Record):
+    """The job that trained beside a launch.
+
+    Attributes:
+        launch, workload, batch: which.
+        steps: whose ends lie in the launch's own run.
+        seconds, cpu_s: of all its training, its first steps included; CPU time of its loader where that was reaped.
+        deviations: effective conditions of its own that are not those that were asked for.
+    """
+
+    launch: str
+    workload: str
+    batch: int
+    steps: int
+    seconds: float
+    cpu_s: float
+    deviations: tuple[str, ...] = ()
+
+
+# Units of what is counted of a machine in the time of a launch.
+CONTENTION: Mapping[str, str] = {
+    "machine_cpu_s": "s",
+    "machine_steal_s": "s",
+    "cpu_wait_s": "s",
+    "memory_wait_s": "s",
+    "io_wait_s": "s",
+    "throttled_s": "s",
+    "disk_read_bytes": "B",
+    "disk_written_bytes": "B",
+    "major_faults": "1",
+    "cache_misses": "1",
+    "dram_bytes": "B",
+}
+
+
+class Contention(Record):
+    """What the machine did in the time of a launch: quantities of CONTENTION, and why others have no number."""
+
+    values: Mapping[str, float]
+    reasons: Mapping[str, str]
+
+
 class LaunchRecord(Record):
     """How one launch went, whatever became of it.
 
@@ -473,6 +524,8 @@ class LaunchRecord(Record):
         scenario: what ran besides (`single`: nothing).
         vm: the virtual machine that it ran in; None where it ran on this machine's kernel.
         draws: of a launch that took turns.
+        neighbour: the job that trained beside it; None where none did.
+        contention: of the machine meanwhile; None where nobody counted.
     """
 
     status: Status
@@ -500,6 +553,8 @@ class LaunchRecord(Record):
     instances: tuple[Instance, ...] = ()
     scenario: str = "single"
     vm: VirtualMachine | None = None
+    neighbour: Neighbour | None = None
+    contention: Contention | None = None
 
     @property
     def ok(self) -> bool:

@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
-from tare.model.registry import BASELINE, CONTROL, HOST, environment, environments
+from tare.model.registry import (
+    ALONE,
+    BASELINE,
+    CONTROL,
+    HOST,
+    SHARED,
+    SINGLE,
+    environment,
+    environments,
+    scenario_names,
+)
 from tare.model.studies.stacks import known_stacks
 from tare.model.words import nearest
 
@@ -33,6 +43,8 @@ SETTINGS = {
 # environment, as an environment may be what makes reading slow.
 INPUTS = {"input": ("real", "synthetic")}
 INSIDE = {**SETTINGS, **INPUTS}
+# What a neighbour is, and what keeps two jobs apart; the first level is the headline's of the scenario `shared`.
+BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")}
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",
     "graph": "graphs are captured from the streams of a CUDA device",
@@ -69,9 +81,14 @@ class Arm:
         return self.factor in INSIDE
 
     @property
+    def is_beside(self) -> bool:
+        """Whether it is of two jobs on one machine, so a factor of the scenario `shared` alone."""
+        return self.factor in BESIDE
+
+    @property
     def needs_image(self) -> bool:
         """Whether launches of this arm take another image record than the headline's."""
-        return self.factor != "allocator" and not self.is_inside
+        return self.factor != "allocator" and not self.is_inside and not self.is_beside
 
     @property
     def is_optional(self) -> bool:
@@ -91,7 +108,7 @@ def parse(text: str) -> Arm:
         UserError: no such factor or level.
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
-    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE}.items()}
+    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE}.items()}
     known["stack"].update(known_stacks())
     if not sign or factor not in known:  # adapters are imported for their own factors alone
         for adapter in environments().values():
@@ -106,7 +123,8 @@ def parse(text: str) -> Arm:
 
 def of_campaign(name: str) -> Arm | None:
     """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
-    parts = name.split(".", 2)  # names of stacks may hold dots
+    head, _, last = name.rpartition(".")
+    parts = (head if last in scenario_names() else name).split(".", 2)  # names of stacks may hold dots
     named = (
         len(parts) == 3 and parts[0] in ("rounds", "turns") and "-" in parts[2]
     )  # a scenario's name has no hyphen
@@ -115,7 +133,7 @@ def of_campaign(name: str) -> Arm | None:
 
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
-    if arm.factor in COMMON or arm.is_inside:
+    if arm.factor in COMMON or arm.is_inside or arm.is_beside:
         return True
     return arm.level in environment(env).factors.get(arm.factor, ())
 
@@ -133,13 +151,16 @@ def members(arm: Arm | None, names: Iterable[str]) -> list[str]:
     return [HOST, *(env for env in others if arm is None or moves(arm, env))]
 
 
-def launch_names(arm: Arm | None, present: Iterable[str]) -> list[str]:
+def launch_names(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE) -> list[str]:
     """Names of a unit's launches: host and its control, the others, then the arm's baselines.
 
-    A factor that moves the host is judged there; one that does not, in each environment that it moves.
+    A factor that moves the host is judged there; one that does not, in each environment that it moves. Of the
+    scenario `shared` each launch is there twice: beside a neighbour and, under its name with ALONE, without one.
     """
     present = list(present)
     names = [HOST, CONTROL, *(env for env in present if env != HOST)]
+    if scenario == SHARED:
+        return [*names, *(f"{name}{ALONE}" for name in names)]
     if arm is None:
         return names
     judged = [HOST] if moves(arm, HOST) else [env for env in present if env != HOST and moves(arm, env)]
@@ -157,6 +178,7 @@ def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
 
 def environment_of(name: str) -> str:
     """The environment that a launch of this name runs in."""
+    name = name.removesuffix(ALONE)
     return HOST if name == CONTROL else name.removesuffix(BASELINE)
 
 

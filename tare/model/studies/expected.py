@@ -11,9 +11,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tare.core.remaining import Expected, ExpectedJob, Plan
-from tare.model.registry import describe_workload
+from tare.model.registry import SHARED, describe_workload
 from tare.model.studies import arms
-from tare.model.studies.study import Batch, CampaignId, Study, campaign_name, campaigns, lanes, sampling_of
+from tare.model.studies.study import (
+    Batch,
+    CampaignId,
+    Study,
+    campaign_name,
+    campaigns,
+    lanes,
+    sampling_beside,
+    sampling_of,
+)
 
 SET_UP, IMAGES, HEADLINE, ARMS, CAUSES = "set-up", "images", "headline", "arms", "causes"
 SWEEPS, PROFILES, STARTS, TABLES, FIGURES, PAGE = "sweeps", "profiles", "starts", "tables", "figures", "page"
@@ -25,6 +34,7 @@ CAUSES_S = 4.4  # a launch that looks at kernels, operators and files
 PROFILE_S = 5.5  # a profiled launch beyond a whole run
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.0  # a first start
+BESIDE_TIMES = 2.0  # a whole run beside a neighbour, by the same run alone
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
 BLOCK_STEPS = 36  # of a launch in a block, where they are long: three draws, each warm-up and four cycles of two
 CALIBRATION_STEPS, SLOW_STEP_S, SLOW_CALIBRATION_STEPS = 44, 0.3, 11  # of a launch in the block that calibrates
@@ -177,6 +187,12 @@ def _seconds(study: Study, one: CampaignId) -> float:
         swept_s = [SWEPT_S + _steps_s(one.workload, job, batch) for batch in job.sweep_batches]
         return BEGIN_S + swept_s[0] + study.sweep.repetitions * sum(swept_s)
     arm = arms.parse(one.arm) if one.arm else None
+    if one.scenario == SHARED:
+        assert study.shared is not None
+        begun_s = RUN_S + 2 * _step_s(study.shared.workload, study.shared)  # until the neighbour trains
+        alone_s = RUN_S + _steps_s(one.workload, job)
+        units = sampling_beside(study.shared, study.rounds, study.confidence, arm).units or 0
+        return BEGIN_S + launches * units * ((1 + BESIDE_TIMES) * alone_s + begun_s)
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
     settings = study.rounds if one.kind == "rounds" else study.turns

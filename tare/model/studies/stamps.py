@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from tare.core.files import canonical_json, sha256_file, sha256_text, write_text
 from tare.model import closure
 from tare.model.records.campaigns import Plan
+from tare.model.registry import SHARED
 from tare.model.schema import VERSION, FileRecord, read
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of
@@ -58,7 +59,8 @@ def _programs(study: Study) -> Iterable[str]:
         arm = arms.parse(one.arm) if one.arm else None
         frameworks = sorted({framework_of(study.stack), framework_of(one.stack)})
         names = arms.used(one.environments, arm)
-        found.update(closure.measurement(one.kind, one.workload, *names, frameworks, one.scenario))
+        neighbour = study.shared.workload if study.shared and one.scenario == SHARED else None
+        found.update(closure.measurement(one.kind, one.workload, *names, frameworks, one.scenario, neighbour))
     return sorted(found)
 
 
@@ -103,7 +105,8 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     here = closure.programs(closure.analysis())
     names = arms.used(plan.environments, _arm_of(plan))
     frameworks = sorted({framework_of(plan.stack), framework_of(arms.stack_of(plan.arm, plan.stack))})
-    paths = closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario)
+    neighbour = ((plan.part or {}).get("shared") or {}).get("workload")
+    paths = closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario, neighbour)
     stamped = {path: stamp.programs.get(path, "missing") for path in paths}
     if closure.listed_sha256(stamped) != plan.code_sha256:
         other = [path for path, sha in closure.programs(paths).items() if stamped[path] != sha]
@@ -126,7 +129,7 @@ def _wanted(stamp: Stamp, plan: Plan) -> dict[str, Any]:
     study = check(stamp.study)
     if plan.workload not in study.workloads:
         return {}
-    wanted = reduced(study.to_json(), plan.kind, plan.workload, _arm_of(plan))
+    wanted = reduced(study.to_json(), plan.kind, plan.workload, _arm_of(plan), plan.scenario)
     if wanted.get("device") == "auto" and plan.part is not None:
         wanted["device"] = plan.part.get("device")
     return wanted

@@ -22,6 +22,7 @@ from tare.model.registry import (
     BASELINE,
     CONTROL,
     HOST,
+    SHARED,
     SINGLE,
     describe_workload,
     module_names,
@@ -213,6 +214,40 @@ class Rounds(_Sampled):
     discarded: Annotated[int, Field(ge=0, le=100)]
 
 
+class Shared(Batch):
+    """The scenario `shared`: whole runs beside a second job in the same environment, and without it, paired.
+
+    Attributes:
+        workload: the second job; `batch`, `options` and `published` are its own.
+        small_batch: of campaigns beside a smaller one; none where it is not given.
+        limits: what keeps the two apart in further campaigns: half of the CPUs each, or half of their time.
+        environments: those that are compared; None for all of the study.
+        workloads: those that have a neighbour; None for all of the study. `arm_workloads`: those of them that
+            `small_batch` and `limits` are measured of; None for all of these.
+        units: of a campaign, a fixed number; `arm_units` of one with `small_batch` or `limits`.
+    """
+
+    workload: Name
+    small_batch: BatchSize | None = None
+    limits: Annotated[tuple[Literal["cpuset", "quota"], ...], Distinct] = ()
+    environments: Environments | None = None
+    workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct] | None = None
+    arm_workloads: Annotated[tuple[Name, ...], Distinct] | None = None
+    units: Annotated[int, Field(ge=1, le=100_000)] = VERDICT_UNITS
+    arm_units: Annotated[int, Field(ge=1, le=100_000)] | None = None
+
+    def foregrounds(self, study: Iterable[str]) -> tuple[str, ...]:
+        """The workloads of a study that have a neighbour."""
+        return tuple(name for name in study if self.workloads is None or name in self.workloads)
+
+    def arms_of(self, workload: str) -> tuple[str, ...]:
+        """What is varied of a workload's campaign: `neighbour=small`, `limits=quota`."""
+        if self.arm_workloads is not None and workload not in self.arm_workloads:
+            return ()
+        small = ("neighbour=small",) if self.small_batch is not None else ()
+        return (*small, *(f"limits={level}" for level in self.limits))
+
+
 class StudyPrior(Prior):
     """Spreads of log-ratios before there are data, as standard deviations."""
 
@@ -355,6 +390,7 @@ class RoundsPart(CampaignPart):
 
     margins: Margins
     rounds: Rounds
+    shared: Shared | None = None
 
 
 class TurnsPart(CampaignPart):
@@ -410,6 +446,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stack_kinds: what is measured of the other stacks: whole runs, training steps.
         scenarios: how many run and what runs beside them.
+        shared: the neighbour, where `scenarios` names `shared`.
         workloads: modules of workloads/ with their settings.
         papers: files of config/published; the page shows those of which the study trains something.
         naive_image: whether the stack's image is made as people write it too, to be compared with ours.
@@ -517,7 +554,8 @@ def check(config: Mapping[str, Any]) -> Study:
         _refuse_unknown("environments", "module envs/{}.py", name, module_names("envs"))
     for name, settings in study.workloads.items():
         _refuse_unknown("workloads", "module workloads/{}.py", name, module_names("workloads"))
-        _check_batches(name, settings)
+        where = f"config: workloads: {name}"
+        _check_batches(name, settings, where, (settings.batch, *settings.sweep_batches))
     _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
     for name in study.stacks:
         _refuse_unknown("stacks", "folder containers/stacks/{}", name, known_stacks())
@@ -542,6 +580,7 @@ def check(config: Mapping[str, Any]) -> Study:
         if name not in study.workloads:
             known = nearest(name, study.workloads)
             raise UserError(f"config: pipeline: workloads: {name} is none of the study's workloads: {known}")
+    _check_shared(study)
     if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
         raise UserError(
             "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
@@ -551,6 +590,31 @@ def check(config: Mapping[str, Any]) -> Study:
     if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
     return study
+
+
+def _check_shared(study: Study) -> None:
+    """The key `shared` is there where the scenario is, and fits the rest of the study."""
+    own, where = study.shared, "config: shared"
+    if own is None:
+        if SHARED in study.scenarios:
+            raise UserError(f"{where} is missing: the scenario shared needs a neighbour, its workload and batch")
+        return
+    if SHARED not in study.scenarios:
+        raise UserError(f"{where}: no scenario is called so in `scenarios`: name shared there, or drop the key")
+    _refuse_unknown("shared: workload", "module workloads/{}.py", own.workload, module_names("workloads"))
+    _check_batches(own.workload, own, where, filter(None, (own.batch, own.small_batch)))
+    if own.small_batch is not None and own.small_batch >= own.batch:
+        raise UserError(f"{where}: small_batch: {own.small_batch} is not smaller than batch, {own.batch}")
+    for name in own.environments or ():
+        if name not in study.environments:
+            raise UserError(f"{where}: environments: {name} is none of the study's environments; name it there too")
+    for key in ("workloads", "arm_workloads"):
+        for name in getattr(own, key) or ():
+            if name not in study.workloads:
+                known = nearest(name, study.workloads)
+                raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
+    if "cpuset" in own.limits and study.conditions.cpus < 2:
+        raise UserError(f"{where}: limits: cpuset needs two CPUs or more, and conditions: cpus is 1")
 
 
 PRIMARY = (
@@ -582,6 +646,8 @@ def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
     wrong = None
     if arm.factor == "allocator" and arm.level in (allocator, *(study.turns.also if kind == "turns" else ())):
         wrong = f"is what {kind} already run at; name another level"
+    elif arm.is_beside:
+        wrong = "is of two jobs on one machine: `shared` says what is varied of those; drop it"
     elif arm.other_stack:
         wrong = "is another stack; name it in `stacks` instead"
     elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.INSIDE.get(arm.factor, (None,))[0]:
@@ -609,9 +675,8 @@ def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "workloads": {name: value for name, value in workloads.items() if value is not None}}
 
 
-def _check_batches(name: str, settings: WorkloadSettings) -> None:
+def _check_batches(name: str, settings: Batch, where: str, batches: Iterable[int]) -> None:
     """Options that the workload has; batches that its samples fill, the last one of a run too."""
-    where = f"config: workloads: {name}"
     whole_options(name, settings.options, f"{where}: options")
     if settings.published:
         whole_options(name, settings.published.options, f"{where}: published: options")
@@ -621,7 +686,7 @@ def _check_batches(name: str, settings: WorkloadSettings) -> None:
     if warmup and warmup * settings.batch >= samples:
         steps = -(-samples // settings.batch)
         raise UserError(f"{where}: no step is left to time: {samples} samples are {steps} steps, {warmup} warm up")
-    for batch in (settings.batch, *settings.sweep_batches):
+    for batch in batches:
         if batch > samples:
             raise UserError(f"{where}: batch {batch} is larger than its {samples} samples")
         if batch < fewest or 0 < samples % batch < fewest:
@@ -659,6 +724,16 @@ def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: a
     return common.replace(pilot=settings.pilot, half_width=settings.half_width)
 
 
+def sampling_beside(settings: Shared, rounds: Rounds, confidence: float, arm: arms.Arm | None) -> Sampling:
+    """How many units a campaign of whole runs beside a neighbour has."""
+    return Sampling(
+        metric="real_s",
+        confidence=confidence,
+        units=(settings.arm_units or settings.units) if arm else settings.units,
+        verdict_units=rounds.arm_verdict_units if arm else rounds.verdict_units,
+    )
+
+
 def _unused(arm: arms.Arm | None) -> set[str]:
     """Settings of campaigns of rounds or turns that one of this arm, or of the headline, does not use."""
     if arm is None:
@@ -674,21 +749,35 @@ def _unused(arm: arms.Arm | None) -> set[str]:
     }
 
 
-def part_of(study: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None) -> str:
+def part_of(
+    study: Study, kind: str, workload: str | None = None, arm: arms.Arm | None = None, scenario: str = SINGLE
+) -> str:
     """What one kind of work depends on, of one workload or of all, as one line of JSON for its command line.
 
     Nothing else is in it: a change of what an arm may take does not reach the headline.
     """
     if workload is not None:
         settings_of(study.workloads, workload)
-    return json.dumps({PART: kind, **reduced(study.to_json(), kind, workload, arm)}, sort_keys=True)
+    return json.dumps({PART: kind, **reduced(study.to_json(), kind, workload, arm, scenario)}, sort_keys=True)
+
+
+# What a campaign beside a neighbour uses of `shared`; the last two where an arm is varied.
+OF_SHARED = ("workload", "batch", "options", "published", "units", "small_batch", "arm_units")
 
 
 def reduced(
-    study: Mapping[str, Any], kind: str, workload: str | None = None, arm: arms.Arm | None = None
+    study: Mapping[str, Any],
+    kind: str,
+    workload: str | None = None,
+    arm: arms.Arm | None = None,
+    scenario: str = SINGLE,
 ) -> dict[str, Any]:
     """What one kind of work depends on, as JSON holds it; of a part that was reduced before, the same again."""
     part = {key: study[key] for key in PARTS[kind].model_fields if key in study}
+    shared = part.pop("shared", None)
+    if shared and scenario == SHARED:
+        used = OF_SHARED if arm else OF_SHARED[:-2]
+        part["shared"] = {key: shared[key] for key in used if key in shared}
     if kind in ("rounds", "turns"):
         unused = _unused(arm)
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
@@ -775,8 +864,14 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
         for kind in study.stack_kinds:
             yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=stack)
     for scenario in study.scenarios:
-        for kind in kinds if scenario != SINGLE else ():
+        for kind in kinds if scenario not in (SINGLE, SHARED) else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
+    if study.shared and workload in study.shared.foregrounds(study.workloads):
+        where = study.shared.environments or every
+        for text in (None, *study.shared.arms_of(workload)):
+            yield CampaignId(
+                kind="rounds", workload=workload, environments=where, arm=text, stack=study.stack, scenario=SHARED
+            )
     yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
     yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
 

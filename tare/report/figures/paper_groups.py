@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tare.literature.contrasts import At, Measured, to_host
+from tare.literature.contrasts import At, Measured, Ratio, to_alone, to_host
 from tare.literature.finding import listed
 from tare.literature.published import Fact, Published
 from tare.literature.published_file import Plot
-from tare.literature.vocabulary import FIGURE_METRICS, RATES
+from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import (
@@ -39,7 +39,7 @@ from tare.report.words.labels import env_order, env_title, metric_title, signifi
 
 GROUP, WIDEST, HEADROOM = 0.82, 0.26, 1.18
 PANEL_IN, EMPTY_IN = 2.1, 0.9
-RATIO = "ratio"
+RATIO, TIMES_ALONE = "ratio", "slowdown"
 
 
 def group_numbers(published: Published, measured: Measured, plot: Plot) -> Numbers:
@@ -53,7 +53,7 @@ def group_numbers(published: Published, measured: Measured, plot: Plot) -> Numbe
     rows = _printed(published, plot)
     for workload in plot.subjects:
         for metric in plot.metrics:
-            if plot.relative:
+            if plot.relative or metric == SLOWDOWN:
                 rows += _ratios(measured, plot, workload, metric)
             else:
                 rows += here_rows(measured.metrics, plot, workload, metric)
@@ -65,7 +65,7 @@ def _printed(published: Published, plot: Plot) -> list[dict[str, Any]]:
     own = published.figures[published.figures["figure"] == plot.figure]
     found = []
     for row in own.to_dict("records"):
-        unit, by = row["unit"], 1.0
+        unit, by = TIMES_ALONE if row["metric"] == SLOWDOWN else row["unit"], 1.0
         if plot.relative and FIGURE_METRICS[row["metric"]] != "1":
             host = own[
                 (own["workload"] == row["workload"]) & (own["metric"] == row["metric"]) & (own["env"] == HOST)
@@ -80,22 +80,28 @@ def _printed(published: Published, plot: Plot) -> list[dict[str, Any]]:
 
 
 def _ratios(measured: Measured, plot: Plot, workload: str, metric: str) -> list[dict[str, Any]]:
-    """Every environment by the host in one metric, or why there is none."""
+    """Every environment by the host in one metric, or by itself without a neighbour, or why there is none."""
     lacking = why_nothing(measured.metrics, plot, workload)
     if lacking:
         return [none_here(workload, metric, lacking)]
-    found = []
-    for ratio in to_host(measured, workload, metric, At(level=plot.arm, scenario=plot.scenario)):
+    found, at = [], At(level=plot.arm, scenario=plot.scenario)
+    ratios: list[Ratio]
+    if metric == SLOWDOWN:
+        ratios, unit = to_alone(measured, workload, at), TIMES_ALONE
+    else:
+        ratios, unit = to_host(measured, workload, metric, at), RATIO
+    for ratio in ratios:
         if plot.environments and ratio.env not in plot.environments:
             continue
-        labels = {"series": HERE, "workload": workload, "env": ratio.env, "metric": metric, "unit": RATIO}
+        labels = {"series": HERE, "workload": workload, "env": ratio.env, "metric": metric, "unit": unit}
         if ratio.ratio is None:
             found.append({**labels, "kind": "unavailable", "reason": f"no interval from {ratio.units} units"})
         else:
             interval = {"low": ratio.low, "high": ratio.high}
             found.append({**labels, "value": ratio.ratio, **interval, "n": ratio.units, "kind": "measured"})
-    at = f" at {plot.arm}" if plot.arm else ""
-    return found or [none_here(workload, metric, f"this study compares no environment with the host{at}")]
+    where = f" at {plot.arm}" if plot.arm else ""
+    what = "itself without a neighbour" if metric == SLOWDOWN else "the host"
+    return found or [none_here(workload, metric, f"this study compares no environment with {what}{where}")]
 
 
 def limits(published: Published, plot: Plot) -> list[tuple[float, str]]:
@@ -107,7 +113,7 @@ def limits(published: Published, plot: Plot) -> list[tuple[float, str]]:
     found = []
     for fact in _stated(published, plot):
         quantity = fact.quantity
-        if not plot.relative or quantity is None or quantity.unit not in ("%", "1"):
+        if not (plot.relative or plot.by_itself) or quantity is None or quantity.unit not in ("%", "1"):
             continue
         share = quantity.value / 100 if quantity.unit == "%" else quantity.value - 1
         place = 1 - share if plot.metrics[0] in RATES else 1 + share
@@ -187,7 +193,7 @@ def _panel(
             label, (len(workloads) - 0.5, place), xytext=(-2, 2), textcoords="offset points", ha="right",
             va="bottom", fontsize=7.2, color=style.MUTED,
         )  # fmt: skip
-    if found.plot.relative:
+    if found.plot.relative or found.plot.by_itself:
         axes.axhline(1, color=style.colour(HOST), linewidth=1)
     here = set(rows["workload"])
     titles = [
@@ -225,6 +231,8 @@ def _note(published: Published, found: Numbers) -> str:
     if found.plot.relative:
         better = "less" if found.metrics[0] in RATES else "more"
         parts.append(f"Bars: ratios to the host, which is the line at 1; {better} is worse.")
+    if found.plot.by_itself:
+        parts.append("Bars: the time beside a neighbour by the time without one, which is the line at 1.")
     if limits(published, found.plot):
         parts.append("Dashed: what its text states.")
     if not here.empty:
@@ -270,9 +278,9 @@ def group_sentences(published: Published, found: Numbers) -> list[str]:
 
 def _told(row: dict[str, Any], series: str, names: Mapping[str, str]) -> str:
     env = env_title(row["env"], short=True) if series == HERE else theirs(names, row["env"])
-    number = significant(row["value"]) if row["unit"] == RATIO else amount(row["value"], row["unit"])
+    number = significant(row["value"]) if row["unit"] in (RATIO, TIMES_ALONE) else amount(row["value"], row["unit"])
     if pd.isna(row["high"]) or series == PRINTED:
         return f"{env} {number}"
-    size = 1.0 if row["unit"] == RATIO else scale_of(row["unit"], row["value"])[0]
+    size = 1.0 if row["unit"] in (RATIO, TIMES_ALONE) else scale_of(row["unit"], row["value"])[0]
     low, high = (significant(row[end] / size) for end in ("low", "high"))
     return f"{env} {number} ({low} to {high}, n = {row['n']})"

@@ -80,7 +80,7 @@ def paper_drawing(published: Published, given: Given, figure: str) -> style.Draw
 
 def in_groups(plot: Plot) -> bool:
     """Whether a figure of bars has a group of bars for each workload, or ratios."""
-    return plot.kind == BAR and (plot.relative or len(plot.subjects) > 1)
+    return plot.kind == BAR and (plot.relative or plot.by_itself or len(plot.subjects) > 1)
 
 
 def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[str], list[str]]:

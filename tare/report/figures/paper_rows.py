@@ -18,7 +18,7 @@ from tare.literature.measured_here import OURS, no_scenario, of_model
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
 from tare.literature.vocabulary import LINE, UNIT_METRICS, kind_of
-from tare.model.studies.study import CONTROL
+from tare.model.registry import ALONE, CONTROL
 from tare.report.words.labels import env_order, significant
 from tare.stats.intervals import t_interval
 
@@ -45,6 +45,7 @@ SCALES = {
     "B": ((1e9, "GB"), (1e6, "MB")),
     "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s")),
     "ratio": ((1.0, "times the host's"),),
+    "slowdown": ((1.0, "times the run alone"),),
     "%": ((1.0, "%"),),
     "W": ((1.0, "W"),),
     "Hz": ((1e9, "GHz"), (1e6, "MHz")),
@@ -166,7 +167,7 @@ def here_rows(metrics: pd.DataFrame, plot: Plot, workload: str, metric: str) -> 
         chosen = _widest(compared(own, kind_of(metric), plot.arm, plot.scenario))
     else:
         chosen = own[own["campaign"] == PROFILE]
-    chosen = chosen[chosen["env"] != CONTROL]
+    chosen = chosen[(chosen["env"] != CONTROL) & ~chosen["env"].str.endswith(ALONE)]
     if plot.environments:
         chosen = chosen[chosen["env"].isin(plot.environments)]
     rows = chosen[chosen["metric"] == OURS.get(metric, metric)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from functools import cache
 
+from tare.model.registry import ALONE
 from tare.model.studies.study import BASELINE, CONTROL, HOST
 
 # Metric -> (title, what it is). The order is the order of tables and figures.
@@ -117,6 +118,21 @@ METRICS = {
     "sampling_cpu_share": ("Cost of sampling", "CPU time of the sampling thread by the time sampled"),
     "sampling_slowdown": ("Sampling's slow-down", "steps with the sampler by steps without, in turns"),
     "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
+    "slowdown": ("Slow-down by a neighbour", "whole run beside a second job, by the same run without one"),
+    "waited_s": ("Waited for a CPU", "time in which the program's own threads were ready and did not run"),
+    "preemptions": ("Preemptions", "involuntary switches of the program, in a whole run"),
+    "machine_cpu_s": ("CPU time of the machine", "on the launches' CPUs, in the time of a whole run"),
+    "machine_steal_s": ("Taken by the hypervisor", "of the launches' CPUs, in the time of a whole run"),
+    "cpu_wait_s": ("Something waited for a CPU", "seconds of a whole run, anywhere on the machine"),
+    "memory_wait_s": ("Something waited for memory", "seconds of a whole run, anywhere on the machine"),
+    "io_wait_s": ("Something waited for a disk", "seconds of a whole run, anywhere on the machine"),
+    "disk_read_bytes": ("Read from disks", "by the machine, in the time of a whole run"),
+    "disk_written_bytes": ("Written to disks", "by the machine, in the time of a whole run"),
+    "major_faults": ("Major faults", "of the machine, in the time of a whole run"),
+    "cache_misses": ("Misses of the last cache", "of the launches' CPUs, in the time of a whole run"),
+    "dram_bytes": ("Memory traffic", "read and written by the machine, in the time of a whole run"),
+    "neighbour_steps_per_s": ("Neighbour's steps", "a second, in the time of the whole run beside it"),
+    "neighbour_cpus": ("Neighbour's CPUs", "CPU time by time, of all its training"),
 }
 HIGHER_IS_BETTER = {"samples_per_s", "images_per_s"}
 TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
@@ -143,6 +159,9 @@ LEVELS = {
     "graph=capture": "CUDA graph of the step",
     "cudnn=benchmark": "kernels picked by trial (cuDNN)",
     "stack=bound": "the machine's own packages",
+    "neighbour=small": "a smaller neighbour",
+    "limits=cpuset": "half of the CPUs each",
+    "limits=quota": "half of the CPU time each",
 }
 UNIT_NAMES = {"rounds": "round", "turns": "block", "causes": "unit"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -166,6 +185,8 @@ def metric_order(metric: str) -> tuple[int, str]:
 
 def env_title(env: str, *, short: bool = False) -> str:
     """Title of an environment, as its adapter calls itself."""
+    if env.endswith(ALONE):
+        return f"{env_title(env.removesuffix(ALONE), short=short)}, alone"
     if env.endswith(BASELINE):
         return f"{env_title(env.removesuffix(BASELINE), short=short)}, as in the headline"
     if short and env in SHORT:
@@ -213,8 +234,8 @@ def workload_title(workload: str) -> str:
 
 
 def env_order(env: str) -> tuple[int, str]:
-    """Sort key: host, then the environments by name, the control, what is as in the headline."""
-    return (3 if env.endswith(BASELINE) else {HOST: 0, CONTROL: 2}.get(env, 1), env)
+    """Sort key: host, then the environments by name, the control, what is as in the headline or alone."""
+    return (3 if env.endswith((BASELINE, ALONE)) else {HOST: 0, CONTROL: 2}.get(env, 1), env)
 
 
 def span(numbers: Iterable[float]) -> str:

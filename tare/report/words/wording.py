@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
 from tare.report.words.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
@@ -55,6 +56,8 @@ def words(metric: str) -> tuple[str, str, str]:
     """How less, more and multiples of a metric are said."""
     if metric in HIGHER_IS_BETTER:
         return "lower", "higher", "as high"
+    if metric == SLOWDOWN:
+        return "smaller", "larger", "as large"
     return "shorter", "longer", "as long"
 
 

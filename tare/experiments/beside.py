@@ -1,0 +1,119 @@
+"""Whole runs beside a second job: every environment with a neighbour and without one, in the same round.
+
+A round launches each environment, and the host a second time, once alone and once beside a neighbour in a second
+instance of the same environment, one launch after the other in balanced order. What a neighbour costs is the ratio
+of the two launches of one environment within a round; whether it costs more in one environment than in another is
+the ratio of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tare.core.errors import UserError
+from tare.experiments.designs import (
+    Design,
+    Row,
+    Setup,
+    conditions_of,
+    declare,
+    job_spec,
+    one_after_other,
+    skipped,
+    unit_order,
+)
+from tare.experiments.rounds import LOADER_WORKERS, headline_levels, whole_run_spec
+from tare.launch.pages import of_whole_runs
+from tare.launch.place import Site
+from tare.launch.run import Order
+from tare.launch.scenarios.shared import launch_member
+from tare.launch.sites import data_of
+from tare.model.journals.units import WARM, given_up
+from tare.model.records.campaigns import Plan, Unit
+from tare.model.registry import ALONE, SHARED
+from tare.model.schema import parse
+from tare.model.studies import arms
+from tare.model.studies.study import Rounds, Shared, sampling_beside
+from tare.stats.fits import run_values
+
+FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headline's
+
+
+def design_of(kind: str, study: Mapping[str, Any]) -> Callable[[Setup], Design]:
+    """The design of a kind of campaign beside a neighbour.
+
+    Raises:
+        UserError: there is none, or the study says nothing of a neighbour.
+    """
+    if kind != "rounds":
+        raise UserError(f"the scenario {SHARED} is of whole runs: there are no {kind} in it; use `tare rounds`")
+    if study.get("shared") is None:
+        raise UserError("config: shared: it is missing: it says which job runs beside the others")
+    return rounds_beside
+
+
+def with_its_data(sites: Mapping[str, Site], study: Mapping[str, Any]) -> tuple[dict[str, Site], dict[str, Any]]:
+    """Sites that have the neighbour's data too, and what to say of those.
+
+    Raises:
+        UserError: there is no record of them.
+    """
+    workload = study["shared"]["workload"]
+    place, told = data_of(workload, None)
+    return {name: replace(site, data_of={workload: place}) for name, site in sites.items()}, told
+
+
+def neighbour_spec(settings: Shared, small: bool, study: Mapping[str, Any]) -> dict[str, Any]:
+    """What a neighbour does inside."""
+    batch = settings.small_batch if small and settings.small_batch is not None else settings.batch
+    spec = job_spec("neighbour", settings.workload, batch, study, settings.options)
+    return {**spec, "loader_workers": spec.get("options", {}).get("loader_workers", LOADER_WORKERS)}
+
+
+def rounds_beside(setup: Setup) -> Design:
+    """Whole runs of one workload, beside a neighbour and without."""
+    study, workload, arm = setup.study, setup.workload, setup.arm
+    settings = parse(Shared, study["shared"], "shared")
+    rounds = parse(Rounds, study["rounds"], "rounds")
+    headline = {**headline_levels(study), **FIRST}
+    levels = arms.levels_of(headline, arm)
+    beside = neighbour_spec(settings, levels["neighbour"] != FIRST["neighbour"], study)
+    plan = declare(
+        "rounds",
+        setup,
+        spec=whole_run_spec(workload, study["workloads"][workload]["batch"], study),
+        headline=headline,
+        sampling=sampling_beside(settings, rounds, study["confidence"], arm),
+        discarded=rounds.discarded,
+        margins=study["margins"],
+    )
+
+    def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
+        order, pads = unit_order(plan, done, plan.environments)
+        if sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM:
+            alone = [name for name in order if name.endswith(ALONE)]
+            return one_after_other(plan, setup.sites, done, alone, pads)  # a neighbour reads no other files
+        gone = given_up(done)
+        launches = {
+            name: skipped(gone[name])
+            if name in gone
+            else launch_member(
+                name,
+                Order(
+                    site=setup.sites[name],
+                    spec=plan.spec,
+                    conditions=conditions_of(plan, name),
+                    pad_bytes=pads[name],
+                ),
+                beside,
+                levels["limits"],
+            )
+            for name in order
+        }
+        pages = dict.fromkeys(order, of_whole_runs(plan.conditions["page_cache"]))
+        return {"order": list(order), "launches": launches, "pages": pages}
+
+    what = f"{workload} rounds beside {settings.workload}{', ' + arm.name if arm else ''}"
+    return Design(plan=plan, run_unit=run_unit, values=run_values, what=what)

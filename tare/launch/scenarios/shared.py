@@ -1,0 +1,170 @@
+"""Two jobs on one machine: a launch trains while another one trains in a second instance of the same environment.
+
+The neighbour belongs to a launch and not to the unit, since it runs where that runs: `launch_member` starts it,
+waits until it trains, makes the launch, and ends it again. What the two may use of the CPUs is a level of the
+factor `limits` (tare.launch.limits); the launch without a neighbour has the same limits, so that the ratio of the
+two is what the neighbour costs, and not what the limits do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tare.core.errors import TareError, UnavailableError
+from tare.launch.channel import Conversation, ConversationError
+from tare.launch.conditions import choose_cpus
+from tare.launch.limits import Share, shared_out
+from tare.launch.prepare import clean_up, ready
+from tare.launch.record import record_of
+from tare.launch.run import Order, launch
+from tare.launch.scenarios import Around, Problem
+from tare.launch.transport import Ready
+from tare.machine.contention import Counted, counted
+from tare.model.records.launches import Contention, LaunchRecord, Neighbour
+from tare.model.registry import ALONE, SHARED
+from tare.worker.neighbour import PROTOCOL
+from tare.worker.sampling import throttling
+
+END_S = 60.0  # for a neighbour to finish its step, and for its program to end
+NOT_LIMITED = "no quota of CPU time is set"
+
+
+@contextlib.contextmanager
+def surround(around: Around) -> Iterator[Problem]:
+    """Nothing: each launch of a unit has a neighbour of its own, or none."""
+    yield lambda: None
+
+
+def launch_member(name: str, order: Order, neighbour: Mapping[str, Any], level: str) -> LaunchRecord:
+    """One launch of a unit beside its neighbour, or without one where its name ends with ALONE.
+
+    What kept the neighbour from training, or ended it before the launch, is the reason why the launch failed: it
+    was not measured beside anything.
+
+    Args:
+        name: of the launch.
+        order: of the launch; its site has the data of the neighbour's workload in `data_of`.
+        neighbour: specification of the neighbour.
+        level: of the factor `limits`.
+    """
+    cpus = choose_cpus(order.conditions["cpus"])
+    with contextlib.ExitStack() as stack:
+        live: Live | None = None
+        try:
+            own, others = stack.enter_context(shared_out(level, cpus))
+            if not name.endswith(ALONE):
+                live = stack.enter_context(training(order, neighbour, others))
+        except (UnavailableError, ConversationError) as error:
+            return LaunchRecord(status="failed", reason=f"its neighbour does not train: {error}")
+        with counted(cpus) as counts:
+            record = launch(
+                replace(order.site, data_of={}),
+                order.spec,
+                at_share(order.conditions, own),
+                pad_bytes=order.pad_bytes,
+                share=own,
+            )
+        wrong = _add_throttling(counts, record, own, sets_quota=order.site.environment.sets_quotas)
+        contention = Contention(values=counts.values, reasons=counts.reasons)
+        record = record.replace(contention=contention)
+        if live is not None:
+            try:
+                record = record.replace(scenario=SHARED, neighbour=live.end(record))
+            except (TareError, ConversationError) as error:
+                wrong = wrong or f"its neighbour did not train to its end: {error}"
+        return record.replace(status="failed", reason=wrong) if wrong and record.ok else record
+
+
+def at_share(conditions: Mapping[str, Any], share: Share) -> dict[str, Any]:
+    """Conditions of a launch that has a share of the CPUs: no more threads than it has CPUs."""
+    return {**conditions, "threads": share.threads(conditions["threads"])}
+
+
+@dataclass(kw_only=True)
+class Live:
+    """A neighbour that trains."""
+
+    prepared: Ready
+    talk: Conversation
+    spec: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    has_ended: bool = False
+
+    def end(self, beside: LaunchRecord) -> Neighbour:
+        """Let it finish its step and end; what it did beside a launch that has ended.
+
+        Raises:
+            ConversationError: it has gone, does not answer, or says something else than what it did.
+            UnavailableError: it failed.
+        """
+        told = self.talk.ask("end", "ended", timeout_s=END_S)
+        record = record_of(self.talk.end(timeout_s=END_S), self.prepared, self.conditions)
+        if not record.ok:
+            raise UnavailableError(record.reason or record.status)
+        self.has_ended = True
+        offset_ns = record.clock.offset_ns
+        first, last = beside.spawn_ns or 0, beside.end_ns or 0
+        try:
+            ends = [int(at_ns) + offset_ns for at_ns in told["step_ends_ns"]]
+            seconds, cpu_s = float(told["seconds"]), float(told["cpu_s"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConversationError(f"what it says of its end lacks {error}") from None
+        return Neighbour(
+            launch=self.prepared.planned.name,
+            workload=self.spec["workload"],
+            batch=self.spec["batch"],
+            steps=sum(first <= at_ns <= last for at_ns in ends),
+            seconds=seconds,
+            cpu_s=cpu_s,
+            deviations=record.deviations,
+        )
+
+
+@contextlib.contextmanager
+def training(order: Order, spec: Mapping[str, Any], share: Share) -> Iterator[Live]:
+    """A neighbour that has made its first steps and trains on; gone afterwards, whatever happens in between.
+
+    Raises:
+        ConversationError: it does not come to train; its reason.
+    """
+    site = replace(order.site, data=order.site.data_of[spec["workload"]], data_of={})
+    conditions = at_share(order.conditions, share)
+    with ready(site, spec, conditions, pad_bytes=0, share=share) as prepared:
+        talk = prepared.converse(PROTOCOL)
+        live = Live(prepared=prepared, talk=talk, spec=spec, conditions=conditions)
+        try:
+            talk.hear("training", timeout_s=conditions["launch_timeout_s"])
+            yield live
+        finally:
+            talk.kill()
+            if not live.has_ended:
+                clean_up(site.environment, prepared.planned)
+
+
+def _add_throttling(counts: Counted, record: LaunchRecord, share: Share, *, sets_quota: bool) -> str | None:
+    """Add how long a launch's quota held it back; what is wrong where the quota never applied to it.
+
+    The group that a launch was started in counts for it. A runtime that sets quotas has a group of its own, which
+    the launch reads from inside, where it can see it.
+    """
+    if share.quota is None:
+        counts.reasons["throttled_s"] = NOT_LIMITED
+        return None
+    if sets_quota:
+        facts = record.inside.facts if record.inside else None
+        text, found = (facts.cpu_stat, facts.cpu_quota) if facts else (None, None)
+        held = found is None or str(share.quota.quota_us) in found.split()
+        wrong = f"its quota is {found!r}, asked for {share.quota.quota_us} of {share.quota.period_us} us"
+    else:
+        text = (share.quota.group / "cpu.stat").read_text()
+        held = any(line.startswith("nr_periods ") and line.split()[1] != "0" for line in text.splitlines())
+        wrong = "its quota of CPU time did not hold it: nothing ran in its control group"
+    _, throttled_s, reason = throttling(text)
+    if throttled_s is None:
+        counts.reasons["throttled_s"] = str(reason)
+    else:
+        counts.values["throttled_s"] = throttled_s
+    return None if held else wrong

@@ -1,0 +1,195 @@
+"""What the whole machine did in the time of one launch: counted before it and after it, and nothing in between.
+
+CPU time and what a hypervisor took (/proc/stat), time in which something waited for a CPU, for memory or for a disk
+(pressure stall information), bytes to and from disks, major faults, misses of the last cache and bytes to and from
+memory (perf_event_open). All of them are the machine's: who else was on it is in them, and what a launch and its
+neighbour had of each can't be told apart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+from tare.machine.profiler_checks import EVENT_SOURCES, cpu_counters, dram_counters, open_counter
+
+PROC = Path("/proc")
+BUSY = ("user", "nice", "system", "irq", "softirq")  # of a row of /proc/stat; guest time is in user time
+FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+PRESSURES = {"cpu_wait_s": "cpu", "memory_wait_s": "memory", "io_wait_s": "io"}
+PAGES_KIB = {"disk_read_bytes": "pgpgin", "disk_written_bytes": "pgpgout"}
+HARDWARE, CACHE_MISSES = 0, 3  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES
+CAS = ("cas_count_read", "cas_count_write")  # of Intel's memory controllers: bursts of 64 B, with a scale beside
+UNIT_BYTES = {"MiB": 1 << 20, "B": 1}
+CONFIG = re.compile(r"config:(\d+)-\d+")  # where a term of an event stands in its number
+
+
+@dataclass(kw_only=True)
+class Counted:
+    """Quantities of CONTENTION by name, and the reasons of those that are not to be had."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """An open counter of the kernel, and what one of its counts stands for."""
+
+    descriptor: int
+    scale: float = 1.0
+
+    def read(self) -> float:
+        """Since it was opened."""
+        (count,) = struct.unpack("Q", os.read(self.descriptor, 8))
+        return float(count * self.scale)
+
+
+@contextmanager
+def counted(cpus: Sequence[int], proc: Path = PROC) -> Iterator[Counted]:
+    """Count while the block runs; what the block gets is filled when it ends.
+
+    Args:
+        cpus: logical CPUs whose time and cache misses count.
+        proc: /proc.
+    """
+    found = Counted()
+    with ExitStack() as stack:
+        counters: dict[str, list[Counter]] = {}
+        asked: dict[str, Callable[[], list[Counter]]] = {
+            "cache_misses": lambda: cache_counters(cpus),
+            "dram_bytes": dram_bytes_counters,
+        }
+        for name, opened in asked.items():
+            try:
+                counters[name] = opened()
+            except UnavailableError as error:
+                found.reasons[name] = str(error)
+        for one in (one for own in counters.values() for one in own):
+            stack.callback(os.close, one.descriptor)
+        before = _now(cpus, proc)
+        yield found
+        after = _now(cpus, proc)
+        found.values |= {name: sum(one.read() for one in own) for name, own in counters.items()}
+    both = before.values.keys() & after.values.keys()
+    found.values |= {name: after.values[name] - before.values[name] for name in both}
+    found.reasons |= before.reasons | after.reasons
+
+
+def _now(cpus: Sequence[int], proc: Path) -> Counted:
+    found = Counted()
+    ticks = os.sysconf("SC_CLK_TCK")
+    with _or_reason(found, ("machine_cpu_s", "machine_steal_s")):
+        rows = [
+            dict(zip(FIELDS, map(int, line.split()[1:]), strict=False))
+            for line in (proc / "stat").read_text().splitlines()
+            if (name := re.match(r"cpu(\d+) ", line)) and int(name.group(1)) in cpus
+        ]
+        found.values["machine_cpu_s"] = sum(row[name] for row in rows for name in BUSY) / ticks
+        found.values["machine_steal_s"] = sum(row["steal"] for row in rows) / ticks
+    for quantity, name in PRESSURES.items():
+        with _or_reason(found, (quantity,)):
+            found.values[quantity] = stall_s((proc / "pressure" / name).read_text())
+    with _or_reason(found, (*PAGES_KIB, "major_faults")):
+        pages = dict(line.split() for line in (proc / "vmstat").read_text().splitlines())
+        found.values |= {quantity: int(pages[name]) * 1024.0 for quantity, name in PAGES_KIB.items()}
+        found.values["major_faults"] = float(pages["pgmajfault"])
+    return found
+
+
+def stall_s(pressure: str) -> float:
+    """Seconds in which some task waited, from a file of /proc/pressure; pure.
+
+    Raises:
+        ValueError: it has no such line.
+    """
+    total = re.search(r"^some .*total=(\d+)", pressure, re.MULTILINE)
+    if total is None:
+        raise ValueError("no line `some` with a total")
+    return int(total.group(1)) / 1e6
+
+
+@contextmanager
+def _or_reason(found: Counted, names: Sequence[str]) -> Iterator[None]:
+    """A file that is not there, or not as it should be, is the reason of its quantities."""
+    try:
+        yield
+    except OSError as error:
+        found.reasons |= dict.fromkeys(names, f"{error.filename}: {error.strerror}")
+    except (ValueError, KeyError) as error:
+        found.reasons |= dict.fromkeys(names, f"the kernel's own counts can't be read: {error}")
+
+
+def cache_counters(cpus: Sequence[int]) -> list[Counter]:
+    """Misses of the last cache of all that runs on each of these CPUs.
+
+    Raises:
+        UnavailableError: the machine has no such counters, or does not let us.
+    """
+    own = cpu_counters()
+    if not own.available:
+        raise UnavailableError(own.reason or "no counters")
+    return _opened([(HARDWARE, CACHE_MISSES, cpu, 1.0) for cpu in cpus])
+
+
+def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
+    """Bytes read from and written to memory, as Intel's memory controllers count them.
+
+    Raises:
+        UnavailableError: there are none, they are another maker's, or we may not read them.
+    """
+    check = dram_counters()
+    if not check.available:
+        raise UnavailableError(check.reason or "no counters")
+    try:
+        wanted = [one for unit in check.details["units"] for one in dram_events(sources / unit)]
+    except (OSError, ValueError, KeyError) as error:
+        raise UnavailableError(f"the kernel describes its memory controllers in another way: {error}") from error
+    if not wanted:
+        raise UnavailableError(f"nothing here reads the counters of {', '.join(check.details['units'])}")
+    return _opened(wanted)
+
+
+def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
+    """(type, config, CPU, bytes of a count) of a memory controller's reads and writes; empty where it is unknown.
+
+    Args:
+        unit: folder of the controller below /sys/bus/event_source/devices.
+    """
+    if not all((unit / "events" / name).exists() for name in CAS):
+        return []
+    kind, cpu = int((unit / "type").read_text()), int(re.split(r"[,-]", (unit / "cpumask").read_text().strip())[0])
+    found = []
+    for name in CAS:
+        terms = dict(term.split("=") for term in (unit / "events" / name).read_text().strip().split(","))
+        config = 0
+        for term, value in terms.items():
+            place = CONFIG.match((unit / "format" / term).read_text())
+            config |= int(value, 16) << int(place.group(1) if place else 0)
+        scale = float((unit / "events" / f"{name}.scale").read_text())
+        size = UNIT_BYTES[(unit / "events" / f"{name}.unit").read_text().strip()]
+        found.append((kind, config, cpu, scale * size))
+    return found
+
+
+def _opened(wanted: Sequence[tuple[int, int, int, float]]) -> list[Counter]:
+    """Counters of (type, config, CPU, scale), all of them or none.
+
+    Raises:
+        UnavailableError: one can't be opened.
+    """
+    found: list[Counter] = []
+    try:
+        for kind, config, cpu, scale in wanted:
+            found.append(Counter(descriptor=open_counter(kind, config, cpu), scale=scale))
+    except OSError as error:
+        for one in found:
+            os.close(one.descriptor)
+        raise UnavailableError(f"the counters of CPU {cpu} can't be read: {error.strerror}") from error
+    return found

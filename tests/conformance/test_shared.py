@@ -1,0 +1,140 @@
+"""Two jobs on one machine, by real launches: the neighbour trains beside a launch in its environment, and goes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matrix import envs_in_turn
+
+from tare.core.files import cache_dir, project_root
+from tare.experiments import beside, rounds
+from tare.launch import limits
+from tare.launch.conditions import choose_cpus
+from tare.launch.place import site_of
+from tare.launch.run import Order
+from tare.launch.scenarios.shared import launch_member
+from tare.model.registry import ALONE, describe_workload, environment
+from tare.model.studies import arms
+from tare.model.studies.study import Shared
+
+pytestmark = pytest.mark.runtime
+WORKLOAD = "mnist_cnn"
+
+
+@pytest.fixture(scope="module")
+def order_in(study, forms, folders):
+    """An order of a whole run in an environment, and the neighbour's specification."""
+    batch = describe_workload(WORKLOAD)["batch"]
+    neighbour = beside.neighbour_spec(Shared(workload=WORKLOAD, batch=batch), False, study)
+    conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+
+    def order(env):
+        data = folders(describe_workload(WORKLOAD)["dataset"])
+        site = replace(site_of(env, environment(env), forms(env), data), data_of={WORKLOAD: data})
+        spec = rounds.whole_run_spec(WORKLOAD, batch, study)
+        return Order(site=site, spec=spec, conditions=conditions, pad_bytes=64), neighbour
+
+    return order
+
+
+def is_gone(launch, maker=None):
+    """Whether a launch has left no process and no folder, and its maker no control group."""
+    parent, _ = limits.cpu_hierarchy(limits.MOUNTS.read_text(), limits.OWN_CGROUP.read_text())
+    folder = cache_dir("launches") / launch
+    return not (carriers(launch) or folder.exists() or list(parent.glob(f"tare-{maker or os.getpid()}-*")))
+
+
+LIMITED = [("host", "cpuset"), ("host", "quota"), ("docker", "quota")]
+
+
+@pytest.mark.parametrize(("env", "level"), [*((env, "none") for env in envs_in_turn("test_shared.py")), *LIMITED])
+def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order_in):
+    if reason := limits.lacking(level, choose_cpus(2)):
+        pytest.skip(reason)
+    order, neighbour = order_in(env)
+    with order.site.environment.session():
+        found = launch_member(env, order, neighbour, level)
+    assert found.ok, found.reason
+    own = found.neighbour
+    assert own.steps > 0 and own.cpu_s > 0 and own.deviations == (), "it trained while the launch did"
+    assert found.deviations == () and found.scenario == "shared"
+    width = 1 if level == "cpuset" else 2
+    assert len(found.inside.facts.affinity) == width
+    assert ("throttled_s" in found.contention.values) == (level == "quota")
+    assert is_gone(own.launch) and is_gone(found.launch)
+
+
+def test_a_launch_alone_has_the_same_limits_and_nobody_beside_it(order_in):
+    order, neighbour = order_in("host")
+    found = launch_member(f"host{ALONE}", order, neighbour, "cpuset")
+    assert found.ok, found.reason
+    assert found.neighbour is None and len(found.inside.facts.affinity) == 1
+    assert found.contention.values["machine_cpu_s"] > 0
+
+
+HARNESS = """
+import json, sys
+from pathlib import Path
+from tare.launch.place import site_of
+from tare.launch.run import Order
+from tare.launch.scenarios.shared import training
+from tare.launch.limits import shared_out
+from tare.launch.conditions import choose_cpus
+from tare.model.records.images import ImageRecord
+from tare.model.registry import environment
+from tare.model.schema import parse
+from dataclasses import replace
+asked = json.loads(sys.stdin.readline())
+adapter = environment(asked["env"])
+data = Path(asked["data"])
+site = site_of(asked["env"], adapter, parse(ImageRecord, asked["image"], "an image"), data)
+site = replace(site, data_of={asked["neighbour"]["workload"]: data})
+order = Order(site=site, spec={}, conditions=asked["conditions"])
+with adapter.session(), shared_out(asked["level"], choose_cpus(2)) as (_, share):
+    with training(order, asked["neighbour"], share) as live:
+        print(live.prepared.planned.name, flush=True)
+        import time; time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("env", "level"), [("host", "quota"), ("docker", "none")])
+def test_a_neighbour_is_gone_after_the_harness_was_killed(env, level, order_in, forms):
+    if reason := limits.lacking(level, choose_cpus(2)):
+        pytest.skip(reason)
+    order, neighbour = order_in(env)
+    asked = {
+        "env": env, "level": level, "neighbour": neighbour, "conditions": dict(order.conditions),
+        "data": str(order.site.data), "image": forms(env).to_json(),
+    }  # fmt: skip
+    with environment(env).session():  # the daemon lives on
+        harness = subprocess.Popen(
+            [sys.executable, "-c", HARNESS], cwd=project_root(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        harness.stdin.write(json.dumps(asked).encode() + b"\n")
+        harness.stdin.flush()
+        name = harness.stdout.readline().decode().strip()
+        assert name.startswith("tare-") and carriers(name)
+        harness.kill()
+        harness.wait()
+        until = time.monotonic() + 20
+        while not is_gone(name, harness.pid) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert is_gone(name, harness.pid)
+
+
+def carriers(name):
+    """Processes whose arguments or environment name a launch."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if name.encode() in told:
+            found.append(int(process.name))
+    return found

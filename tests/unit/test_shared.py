@@ -1,0 +1,582 @@
+"""Two jobs on one machine: the study's key, limits, the neighbour's own loop, slow-downs and their verdicts."""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import campaign_builders as builders
+import inside_code
+import pandas as pd
+import pytest
+
+from tare.analysis import choice, extract, metrics, verdicts
+from tare.core.errors import UnavailableError, UserError
+from tare.core.files import project_root
+from tare.experiments import beside
+from tare.launch import limits
+from tare.launch.channel import Conversation
+from tare.launch.place import Site
+from tare.launch.run import Order
+from tare.launch.scenarios import shared
+from tare.literature import claims, measured_here
+from tare.literature.contrasts import At, paired, to_alone, to_host
+from tare.literature.published import load
+from tare.machine import contention
+from tare.model import closure, tables
+from tare.model.environment import Quota
+from tare.model.records.launches import CONTENTION
+from tare.model.registry import ALONE, CONTROL, HOST
+from tare.model.studies import arms, expected, study
+from tare.report import figures
+from tare.worker.neighbour import PROTOCOL
+
+ANSWER_S = 60.0
+
+
+# --- the study's key
+
+
+@pytest.fixture
+def config():
+    whole = study.load(project_root() / "config/config.yaml")
+    own = {"workload": "mnist_cnn", "batch": 64, "small_batch": 8, "limits": ["cpuset", "quota"]}
+    return {**whole, "scenarios": ["single", "shared"], "shared": own, "stacks": []}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"shared": None}, "config: shared is missing: the scenario shared needs a neighbour"),
+        ({"scenarios": ["single"]}, "config: shared: no scenario is called so in `scenarios`"),
+        ({"shared": {"workload": "alexnett"}}, "config: shared: workload: no module workloads/alexnett.py"),
+        ({"shared": {"batch": 600}}, "config: shared: batch 600 is larger than its 512 samples"),
+        ({"shared": {"batch": 0}}, "shared: batch: 0 must be at least 1"),
+        ({"shared": {"small_batch": 64}}, "config: shared: small_batch: 64 is not smaller than batch, 64"),
+        ({"shared": {"limits": ["cpusets"]}}, "did you mean 'cpuset'"),
+        ({"shared": {"environments": ["host", "podman"]}}, "shared: environments: podman is none of the study's"),
+        ({"shared": {"environments": ["docker"]}}, "host is missing"),
+        ({"shared": {"workloads": ["mnist_cn"]}}, "shared: workloads: mnist_cn is none of the study's workloads"),
+        ({"shared": {"arm_workloads": ["alexnet"]}}, "shared: arm_workloads: alexnet is none of the study's"),
+        ({"shared": {"options": {"image_px": 64}}}, "config: shared: options: image_px: mnist_cnn has no options"),
+        ({"shared": {"units": 0}}, "shared: units: 0 must be at least 1"),
+        ({"conditions": {"cpus": 1}}, "config: shared: limits: cpuset needs two CPUs or more"),
+        ({"arms": {"rounds": ["limits=quota"]}}, "limits=quota is of two jobs on one machine"),
+    ],
+)
+def test_what_is_wrong_with_a_neighbour_is_one_line(config, change, says):
+    with pytest.raises(UserError) as told:
+        study.check(study.merge(config, change))
+    assert says in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):
+    checked = study.check(
+        study.merge(config, {"shared": {"arm_workloads": ["mnist_cnn"], "environments": ["host"]}})
+    )
+    found = [one for one in study.campaigns(checked) if one.scenario == "shared"]
+    assert [(one.workload, one.name) for one in found] == [
+        ("mnist_cnn", "rounds.host.shared"),
+        ("mnist_cnn", "rounds.host.neighbour-small.shared"),
+        ("mnist_cnn", "rounds.host.limits-cpuset.shared"),
+        ("mnist_cnn", "rounds.host.limits-quota.shared"),
+        ("sentiment_rnn", "rounds.host.shared"),
+    ]
+    assert [arms.of_campaign(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
+    costs = {job.outs[0]: job.seconds for job in expected.jobs(checked)}
+    small = study.check(study.merge(config, {"shared": {"units": 3}}))
+    fewer = {job.outs[0]: job.seconds for job in expected.jobs(small)}
+    name = "results/campaigns/nyu2022/sentiment_rnn/rounds.apptainer+charliecloud+docker+host.shared/sealed.json"
+    assert fewer[name] > 0 and all(seconds > 0 for seconds in costs.values())
+
+
+def test_the_neighbour_reaches_its_own_campaigns_and_no_other(config):
+    checked = study.check(config)
+    alone = json.loads(study.part_of(checked, "rounds", "mnist_cnn"))
+    assert "shared" not in alone
+    first = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
+    assert first["shared"] == {"workload": "mnist_cnn", "batch": 64}
+    small = json.loads(study.part_of(checked, "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared"))
+    assert small["shared"]["small_batch"] == 8
+    part = {key: value for key, value in first.items() if key != study.PART}
+    assert study.reduced(part, "rounds", "mnist_cnn", None, "shared") == part, "of a part, the same again"
+
+
+def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
+    plain = set(closure.measurement("rounds", "mnist_cnn", ["host"]))
+    found = set(closure.measurement("rounds", "mnist_cnn", ["host"], scenario="shared", neighbour="alexnet"))
+    own = {"tare/worker/neighbour.py", "workloads/alexnet.py", "tare/launch/scenarios/shared.py"}
+    assert own <= found and not own & plain and "tare/experiments/beside.py" in found - plain
+
+
+def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
+    smoke, paper = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("smoke", "nthu2018"))
+    (one,) = [one for one in study.campaigns(smoke) if one.scenario == "shared"]
+    assert one.name == "rounds.host.shared" and smoke.shared.units == 1
+    assert paper.shared.scaled("alexnet").startswith("batch 4 (published 512), image_px 64 (published 227)")
+    names = {one.name for one in study.campaigns(paper) if one.scenario == "shared"}
+    assert names == {f"rounds.docker+host{arm}.shared" for arm in (
+        "", ".neighbour-small", ".limits-cpuset", ".limits-quota",
+    )}  # fmt: skip
+
+
+def test_steps_have_no_neighbour_and_a_study_without_one_is_told_so():
+    with pytest.raises(UserError, match="the scenario shared is of whole runs: there are no turns in it"):
+        beside.design_of("turns", {"shared": {}})
+    with pytest.raises(UserError, match="config: shared: it is missing"):
+        beside.design_of("rounds", {})
+
+
+# --- limits
+
+
+def test_a_cpu_set_is_half_of_the_cpus_and_threads_are_no_more():
+    with limits.shared_out("none", (0, 1)) as both:
+        assert both == (limits.Share(cpus=(0, 1)), limits.Share(cpus=(0, 1)))
+    with limits.shared_out("cpuset", (0, 1, 3)) as (own, other):
+        assert (own.cpus, other.cpus) == ((0,), (1, 3))
+    assert shared.at_share({"threads": 2, "cpus": 3}, own) == {"threads": 1, "cpus": 3}
+    assert limits.lacking("cpuset", (2,)) == "one CPU can't be divided between two jobs"
+
+
+V1 = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0"
+
+
+def test_groups_are_made_where_a_quota_of_either_version_can_be():
+    own = "3:cpu,cpuacct:/user.slice\n0::/here"
+    assert limits.cpu_hierarchy(V1, own) == (Path("/sys/fs/cgroup/cpu,cpuacct"), False)
+    assert limits.cpu_hierarchy("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", "0::/here") == (
+        Path("/sys/fs/cgroup"),
+        True,
+    )
+    with pytest.raises(UnavailableError, match="no control groups with the controller `cpu` are mounted"):
+        limits.cpu_hierarchy("proc /proc proc rw 0 0", "")
+
+
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """A folder that stands for a hierarchy; `use` says of which version."""
+    monkeypatch.setattr(limits, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(limits, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(limits, "GONE_S", 0.0)
+    folder = tmp_path / "cgroups"
+    folder.mkdir()
+    (tmp_path / "own").write_text("1:cpu:/\n0::/")
+
+    def use(kind):
+        options = "rw,cpu" if kind == "cgroup" else "rw"
+        (tmp_path / "mounts").write_text(f"x {folder} {kind} {options} 0 0\n")
+        return folder
+
+    return use
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        ("cgroup", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}),
+        ("cgroup2", {"cpu.max": "150000 100000"}),
+    ],
+)
+def test_each_job_has_half_of_the_time_by_a_group_of_its_own(groups, kind, files):
+    folder = groups(kind)
+    with limits.shared_out("quota", (0, 1, 2)) as (own, other):
+        assert own.cpus == other.cpus == (0, 1, 2) and own.quota.group != other.quota.group
+        for share in (own, other):
+            assert share.quota.group.parent == folder and share.quota.quota_us == 150_000
+            assert {path.name: path.read_text() for path in share.quota.group.iterdir()} == files
+            for path in share.quota.group.iterdir():
+                path.unlink()  # as the kernel's own files, which don't keep a group
+    assert list(folder.iterdir()) == []
+
+
+def test_without_the_right_to_make_groups_a_quota_is_lacking_in_one_line(groups, monkeypatch):
+    folder = groups("cgroup")
+    monkeypatch.setattr(Path, "mkdir", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    found = limits.lacking("quota", (0, 1))
+    assert found == f"a quota of CPU time needs a control group in {folder}: Permission denied"
+
+
+def test_a_group_is_gone_when_its_maker_is_killed(groups, tmp_path):
+    folder = groups("cgroup2")
+    script = (
+        "import sys, time; from pathlib import Path; from tare.launch import limits\n"
+        f"limits.MOUNTS, limits.OWN_CGROUP = Path({str(tmp_path / 'mounts')!r}), Path({str(tmp_path / 'own')!r})\n"
+        "with limits.quota_group(1000) as group:\n"
+        "    (group / 'cpu.max').unlink(); print('made', flush=True); time.sleep(60)\n"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", script], cwd=project_root(), stdout=subprocess.PIPE)
+    assert maker.stdout.readline() == b"made\n" and len(list(folder.iterdir())) == 1
+    maker.kill()
+    maker.wait()
+    subprocess.run(["sh", "-c", f'for i in $(seq 100); do [ -z "$(ls {folder})" ] && exit; sleep 0.05; done'])
+    assert list(folder.iterdir()) == []
+
+
+# --- what the machine did
+
+
+STAT = "cpu 9 9 9 9\ncpu0 {0} 0 50 1000 0 0 0 5 0 0\ncpu1 {0} 0 0 1000 0 0 0 0 0 0\ncpu2 7777 0 0 0 0 0 0 0\n"
+
+
+def test_counts_are_differences_and_what_is_not_there_has_a_reason(tmp_path):
+    (tmp_path / "pressure").mkdir()
+
+    def now(busy, waited_us, pages):
+        (tmp_path / "stat").write_text(STAT.format(busy))
+        (tmp_path / "pressure/cpu").write_text(f"some avg10=0.00 total={waited_us}\nfull avg10=0.00 total=1\n")
+        (tmp_path / "pressure/io").write_text("nothing of the kind\n")
+        (tmp_path / "vmstat").write_text(f"pgpgin {pages}\npgpgout 4\npgmajfault {pages}\n")
+
+    now(100, 1_000_000, 10)
+    with contention.counted((0, 1), proc=tmp_path) as found:
+        now(300, 3_500_000, 30)
+    ticks = 100  # of every kernel in use
+    assert found.values["machine_cpu_s"] == pytest.approx(400 / ticks) and found.values["machine_steal_s"] == 0
+    assert found.values["cpu_wait_s"] == 2.5
+    assert found.values["disk_read_bytes"] == 20 * 1024 and found.values["disk_written_bytes"] == 0
+    assert found.values["major_faults"] == 20
+    assert "No such file" in found.reasons["memory_wait_s"] and "no line `some`" in found.reasons["io_wait_s"]
+    for name in ("cache_misses", "dram_bytes"):
+        assert (name in found.values) != (name in found.reasons)
+    assert {*found.values, *found.reasons} == set(CONTENTION) - {"throttled_s"}
+
+
+def test_memory_controllers_are_asked_as_the_kernel_describes_them(tmp_path):
+    for name, text in {
+        "type": "23\n", "cpumask": "0,28\n", "format/event": "config:0-7\n", "format/umask": "config:8-15\n",
+        "events/cas_count_read": "event=0x04,umask=0x03\n", "events/cas_count_write": "event=0x04,umask=0x0c\n",
+        "events/cas_count_read.scale": "6.103515625e-5\n", "events/cas_count_write.scale": "6.103515625e-5\n",
+        "events/cas_count_read.unit": "MiB\n", "events/cas_count_write.unit": "MiB\n",
+    }.items():  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert contention.dram_events(tmp_path) == [(23, 0x304, 0, 64.0), (23, 0xC04, 0, 64.0)]
+    assert contention.dram_events(tmp_path / "events") == [], "another maker's"
+
+
+# --- the neighbour
+
+
+@pytest.fixture(scope="module")
+def neighbour(tmp_path_factory):
+    """A neighbour in NumPy whose steps take 10 ms."""
+    folder = tmp_path_factory.mktemp("neighbour")
+    files = {"workloads/slow_step.py": inside_code.SLOW_STEP.read_text()}
+    code = inside_code.code_folder(folder / "code", files)
+    variables = {"TARE_STEP_S": "0.01", "PATH": "/usr/bin:/bin"}
+    return inside_code.Inside(code, folder / "launches", variables=variables)
+
+
+@contextlib.contextmanager
+def talking(inside, **spec):
+    order = {"mode": "neighbour", "framework": "numpy", "workload": "slow_step", "batch": 4, **spec}
+    talk = Conversation(
+        inside.prepare(order),
+        protocol=PROTOCOL,
+        env=inside.variables,
+        cwd=inside.own,
+        errors_path=inside.own / "err",
+    )
+    try:
+        yield talk
+    finally:
+        talk.kill()
+
+
+def test_a_neighbour_trains_on_until_it_is_told_to_end(neighbour):
+    with talking(neighbour) as talk:
+        assert talk.hear("training", timeout_s=ANSWER_S) == {"steps": 2}
+        assert not talk.has_ended()
+        time.sleep(0.8)  # more than an epoch of 16 steps
+        told = talk.ask("end", "ended", timeout_s=ANSWER_S)
+        assert talk.end(timeout_s=ANSWER_S).ok
+    ends = told["step_ends_ns"]
+    assert len(ends) > 16 and ends == sorted(ends), "one epoch follows another"
+    assert 0.3 < told["seconds"] < 30 and 0 < told["cpu_s"] < told["seconds"] * 1.2
+    record = neighbour.record()
+    assert record["status"] == "ok" and record["results"] == told
+
+
+def test_a_neighbour_that_nobody_talks_to_any_more_ends(neighbour):
+    with talking(neighbour) as talk:
+        talk.hear("training", timeout_s=ANSWER_S)
+        assert talk.end(timeout_s=ANSWER_S).ok, "its input ended"
+
+
+def test_a_neighbour_that_can_not_train_says_why(neighbour):
+    with talking(neighbour, workload="nothing") as talk, pytest.raises(Exception, match="ModuleNotFoundError: No"):
+        talk.hear("training", timeout_s=ANSWER_S)
+
+
+# --- launches
+
+
+class Adapter:
+    sets_quotas = False
+
+
+def order_of(environment):
+    conditions = {"threads": 1, "cpus": 1}
+    return Order(
+        site=Site(environment=environment, python="python", reference=None, data=None),
+        spec={},
+        conditions=conditions,
+    )
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """What stands for a launch: it takes two seconds; the neighbour `does`, by what it gives or raises."""
+    record = shared.LaunchRecord(status="ok", reason=None, spawn_ns=10**9, end_ns=3 * 10**9)
+    seen = []
+
+    def launch(site, spec, conditions, **more):
+        seen.append((site, conditions, more))
+        return record
+
+    def neighbour(end):
+        @contextlib.contextmanager
+        def training(order, spec, share):
+            yield SimpleNamespace(end=end)
+
+        monkeypatch.setattr(shared, "training", training)
+
+    monkeypatch.setattr(shared, "launch", launch)
+    return SimpleNamespace(seen=seen, neighbour=neighbour, record=record)
+
+
+def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):
+    own = shared.Neighbour(launch="n", workload="alexnet", batch=4, steps=7, seconds=5.0, cpu_s=4.0)
+    launched.neighbour(lambda record: own)
+    found = shared.launch_member("host", order_of(Adapter()), {}, "none")
+    assert found.ok and found.neighbour == own and found.scenario == "shared"
+    assert found.contention.reasons["throttled_s"] == shared.NOT_LIMITED
+    alone = shared.launch_member(f"host{ALONE}", order_of(Adapter()), {}, "none")
+    assert alone.ok and alone.neighbour is None and alone.scenario == "single" and alone.contention
+
+
+def test_what_was_not_measured_beside_a_neighbour_has_failed(launched):
+    def gone(record):
+        raise shared.ConversationError("it was ended by SIGKILL")
+
+    launched.neighbour(gone)
+    found = shared.launch_member("host", order_of(Adapter()), {}, "none")
+    assert (found.status, found.reason) == (
+        "failed",
+        "its neighbour did not train to its end: it was ended by SIGKILL",
+    )
+    found = shared.launch_member("host", order_of(Adapter()), {}, "cpuset")
+    assert found.reason == "its neighbour does not train: one CPU can't be divided between two jobs"
+    assert len(launched.seen) == 1, "nothing was launched where the two can't be kept apart"
+
+
+@pytest.mark.parametrize(
+    ("periods", "wrong"),
+    [("12", None), ("0", "its quota of CPU time did not hold it: nothing ran in its control group")],
+)
+def test_a_quota_that_held_nothing_is_told(tmp_path, periods, wrong):
+    (tmp_path / "cpu.stat").write_text(f"nr_periods {periods}\nnr_throttled 3\nthrottled_time 2500000000\n")
+    quota = Quota(period_us=100_000, quota_us=50_000, group=tmp_path)
+    counts = contention.Counted()
+    share = limits.Share(cpus=(0,), quota=quota)
+    record = shared.LaunchRecord(status="ok", reason=None)
+    assert shared._add_throttling(counts, record, share, sets_quota=False) == wrong
+    assert counts.values == {"throttled_s": 2.5}
+    inside = SimpleNamespace(facts=SimpleNamespace(cpu_stat=None, cpu_quota="-1"))
+    told = shared._add_throttling(counts, SimpleNamespace(inside=inside), share, sets_quota=True)
+    assert told == "its quota is '-1', asked for 50000 of 100000 us"
+
+
+# --- slow-downs and verdicts
+
+
+NAMES = arms.launch_names(None, ["host", "docker"], "shared")
+BESIDE = {HOST: 1.6, CONTROL: 1.6, "docker": 1.3}  # by alone
+
+
+def campaign(units=8, names=NAMES, arm=None, **changes):
+    generator = random.Random(7)
+    plan = builders.base_plan("s", "mnist_cnn", "rounds", names, units)
+    headline = {**builders.HEADLINE["rounds"], **beside.FIRST}
+    plan |= {"scenario": "shared", "arm": arms.describe(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
+    plan |= {"headline_arm": arms.describe(headline), "discarded": 0}
+    plan["sampling"] = {"confidence": 0.95, "units": units, "verdict_units": 6}
+    rows = []
+    for number in range(units):
+        launches = {}
+        for name in names:
+            scale = BESIDE.get(name, 1.0)
+            record = builders.launch_record(name.removesuffix(ALONE), generator, factors={}, scale=scale)
+            record["inside"]["scheduling"] = {"preemptions": 5, "waited_s": 2 * (scale - 1)}
+            record["contention"] = {"values": {"cpu_wait_s": scale - 1}, "reasons": {"cache_misses": "no PMU"}}
+            if not name.endswith(ALONE):
+                own = {"launch": "n", "workload": "alexnet", "batch": 4, "steps": 6, "seconds": 8.0, "cpu_s": 6.0}
+                record["neighbour"] = own
+            launches[name] = record
+        rows.append({"unit": number, "discarded": False, "voided": None, "launches": launches})
+    slug = f".{arm.slug}" if arm else ""
+    return builders.sealed_campaign({**plan, **changes}, rows, name=f"rounds.docker+host{slug}.shared")
+
+
+def judged(sealed):
+    table = pd.DataFrame(metrics.campaign_metrics(sealed))
+    rows = verdicts.verdict_rows(sealed, table)
+    return tables.make("metrics", table.to_dict("records")), tables.make("verdicts", rows)
+
+
+@pytest.fixture(scope="module")
+def found():
+    measured, rows = judged(campaign())
+    return SimpleNamespace(metrics=measured, verdicts=rows)
+
+
+def test_launch_names_hold_every_environment_twice():
+    assert NAMES == ["host", "host.control", "docker", "host.alone", "host.control.alone", "docker.alone"]
+    assert [arms.environment_of(name) for name in NAMES] == ["host", "host", "docker"] * 2
+    assert arms.used(NAMES, None) == (["docker", "host"], ())
+
+
+def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(found):
+    rows = found.verdicts.set_index(["metric", "env", "reference"])
+    for env, ratio in (("host", 1.6), ("docker", 1.3)):
+        row = rows.loc[("real_s", env, f"{env}{ALONE}")]
+        assert row["ci_low"] < ratio < row["ci_high"] and row["ci_high"] / row["ci_low"] < 1.05
+        assert row["verdict"].startswith("different") and row["n_units"] == 8
+        assert row["total_ratio"] == pytest.approx(ratio, rel=0.02)
+    row = rows.loc[("slowdown", "docker", "host")]
+    assert row["ci_low"] < 1.3 / 1.6 < row["ci_high"] and row["control_ci_low"] < 1 < row["control_ci_high"]
+    assert not [key for key in rows.index if key[0] == "slowdown" and key[2] != "host"], "a ratio to alone already"
+    assert not [key for key in rows.index if key[1].endswith(ALONE) or key[2].startswith(CONTROL)]
+    assert set(found.verdicts["role"]) == {"exploratory"} and set(found.verdicts["scenario"]) == {"shared"}
+
+
+def test_rows_say_what_the_machine_did_and_what_it_does_not_count(found):
+    own = found.metrics.set_index(["env", "metric"])
+    assert set(own.loc[("docker", "cpu_wait_s"), "value"]) == {pytest.approx(0.3)}
+    assert set(own.loc[("docker.alone", "cpu_wait_s"), "value"]) == {0.0}
+    assert set(own.loc[("docker", "cache_misses"), "reason"]) == {"no PMU"}
+    assert set(own.loc[("docker", "neighbour_cpus"), "value"]) == {0.75}
+    assert ("docker.alone", "neighbour_cpus") not in own.index
+    assert set(own.loc[("host", "waited_s"), "value"]) == {pytest.approx(1.2)}
+    assert own.loc[("docker", "neighbour_steps_per_s"), "value"].between(0.5, 2).all()
+
+
+def test_a_run_that_failed_beside_its_neighbour_leaves_its_reason():
+    sealed = campaign(units=2)
+    rows = builders.json_units(sealed)
+    rows[0]["launches"]["docker"] = {"status": "failed", "reason": "its neighbour does not train: no room"}
+    table = pd.DataFrame(metrics.campaign_metrics(builders.with_units(sealed, rows)))
+    own = table[(table["env"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
+    assert list(own["kind"]) == ["unavailable", "measured"]
+    assert own["reason"].iloc[0] == "beside the neighbour: failed: its neighbour does not train: no room"
+
+
+def test_contrasts_for_claims_are_of_the_scenario_and_by_each_environment_itself(found):
+    at = At(scenario="shared")
+    ratios = {one.env: one for one in to_alone(found, "mnist_cnn", at)}
+    assert set(ratios) == {"host", "docker"}
+    assert ratios["host"].low < 1.6 < ratios["host"].high and "slowdown host / host alone" in str(ratios["host"])
+    (against,) = paired(found, "mnist_cnn", "slowdown", "docker", ["host"], at)
+    assert against.against == "host" and against.high < 1
+    assert {one.env for one in to_host(found, "mnist_cnn", "real_s", at)} == {"docker"}
+    assert to_alone(found, "mnist_cnn", At(level="limits=quota", scenario="shared")) == []
+    assert len(to_alone(found, "mnist_cnn", At(level="limits=none", scenario="shared"))) == 2
+
+
+def at_alexnet(found):
+    """The tables as if AlexNet had been trained."""
+    return [table.assign(workload="alexnet") for table in (found.metrics, found.verdicts)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "bound", "environments", "env", "answer"),
+    [
+        ("at_least", 20, ["host", "docker"], None, "holds here"),
+        ("at_least", 30, ["host", "docker"], None, "open here"),
+        ("at_least", 50, ["host", "docker"], None, "does not hold here"),
+        ("at_most", 50, ["docker"], None, "holds here"),
+        ("at_most", 50, ["host", "docker"], None, "does not hold here"),
+        ("at_most", 50, ["docker", "vm"], None, "open here"),
+        ("highest", None, ["host", "docker"], "host", "holds here"),
+        ("lowest", None, ["host", "docker"], "host", "does not hold here"),
+        ("lowest", None, ["host", "docker", "vm"], "vm", "open here"),
+    ],
+)
+def test_what_a_paper_says_of_neighbours_is_judged_by_rule(found, results, rule, bound, environments, env, answer):
+    paper = load("nthu2018")
+    bounds = {claim.bound.value: claim.bound for claim in paper.claims if claim.bound}
+    own = next(claim for claim in paper.claims if claim.id == "shared_large_batches_above_30")
+    claim = own.model_copy(update={"rule": rule, "bound": bounds.get(bound), "env": env})
+    measured, rows = at_alexnet(found)
+    here = replace(measured_here.gather(results, results), metrics=measured, verdicts=rows)
+    told = claims.RULES[rule](claim, "alexnet", environments, here)
+    assert told.here == answer, told
+    assert "slowdown" in told.evidence or "vm" in str(told.reason)
+
+
+def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_says(found, results):
+    measured, rows = at_alexnet(found)
+    given = replace(figures.read_given(results), metrics=measured, verdicts=rows)
+    alt = figures.paper_drawing(load("nthu2018"), given, "10").alt
+    own = rows[rows["metric"] == "real_s"].set_index("reference")["ratio"]
+    assert f"Host {own['host.alone']:.3g}" in alt and f"Docker {own['docker.alone']:.3g}" in alt
+    assert "slow-down by a neighbour" in alt and "this workload is not part of this study" in alt
+
+
+def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
+    measured, rows = judged(campaign(units=6, arm=arms.parse("limits=quota")))
+    both = pd.concat([found.verdicts, rows])
+    assert choice.arm_campaigns(both, "mnist_cnn") == []
+    assert set(choice.compared(both, "rounds", "limits=quota", "shared")["campaign"]) == {
+        "rounds.docker+host.limits-quota.shared"
+    }
+    assert set(choice.compared(both, "rounds", None, "shared")["campaign"]) == {"rounds.docker+host.shared"}
+    assert "limits=quota" in measured["arm"].iloc[0]
+    extract.refuse_mixtures([campaign(units=2), campaign(units=2, arm=arms.parse("limits=quota"))])
+
+
+def test_the_host_alone_has_its_own_cost_and_nothing_to_be_compared_with():
+    names = arms.launch_names(None, ["host"], "shared")
+    _, rows = judged(campaign(units=6, names=names, environments=names))
+    own = rows[rows["metric"] == "real_s"]
+    assert list(zip(own["env"], own["reference"], strict=True)) == [("host", "host.alone")]
+
+
+def test_one_round_is_a_slice_without_a_verdict():
+    _, rows = judged(campaign(units=1))
+    assert set(rows["verdict"]) == {"inconclusive"} and rows["ci_low"].isna().all()
+
+
+def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
+    from tare.report import pages
+    from tare.report.answers import neighbours
+
+    sealed = campaign(unavailable={"vm": "its processor is emulated here"})
+    measured, rows = judged(sealed)
+    own = replace(
+        evidence,
+        campaigns=(*evidence.campaigns, sealed),
+        metrics=pd.concat([evidence.metrics, measured]),
+        verdicts=pd.concat([evidence.verdicts, rows]),
+    )
+    (answer,) = neighbours.answers(own)
+    assert [one.title for one in answer.by_itself] == ["Host", "Docker"]
+    assert "longer than without the neighbour" in answer.by_itself[0].sentence
+    assert "smaller than on the host" in answer.by_host[0].sentence
+    assert any(text.startswith("VM: unavailable") or "emulated here" in text for text in answer.lacking)
+    assert "Misses of the last cache: unavailable, no PMU" in answer.lacking
+    with tempfile.TemporaryDirectory() as folder:
+        html = pages.render(own, Path(folder))["environments.html"]
+    assert 'id="beside"' in html and "Docker, alone" in html
+    first, _ = answer.reasons
+    assert first.startswith("Host: ") and "s more; CPU time of its own" in first
+    assert "waiting for a CPU 1.20 s more" in first
+    assert neighbours.answers(evidence) == []
