@@ -236,7 +236,7 @@ class Shared(Batch):
     units: Annotated[int, Field(ge=1, le=100_000)] = VERDICT_UNITS
     arm_units: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
-    def foregrounds(self, study: Iterable[str]) -> tuple[str, ...]:
+    def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that have a neighbour."""
         return tuple(name for name in study if self.workloads is None or name in self.workloads)
 
@@ -866,7 +866,7 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     for scenario in study.scenarios:
         for kind in kinds if scenario not in (SINGLE, SHARED) else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
-    if study.shared and workload in study.shared.foregrounds(study.workloads):
+    if study.shared and workload in study.shared.trained(study.workloads):
         where = study.shared.environments or every
         for text in (None, *study.shared.arms_of(workload)):
             yield CampaignId(
