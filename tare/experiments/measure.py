@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tare.core.progress import say
 from tare.experiments import beside, causes, counter_launches, rounds, turns
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
-from tare.experiments.designs import Setup
+from tare.experiments.designs import Design, Setup
 from tare.launch import scenarios
 from tare.launch.run import launch
 from tare.launch.sites import data_of, image_records, launch_sites, sites
@@ -73,7 +73,7 @@ def compare(
     study = _job(PARTS[kind], source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments
-    design = DESIGNS[kind]
+    design: Callable[[Setup], Design] = DESIGNS[kind]
     if scenario == SHARED:
         design = beside.design_of(kind, study)
     with (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tare.analysis.launch_rows import SLOWDOWN
+from tare.analysis.launch_rows import SLOWDOWN as SLOWDOWN
 
 # Base unit of each metric that a figure or a claim may be about.
 FIGURE_METRICS: Mapping[str, str] = {

@@ -89,10 +89,10 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
         rows = [
             dict(zip(FIELDS, map(int, line.split()[1:]), strict=False))
             for line in (proc / "stat").read_text().splitlines()
-            if (name := re.match(r"cpu(\d+) ", line)) and int(name.group(1)) in cpus
+            if (told := re.match(r"cpu(\d+) ", line)) and int(told.group(1)) in cpus
         ]
-        found.values["machine_cpu_s"] = sum(row[name] for row in rows for name in BUSY) / ticks
-        found.values["machine_steal_s"] = sum(row["steal"] for row in rows) / ticks
+        found.values["machine_cpu_s"] = sum(one[key] for one in rows for key in BUSY) / ticks
+        found.values["machine_steal_s"] = sum(one["steal"] for one in rows) / ticks
     for quantity, name in PRESSURES.items():
         with _or_reason(found, (quantity,)):
             found.values[quantity] = stall_s((proc / "pressure" / name).read_text())

@@ -868,9 +868,9 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
     if study.shared and workload in study.shared.trained(study.workloads):
         where = study.shared.environments or every
-        for text in (None, *study.shared.arms_of(workload)):
+        for varied in (None, *study.shared.arms_of(workload)):
             yield CampaignId(
-                kind="rounds", workload=workload, environments=where, arm=text, stack=study.stack, scenario=SHARED
+                kind="rounds", workload=workload, environments=where, arm=varied, stack=study.stack, scenario=SHARED
             )
     yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
     yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
