@@ -126,7 +126,7 @@ def test_the_page_says_which_verdicts_lack_nothing_but_units():
     rows = [verdict(0.01, units=3, verdict="inconclusive", more_units=3)]
     [first, _] = more_time.section(evidence([campaign(3)], rows)).sentences
     assert (
-        "1 of 1 comparisons can't be told yet, 1 of them with fewer than the 6 rounds that a verdict takes "
+        "1 of 1 comparisons can't be told yet, all of them with fewer than the 6 rounds that a verdict takes "
         "(1 for that alone: the intervals would tell)"
     ) in first
     assert "about 6 rounds instead of 3 would tell" in first
@@ -136,8 +136,8 @@ def test_where_nobody_can_say_how_many_units_it_takes_the_page_says_that():
     rows = [verdict(None, units=1, verdict="inconclusive")]
     found = more_time.section(evidence([campaign(1)], rows))
     assert found.sentences[0] == (
-        "Whole runs: 1 of 1 comparisons can't be told yet, 1 of them with fewer than the 6 rounds that a verdict "
-        "takes; 1 has no interval; how many units CNN on MNIST would take, nobody can say."
+        "Whole runs: 1 of 1 comparisons can't be told yet, all of them with fewer than the 6 rounds that a verdict "
+        "takes; 1 of them has no interval; how many units CNN on MNIST would take, nobody can say."
     )
     assert found.table.rows[0][-2:] == ["nobody can say", None]
 

@@ -53,7 +53,8 @@ def _undecided(found: Sequence[Prospect]) -> list[str]:
         return []
     said = f"{count} of {sum(one.comparisons for one in found)} comparisons can't be told yet"
     if few:
-        said += f", {few} of them with fewer than the {_units(found[0], found[0].fewest)} that a verdict takes"
+        which = "all" if few == count else str(few)
+        said += f", {which} of them with fewer than the {_units(found[0], found[0].fewest)} that a verdict takes"
     if alone := sum(one.but_for_units for one in found):
         said += f" ({alone} for that alone: the intervals would tell)"
     return [said]
@@ -62,7 +63,7 @@ def _undecided(found: Sequence[Prospect]) -> list[str]:
 def _widest(found: Sequence[Prospect]) -> list[str]:
     told = [(one.half_width, one) for one in found if one.half_width is not None]
     without = sum(one.without for one in found)
-    lines = [f"{without} {'has' if without == 1 else 'have'} no interval"] if without else []
+    lines = [f"{without} of them {'has' if without == 1 else 'have'} no interval"] if without else []
     if told:
         half, one = max(told, key=lambda pair: pair[0] / pair[1].margin)
         where = "beyond" if half > one.margin else "inside"
