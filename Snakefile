@@ -20,7 +20,7 @@ pathvars:
 
 wildcard_constraints:
     batch=r"\d+",
-    arm=rf"(?:\.[a-z][a-z0-9]*-[a-z0-9](?:[a-z0-9-]|\.(?!(?:{ARM_ENDS})/))*)?",
+    arm=rf"(?:\.[a-z][a-z0-9]*-[a-z0-9](?:[a-z0-9+-]|\.(?!(?:{ARM_ENDS})/))*)?",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_+-]+",
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*",

@@ -96,7 +96,7 @@ def code_of(kind):
             names, arm = campaign_environments(wildcards), arm_of(wildcards)
         elif "env" in wildcards.keys():
             names = [wildcards.env]
-        settings = [arm.factor] if arm and arm.is_inside else []
+        settings = list(arm.settings) if arm else []
         other = arm.other_stack if arm else None
         frameworks = sorted({stack_framework(STACK), stack_framework(other or STACK)})
         return closure.code_sha256(

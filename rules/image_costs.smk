@@ -1,5 +1,5 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
-COUNTED_STACKS = [STACK, *config["stacks"]]
+COUNTED_STACKS = list(STUDIED.stacks_needed)
 NAIVE_IMAGE = (
     [f"results/images/{STACK}/naive/record.json"] if STUDIED.naive_image else []
 )

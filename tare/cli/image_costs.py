@@ -54,11 +54,10 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
     from tare.model.studies.study import ImageCostsPart, load_part
 
     study = load_part(ImageCostsPart, arguments.study)
-    stacks = dict.fromkeys([study.stack, *study.stacks])
     naive = {study.stack: arguments.naive}
     forms = [
         image_costs.read_forms(arguments.images, stack, study.environments_of(stack), naive.get(stack))
-        for stack in stacks
+        for stack in study.stacks_needed
     ]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
     tables.write("image_costs", image_costs.build(study.study, forms, starts), arguments.out)

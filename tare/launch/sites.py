@@ -30,6 +30,8 @@ from tare.model.studies import arms
 from tare.model.studies.arms import Arm
 from tare.model.studies.study import BASELINE, CONTROL, HOST
 
+NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
+
 
 @contextlib.contextmanager
 def sites(
@@ -169,7 +171,7 @@ def launch_sites(
     with contextlib.ExitStack() as stack:
         members = arms.members(arm, [HOST, *names])
         reason = arms.impossible(arm, study["device"])
-        if reason is None and arm is not None and arm.factor == "compile":
+        if reason is None and arm is not None and arm.name == NEEDS_COMPILER:
             reason = _no_compiler(study)
         if reason is None and arm is not None and arm.factor == "limits":
             reason = limits.lacking(arm.level, choose_cpus(study["conditions"]["cpus"]))
@@ -198,7 +200,7 @@ def launch_sites(
             site = control if name.removesuffix(ALONE) == CONTROL else site
             if site is not None:
                 level = None if name.endswith(BASELINE) else arm
-                found[name] = _with_compiler(site, study, kind) if level and level.factor == "compile" else site
+                found[name] = _with_compiler(site, study, kind) if level and level.name == NEEDS_COMPILER else site
         yield found, unavailable, provenance
 
 

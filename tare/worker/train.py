@@ -107,7 +107,7 @@ def build_model(framework: Framework, workload: Any, spec: Mapping[str, Any]) ->
 def epoch(framework: Framework, dataset: Any, spec: Mapping[str, Any]) -> Iterable[Any]:
     """The batches of one epoch: as the data itself gives them, or by the framework's loader."""
     if hasattr(dataset, "batches"):
-        given: Iterable[Any] = dataset.batches()
+        given: Iterable[Any] = dataset.batches(spec["batch"])
         return given
     return framework.loader(dataset, spec)
 
@@ -154,11 +154,12 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
     Raises:
         ValueError: the data is smaller than one batch.
     """
-    if hasattr(dataset, "batches"):  # the same one each time
-        return [next(iter(dataset.batches()))]
     kept: List[Any] = []
     held = 0
-    for one in framework.batches(dataset, batch):
+    given = dataset.batches(batch) if hasattr(dataset, "batches") else framework.batches(dataset, batch)
+    for one in itertools.islice(given, getattr(dataset, "distinct", None)):
+        if len(one[-1]) < batch:
+            break
         held += framework.batch_bytes(one)
         if held > MOST_BATCH_BYTES and len(kept) >= LEAST_BATCHES:
             break
@@ -192,8 +193,8 @@ def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], co
 def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The timed run, alone or as one of a group; returns what the record holds.
 
-    One epoch, or as many as the spec's `epochs` says: a job of more steps. `steps` ends the first one early, where
-    a whole one would take too long.
+    One epoch, or as many as the spec's or the workload's `epochs` says: a job of more steps. `steps` ends the first
+    one early, where a whole one would take too long.
     """
     framework, workload = import_workload(spec, marks, spec["threads"])
     grouped = spec.get("world_size", 1) > 1
@@ -201,12 +202,13 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
         framework.join(spec["rank"], spec["world_size"])
         marks.add("joined")
     dataset, training = build(framework, workload, spec, marks)
-    warmup = description(workload, spec).get("warmup_steps", 0)
+    described = description(workload, spec)
+    warmup = described.get("warmup_steps", 0)
     last = min(-(-len(dataset) // spec["batch"]), spec.get("steps") or sys.maxsize)
     waits = (warmup, last) if warmup else ()
     batches = itertools.islice(epoch(framework, dataset, spec), spec.get("steps"))
     ends, losses, samples = run_epoch(framework, training, batches, marks, waits)
-    for _ in range(1, spec.get("epochs", 1)):
+    for _ in range(1, spec.get("epochs", described.get("epochs", 1))):
         later = run_epoch(framework, training, epoch(framework, dataset, spec), None, waits)
         ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]
     marks.add("epoch_end")

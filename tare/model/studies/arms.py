@@ -24,7 +24,7 @@ from tare.model.registry import (
     environments,
     scenario_names,
 )
-from tare.model.studies.stacks import known_stacks
+from tare.model.studies.stacks import known_stacks, with_compiler
 from tare.model.words import nearest
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
@@ -35,10 +35,12 @@ SETTINGS = {
     "tf32": ("default", "off", "on"),
     "amp": ("off", "bf16", "fp16"),
     "layout": ("contiguous", "channels-last"),
-    "compile": ("off", "inductor"),
+    "compile": ("off", "inductor", "torchscript", "xla", "ngraph"),
     "graph": ("off", "capture"),
     "cudnn": ("default", "benchmark"),
 }
+# Compilers that need nothing beside their stack: another stack is compared with and without (`tensorflow-2.1+xla`).
+STACK_COMPILERS = ("torchscript", "xla", "ngraph")
 # What a job reads; the first level is the headline's. Applied inside as settings are, and compared in every
 # environment, as an environment may be what makes reading slow.
 INPUTS = {"input": ("real", "synthetic")}
@@ -98,7 +100,15 @@ class Arm:
     @property
     def other_stack(self) -> str | None:
         """The stack that this arm launches instead of the headline's; None where it launches the same packages."""
-        return self.level if self.factor == "stack" and self.level not in COMMON["stack"] else None
+        other = self.factor == "stack" and self.level not in COMMON["stack"]
+        return with_compiler(self.level)[0] if other else None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the program inside applies: the arm's own setting, or the graph compiler that its stack has."""
+        if self.is_inside:
+            return {self.factor: self.level}
+        return _settings_of_stack(self.level) if self.other_stack else {}
 
 
 def parse(text: str) -> Arm:
@@ -109,7 +119,7 @@ def parse(text: str) -> Arm:
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
     known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE}.items()}
-    known["stack"].update(known_stacks())
+    known["stack"].update(level for name in known_stacks() for level in stack_levels(name))
     if not sign or factor not in known:  # adapters are imported for their own factors alone
         for adapter in environments().values():
             for name, levels in adapter.factors.items():
@@ -119,6 +129,16 @@ def parse(text: str) -> Arm:
     if level not in known[factor]:
         raise UserError(f"config: arms: {factor} has no level {level!r}: {nearest(level, known[factor])}")
     return Arm(factor=factor, level=level)
+
+
+def stack_levels(name: str) -> list[str]:
+    """Levels of the factor `stack` that launch one: as it is, and with each graph compiler that it may bring."""
+    return [name, *(f"{name}+{compiler}" for compiler in STACK_COMPILERS)]
+
+
+def _settings_of_stack(level: str) -> dict[str, str]:
+    compiler = with_compiler(level)[1]
+    return {"compile": compiler} if compiler else {}
 
 
 def of_campaign(name: str) -> Arm | None:
@@ -184,7 +204,7 @@ def environment_of(name: str) -> str:
 
 def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, ...]]:
     """What launches of these names take of the code: their environments, and factors of settings."""
-    return sorted({environment_of(name) for name in names}), ((arm.factor,) if arm and arm.is_inside else ())
+    return sorted({environment_of(name) for name in names}), tuple(arm.settings if arm else ())
 
 
 def describe(levels: Mapping[str, str]) -> str:
@@ -195,7 +215,7 @@ def describe(levels: Mapping[str, str]) -> str:
 def stack_of(described: str, headline: str) -> str:
     """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own."""
     levels = dict(level.partition("=")[::2] for level in described.split(","))
-    return headline if levels.get("stack", "same") in COMMON["stack"] else levels["stack"]
+    return headline if levels.get("stack", "same") in COMMON["stack"] else with_compiler(levels["stack"])[0]
 
 
 def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
@@ -206,4 +226,5 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
 def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
     """The study's conditions at a campaign's levels."""
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
+    settings |= _settings_of_stack(levels.get("stack", "same"))
     return {**conditions, "allocator": levels["allocator"], **({"settings": settings} if settings else {})}

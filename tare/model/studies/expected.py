@@ -161,8 +161,9 @@ def _step_s(name: str, settings: Batch, batch: int | None = None) -> float:
 
 def _steps_s(name: str, settings: Batch, batch: int | None = None) -> float:
     """All steps of a whole run; as `_step_s`."""
-    samples = int(describe_workload(name, settings.options)["samples"])
-    return math.ceil(samples / (batch or settings.batch)) * _step_s(name, settings, batch)
+    described = describe_workload(name, settings.options)
+    steps = math.ceil(described["samples"] / (batch or settings.batch)) * described.get("epochs", 1)
+    return int(steps) * _step_s(name, settings, batch)
 
 
 def _start_s(name: str, settings: Batch) -> float:

@@ -149,6 +149,12 @@ def framework_of(name: str | None) -> str:
     return _read(path).framework if path.exists() else DEFAULT
 
 
+def with_compiler(level: str) -> tuple[str, str | None]:
+    """Name of a stack and the graph compiler of its launches: of `tensorflow-2.1` or `tensorflow-2.1+xla`."""
+    name, _, compiler = level.partition("+")
+    return name, compiler or None
+
+
 def lock_files(name: str) -> list[Path]:
     """Paths of a stack's locks, relative to the checkout; variants may share one."""
     folder = stacks_dir() / name

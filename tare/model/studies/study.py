@@ -32,7 +32,7 @@ from tare.model.registry import (
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
 from tare.model.studies.papers import paper_names
-from tare.model.studies.stacks import BOUND, known_stacks
+from tare.model.studies.stacks import BOUND, known_stacks, with_compiler
 from tare.model.words import nearest
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
@@ -75,6 +75,9 @@ def _with_single(names: tuple[str, ...]) -> tuple[str, ...]:
 Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
 StudyName = Annotated[Name, AfterValidator(_no_folder)]
 StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
+StackLevel = Annotated[
+    str, matching(r"[a-z][a-z0-9.-]{0,39}(\+[a-z]+)?", f"{_LETTERS}, and +compiler where it has one")
+]
 Environments = Annotated[tuple[Name, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
 Scenario = Annotated[str, AfterValidator(_known_scenario)]
 Scenarios = Annotated[tuple[Scenario, ...], Distinct, AfterValidator(_with_single)]
@@ -421,9 +424,14 @@ class ImageCostsPart(Record):
 
     study: StudyName
     stack: StackName
-    stacks: Annotated[tuple[StackName, ...], Distinct]
+    stacks: Annotated[tuple[StackLevel, ...], Distinct]
     environments: Environments
     stack_environments: Environments | None = None
+
+    @property
+    def stacks_needed(self) -> tuple[str, ...]:
+        """Every stack that has to be built, the study's own first."""
+        return tuple(dict.fromkeys((self.stack, *(with_compiler(level)[0] for level in self.stacks))))
 
     def environments_of(self, stack: str) -> tuple[str, ...]:
         """Where a stack runs: the study's own everywhere, the others where the study says so, or everywhere."""
@@ -558,8 +566,11 @@ def check(config: Mapping[str, Any]) -> Study:
         _check_batches(name, settings, where, (settings.batch, *settings.sweep_batches))
     _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
     for name in study.stacks:
-        _refuse_unknown("stacks", "folder containers/stacks/{}", name, known_stacks())
-        if name == study.stack:
+        base, compiler = with_compiler(name)
+        _refuse_unknown("stacks", "folder containers/stacks/{}", base, known_stacks())
+        if compiler:
+            _refuse_unknown("stacks", f"graph compiler {{}} beside {base}", compiler, arms.STACK_COMPILERS)
+        elif name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
     for name in study.stack_environments or ():
         if name not in study.environments:
@@ -862,7 +873,8 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     for stack in study.stacks:
         where, arm_name = study.environments_of(stack), f"stack={stack}"
         for kind in study.stack_kinds:
-            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=stack)
+            own = with_compiler(stack)[0]
+            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=own)
     for scenario in study.scenarios:
         for kind in kinds if scenario not in (SINGLE, SHARED) else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)

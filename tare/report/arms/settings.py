@@ -92,7 +92,7 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
     if campaign.arm.other_stack:
         other = f"with {campaign.plan.stack}"
         return Comparison(
-            title=f"{campaign.arm.other_stack} instead of {campaign.plan.stack}, on the host",
+            title=f"{campaign.arm.level} instead of {campaign.plan.stack}, on the host",
             verdict=row["verdict"],
             sentence=sentence_case(verdict_sentence(row, other=other, whose=f"its own {other}")),
         )

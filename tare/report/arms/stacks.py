@@ -66,7 +66,7 @@ def _why_nothing(campaign: Campaign) -> str:
     what = {"rounds": "Whole runs", "turns": "Training steps"}[campaign.kind]
     reasons = [campaign.ended, *campaign.plan.unavailable.values()]
     reason = next((reason for reason in reasons if reason), "no unit was complete")
-    return f"{what} with {campaign.arm.other_stack}: unavailable: {reason}."
+    return f"{what} with {campaign.arm.level}: unavailable: {reason}."
 
 
 def _levels(evidence: Evidence, campaign: Campaign) -> list[Mapping[str, Any]]:
@@ -86,7 +86,7 @@ def _phases(evidence: Evidence, campaign: Campaign) -> list[str]:
         for row in decided
     ]
     open_ones = sum(row["verdict"] == "inconclusive" for row in rows)
-    stack, base = campaign.arm.other_stack, campaign.plan.stack
+    stack, base = campaign.arm.level, campaign.plan.stack
     text = f"With {stack} instead of {base} on the host: {listed(said)}." if said else (
         f"No part of a whole run differs for sure between {stack} and {base} on the host."
     )  # fmt: skip
@@ -100,7 +100,7 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
             "metric": lambda row: metric_title(row["metric"]),
             **compared("n", "ratio", "interval", "verdict"),
         },
-        caption=f"{workload_title(campaign.workload)}: {campaign.arm.other_stack} against {campaign.plan.stack} "
+        caption=f"{workload_title(campaign.workload)}: {campaign.arm.level} against {campaign.plan.stack} "
         f"on the {env_title('host').lower()}, by metric",
         wide=True,
     )
@@ -111,7 +111,7 @@ def package_table(evidence: Evidence) -> Table:
 
     Packages are the locks', which are installed by hash. A lock fits several Pythons: the one that ran is shown.
     """
-    names = [evidence.study.stack, *evidence.study.stacks]
+    names = evidence.study.stacks_needed
     stacks = [load_stack(name, evidence.study.device) for name in names]
     versions = [{r.name: r.version for r in stack.requirements} for stack in stacks]
     named = [name for name in versions[0] if all(name in other for other in versions[1:])]

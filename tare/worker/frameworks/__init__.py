@@ -113,8 +113,10 @@ class Framework(object):
         raise NotImplementedError
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        """A batch: a list of arrays, one for each part of a sample."""
-        raise NotImplementedError
+        """A batch: a list of arrays, one for each part of a sample; NumPy's, which every framework takes."""
+        import numpy
+
+        return [numpy.stack(parts) for parts in zip(*samples)]
 
     def batches(self, dataset: Any, batch: int) -> Iterator[Any]:
         """Every full batch of a dataset in order, one at a time, in the host's memory."""
@@ -146,6 +148,7 @@ class Framework(object):
         started = last = now_ns()
         for batch in batches:
             losses.append(training.step(batch))
+            self.synchronize()
             now = now_ns()
             durations.append((now - last) / 1e9)
             last = now

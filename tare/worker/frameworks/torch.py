@@ -1,4 +1,4 @@
-"""PyTorch, on a CPU or a CUDA device, from 1.11 on; in a group by DistributedDataParallel, over gloo or NCCL."""
+"""PyTorch, on a CPU or a CUDA device, from 1.4 on; in a group by DistributedDataParallel, over gloo or NCCL."""
 
 import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -72,7 +72,10 @@ class Torch(frameworks.Framework):
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """As the framework's loader makes a batch."""
-        return self.module.utils.data.default_collate(samples)
+        data = self.module.utils.data
+        if hasattr(data, "default_collate"):  # public from 1.11 on
+            return data.default_collate(samples)
+        return data._utils.collate.default_collate(samples)
 
     def batches(self, dataset: Any, batch: int) -> Iterator[Any]:
         """Every full batch of a dataset in order, one at a time."""
@@ -81,11 +84,13 @@ class Torch(frameworks.Framework):
     def loader(self, dataset: Any, spec: Mapping[str, Any]) -> Iterable[Any]:
         """The paper's loader: shuffled, one worker process; pinned memory only where there is a device.
 
-        In a group each process has its part of the samples, and batches of the same size.
+        In a group each process has its part of the samples, and batches of the same size. Before 1.7 a loader draws
+        its order from the generator of the whole process, which the job has seeded.
         """
         data, sampler = self.module.utils.data, None
-        generator = self.module.Generator()
-        generator.manual_seed(spec["seed"])
+        seeded: Dict[str, Any] = {}
+        if release(self.module) >= (1, 7):
+            seeded["generator"] = self.module.Generator().manual_seed(spec["seed"])
         if self.size > 1:
             sampler = data.distributed.DistributedSampler(dataset, self.size, self.rank, seed=spec["seed"])
         loader: Iterable[Any] = data.DataLoader(
@@ -95,7 +100,7 @@ class Torch(frameworks.Framework):
             sampler=sampler,
             num_workers=spec["loader_workers"],
             pin_memory=self.device == "cuda",
-            generator=generator,
+            **seeded,
         )
         return loader
 
@@ -172,6 +177,12 @@ def declare_vision_operators(torch: Any) -> None:
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     torch._tare_vision_library = library  # the declarations live as long as this object
+
+
+def release(torch: Any) -> Tuple[int, int]:
+    """Major and minor version."""
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
 
 
 def switches(torch: Any) -> Dict[str, Optional[bool]]:

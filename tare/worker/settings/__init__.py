@@ -4,12 +4,16 @@
     amp      bf16, fp16          automatic mixed precision: forward and loss under autocast; fp16 scales the loss
     layout   channels-last       images and filters of four dimensions with their channels innermost
     compile  inductor            torch.compile of the model
+             torchscript         torch.jit.script of the model
+             xla                 TensorFlow's graph in clusters that XLA compiles
+             ngraph              TensorFlow's graph in clusters that nGraph runs
     graph    capture             the whole step as one CUDA graph, replayed
     cudnn    benchmark           cuDNN tries its algorithms and keeps the fastest
     input    synthetic           one batch, made once where steps take it from, instead of the data set
 
 Each is a module of this package, imported only where it is used: `prepare(torch, level)` before the model is built,
-`apply(torch, training, level, device)` after; `samples(…)` where it brings the job's samples. They are PyTorch's.
+`apply(torch, training, level, device)` after; `samples(…)` where it brings the job's samples. They are PyTorch's,
+but for the levels that `OWNERS` has.
 Without a setting the framework's own default stands, and the facts of the launch say what that is. A setting that
 this framework, device or workload can't have raises `Unable` with the reason: it is not passed over.
 """
@@ -21,6 +25,7 @@ from tare.worker.frameworks import DEFAULT, Framework, Unable
 
 # A captured step holds what the others did.
 ORDER = ("input", "tf32", "cudnn", "layout", "compile", "amp", "graph")
+OWNERS = {("compile", "xla"): "tensorflow", ("compile", "ngraph"): "tensorflow"}  # of levels that are not PyTorch's
 
 
 def prepare(framework: Framework, wanted: Mapping[str, str]) -> None:
@@ -56,10 +61,11 @@ def used(framework: Framework, wanted: Mapping[str, str], verb: str) -> Iterator
     """Module and level of each setting that has something to do at this point, in order.
 
     Raises:
-        Unable: the framework has no settings.
+        Unable: another framework has that level of that setting, and this one has not.
     """
-    if wanted and framework.name != DEFAULT:
-        raise Unable("{} has no setting {}".format(framework.name, ", ".join(sorted(wanted))))
+    others = [pair for pair in sorted(wanted.items()) if OWNERS.get(pair, DEFAULT) != framework.name]
+    if others:
+        raise Unable("{} has no setting {}".format(framework.name, ", ".join(map("=".join, others))))
     for name in ORDER:
         if name in wanted:
             module = importlib.import_module("tare.worker.settings." + name)

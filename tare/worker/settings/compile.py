@@ -1,12 +1,36 @@
-"""`compile=inductor`: torch.compile of the model."""
+"""`compile=inductor, torchscript, xla, ngraph`: a graph compiler, each in the framework that has it.
 
+TensorFlow's cut the graph into clusters of what they can compile, on a CPU by these flags alone, in version 1 and 2
+alike. It reads them when it first looks at a graph, so that they may follow its import.
+"""
+
+import importlib
 import os
 from typing import Any
 
 from tare.worker.frameworks import Unable
 
+XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 
-def prepare(torch: Any, level: str) -> None:
+
+def prepare(module: Any, level: str) -> None:
+    """Switch on what has to be on before a model is built.
+
+    Raises:
+        Unable: the stack has no such compiler.
+    """
+    if level == "inductor":
+        place_compiled_code()
+    elif level == "xla":
+        os.environ["TF_XLA_FLAGS"] = XLA_FLAGS
+    elif level == "ngraph":
+        try:
+            importlib.import_module("ngraph_bridge")  # which takes its place in TensorFlow when it is imported
+        except ImportError as error:
+            raise Unable("compile=ngraph needs a stack with nGraph's bridge: {}".format(error)) from None
+
+
+def place_compiled_code() -> None:
     """Where compiled code lies: in the launch's own folder, so that a whole run compiles anew, or where it is told.
 
     Where it is kept from launch to launch, headers are not compiled beforehand: the framework keeps those in the
@@ -24,7 +48,15 @@ def prepare(torch: Any, level: str) -> None:
         config.cpp_cache_precompile_headers = False
 
 
-def apply(torch: Any, training: Any, level: str, device: str) -> None:
+def apply(module: Any, training: Any, level: str, device: str) -> None:
+    """Have PyTorch compile the model; TensorFlow's compilers see the graph by themselves."""
+    if level == "inductor":
+        apply_inductor(module, training)
+    elif level == "torchscript":
+        training.model = module.jit.script(training.model)
+
+
+def apply_inductor(torch: Any, training: Any) -> None:
     """Compile the model at its first call.
 
     Of a model that holds a recurrent network as one operator the compiler leaves everything as it is, unless its

@@ -26,7 +26,12 @@ def samples(
 
 
 class SameBatch(object):
-    """One batch as every batch of an epoch of `count` samples, the last one as short as it comes out."""
+    """One batch as every batch of an epoch of `count` samples, the last one as short as it comes out.
+
+    `distinct`: how many batches there are.
+    """
+
+    distinct = 1
 
     def __init__(self, batch: List[Any], count: int) -> None:
         self.batch = batch
@@ -41,8 +46,8 @@ class SameBatch(object):
         """One sample of the batch, which goes round."""
         return [part[index % self.size] for part in self.batch]
 
-    def batches(self) -> Iterator[List[Any]]:
-        """The batches of an epoch."""
+    def batches(self, batch: int) -> Iterator[List[Any]]:
+        """The batches of an epoch, which are as large as the one that there is."""
         for _ in range(self.count // self.size):
             yield self.batch
         left = self.count % self.size

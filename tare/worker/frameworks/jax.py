@@ -1,0 +1,56 @@
+"""JAX on a CPU. A step ends before its call returns, as on a CPU nothing else tells when it did."""
+
+import os
+from typing import Any, Dict
+
+from tare.worker import frameworks
+
+THREADS = "PJRT_NPROC"  # of its pool; XLA reads NPROC too, which is no name of its own
+
+
+class Jax(frameworks.Framework):
+    """JAX; `module` is jax itself. A job's `weights` are a tree of arrays."""
+
+    name = "jax"
+    can_fork = False
+
+    def import_(self) -> None:
+        """Import jax, for the CPU alone, and let calls wait for what they compute.
+
+        Raises:
+            Unable: on another device than a CPU.
+        """
+        if self.device != "cpu":
+            raise frameworks.Unable("jax trains on a CPU here, not on {}".format(self.device))
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        import jax
+
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        self.module = jax
+
+    def set_threads(self, threads: int) -> None:
+        """Threads of its pool, which it makes at its first computation, and whether operators use it."""
+        several = "true" if threads > 1 else "false"
+        os.environ.update({THREADS: str(threads), "NPROC": str(threads)})
+        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=" + several
+
+    def facts(self) -> Dict[str, Any]:
+        """Name, version, the threads that it was told, its compiler's flags."""
+        told = os.environ.get(THREADS, "")
+        return {
+            "name": self.name,
+            "version": self.module.__version__,
+            "threads": int(told) if told.isdigit() else None,
+            "switches": {"xla": os.environ.get("XLA_FLAGS")},
+        }
+
+    def parameters(self, training: Any) -> int:
+        """Numbers in its weights."""
+        return sum(int(leaf.size) for leaf in self.module.tree_util.tree_leaves(training.weights))
+
+    def to_device(self, batch: Any) -> Any:
+        """Arrays where it computes."""
+        return [self.module.numpy.asarray(part) for part in batch]
+
+
+FRAMEWORK = Jax

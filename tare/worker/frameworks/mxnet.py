@@ -1,0 +1,45 @@
+"""Apache MXNet on a CPU. Its engine runs operators behind the program, which waits for it after each timed step."""
+
+import os
+from typing import Any, Dict
+
+from tare.worker import frameworks
+
+
+class MXNet(frameworks.Framework):
+    """MXNet; `module` is mxnet itself. A job's `model` is a block of Gluon."""
+
+    name = "mxnet"
+    can_fork = False
+
+    def import_(self) -> None:
+        """Import mxnet.
+
+        Raises:
+            Unable: on another device than a CPU.
+        """
+        if self.device != "cpu":
+            raise frameworks.Unable("mxnet trains on a CPU here, not on {}".format(self.device))
+        import mxnet
+
+        self.module = mxnet
+
+    def facts(self) -> Dict[str, Any]:
+        """Name, version, and the threads of an operator, which it was told when it was imported."""
+        told = os.environ.get("OMP_NUM_THREADS", "")
+        return {
+            "name": self.name,
+            "version": self.module.__version__,
+            "threads": int(told) if told.isdigit() else None,
+        }
+
+    def synchronize(self) -> None:
+        """Wait for the engine."""
+        self.module.nd.waitall()
+
+    def parameters(self, training: Any) -> int:
+        """Numbers in its parameters."""
+        return sum(int(one.data().size) for one in training.model.collect_params().values())
+
+
+FRAMEWORK = MXNet
