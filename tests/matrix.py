@@ -60,7 +60,7 @@ def small(study, workload):
     if known:
         job["batch"] = max(2, described.get("least_batch", 1))
         least = {name: known[name].least for name in ("image_px",) if name in known}
-        own = {"samples": 3 * job["batch"], "warmup_steps": 1, "loader_workers": 1}
+        own = {"samples": 3 * job["batch"], "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
         job["options"] = {**least, **{name: value for name, value in own.items() if name in known}}
     return {**study, "workloads": {workload: job}}
 

@@ -23,6 +23,7 @@ STEADY_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "MALLOC_TOP_PAD_": "67108864",
 }
+BUSY_BESIDE = 0.5  # of a processor: what a framework's threads take beside those that compute, and some more
 NO_VARIABLES: Mapping[str, str] = {}
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -115,6 +116,13 @@ def drop_page_cache() -> None:
         Path("/proc/sys/vm/drop_caches").write_text("3")
     except OSError as error:
         raise UserError(f"config: conditions: page_cache: cold needs root ({error.strerror}); use warm") from error
+
+
+def crowding(processors: float | None, threads: int) -> list[str]:
+    """That a launch kept more processors busy than it was given threads, whatever its framework says; pure."""
+    if processors is None or processors <= threads + BUSY_BESIDE:
+        return []
+    return [f"threads kept {processors:.1f} processors busy, asked for {threads}"]
 
 
 def deviations(

@@ -12,7 +12,7 @@ from typing import Any
 from tare.core.errors import IntegrityError
 from tare.core.files import read_json
 from tare.core.process import Finished
-from tare.launch.conditions import deviations, share_cores
+from tare.launch.conditions import crowding, deviations, share_cores
 from tare.launch.transport import Carried, Ready
 from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
 from tare.model.schema import parse
@@ -65,6 +65,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         values |= {"status": "failed", "reason": finished.explain()}
     else:
         found = deviations(inside.facts, conditions, planned, workdir=prepared.inside, unseen=unseen)
+        found += crowding(inside.results.get("processors"), conditions["threads"])
         wrong = [line for line in found if line.startswith("threads")]
         wrong += ["its clock is not ours, and nothing compared them"] if elsewhere and carried.clock is None else []
         wrong += clock_problems(finished, inside, carried.clock or Clock())

@@ -10,6 +10,7 @@ where one lies above (below) it.
 kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
 container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
 files.
+faster: one level of a factor is faster than another by the published size (tare.literature.level_claims).
 at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
 FAILS where one lies wholly beyond it. at_least: all are worse by as much or more; the other way round. Of a
 slow-down by a neighbour each environment, the host too, is held against itself without one.
@@ -40,6 +41,7 @@ from tare.literature.contrasts import (
     units,
 )
 from tare.literature.finding import amount, listed, words
+from tare.literature.level_claims import faster
 from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario
 from tare.literature.published import Published
@@ -200,6 +202,7 @@ RULES: dict[str, Callable[[Claim, str, Sequence[str], Here], Answer]] = {
     "lowest": _extreme,
     "at_most": _bounded,
     "at_least": _bounded,
+    "faster": faster,
     "kernels_differ": kernels_differ,
     "same_files": same_files,
 }

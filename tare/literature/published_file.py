@@ -25,12 +25,12 @@ from tare.model.schema import Count, Distinct, Record, matching, parse, read_yam
 from tare.model.words import nearest
 
 # How a claim is judged; docs/published.md says what each rule asks.
-EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, KERNELS_DIFFER, SAME_FILES = RULES = (
-    "equal", "highest", "lowest", "at_most", "at_least", "kernels_differ", "same_files",
+EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, FASTER, KERNELS_DIFFER, SAME_FILES = RULES = (
+    "equal", "highest", "lowest", "at_most", "at_least", "faster", "kernels_differ", "same_files",
 )  # fmt: skip
 OF_ONE = (HIGHEST, LOWEST, KERNELS_DIFFER)  # about one environment beside the others
 BOUNDED = (AT_MOST, AT_LEAST)
-OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED)
+OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, FASTER)
 # What may have to be as published for a claim to be the same question here.
 DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
 CONDITIONS = (DEVICE, STACK, RUNTIMES)
@@ -69,7 +69,7 @@ Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 Workload = Annotated[str, AfterValidator(_known)]
 Environment = Annotated[str, AfterValidator(_known_place)]
 Scenario = Literal["single", "distributed", "shared"]
-Level = Annotated[str, matching(r"[a-z0-9_]+=[a-z0-9._-]+", "is no factor=level")]
+Level = Annotated[str, matching(r"[a-z0-9_]+=[a-z0-9.+_-]+", "is no factor=level")]
 Number = Annotated[str, matching(r"[0-9]+", "is no number of a figure")]
 Metric = Annotated[str, _one_of("metric", FIGURE_METRICS)]
 Kind = Literal["text", "table", "figure_label", "figure_digitised", "raw", "derived"]
@@ -188,6 +188,8 @@ class Claim(Record):
             bound of slow-downs has no reference: it is about those that stand there.
         bound: of the rules at_most and at_least: how much worse than the host an environment may be, or has to be;
             of a slow-down by a neighbour, than the same environment without one.
+        level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
+            first does in the same time; negative where it is slower.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -204,6 +206,9 @@ class Claim(Record):
     env: Environment | None = None
     environments: Annotated[tuple[Environment, ...], Field(min_length=2)] | None = None
     bound: Percent | None = None
+    level: Level | None = None
+    against: Level | None = None
+    change: Percent | None = None
     arm: Level | None = None
     scenario: Scenario = "single"
     needs: tuple[Annotated[str, _one_of("condition", CONDITIONS)], ...] = ()
@@ -221,6 +226,9 @@ class Claim(Record):
             raise ValueError("facts are of one metric: needs one in metrics")
         if (self.rule in BOUNDED) != (self.bound is not None):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
+        for name in ("level", "against", "change"):
+            if (self.rule == FASTER) != (getattr(self, name) is not None):
+                raise ValueError(f"rule {self.rule} {'needs' if self.rule == FASTER else 'takes no'} {name}")
         to_themselves = self.rule in BOUNDED and set(self.metrics) == {SLOWDOWN}
         if self.environments and self.environments[0] != HOST and not to_themselves:
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")

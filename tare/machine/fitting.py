@@ -7,7 +7,7 @@ from typing import TypeVar
 from tare.core.errors import UnavailableError
 from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
-from tare.model.studies.stacks import BOUND
+from tare.model.studies.stacks import BOUND, variants_of
 from tare.model.studies.study import LaunchPart
 
 AUTO = "auto"
@@ -28,6 +28,8 @@ def fitting_device(stack: str) -> tuple[str, str]:
     name, capability = found[0]["name"], float(found[0].get("compute_capability") or 0)
     if capability < OLDEST_GPU:
         return "cpu", f"{name} has compute capability {capability}, and {OLDEST_GPU} (Volta) is the least"
+    if stack != BOUND and "cuda" not in variants_of(stack):
+        return "cpu", f"{stack} is locked for CPUs alone"
     cuda = None if stack == BOUND else stack_cuda_versions([stack]).get(stack)
     least = OLDEST_FOR_CUDA.get((cuda or "").partition(".")[0], 0.0)
     if capability < least:

@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import math
+import resource
 import sys
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -11,6 +12,7 @@ from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks, now_ns
 
 MOST_BATCH_BYTES = 64 << 20
+LEAST_BUSY_S = 0.2  # of steps, to say how many processors they kept busy
 LEAST_BATCHES = 4
 
 
@@ -190,6 +192,14 @@ def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], co
     return durations
 
 
+def busy(marks: Marks) -> Optional[float]:
+    """Processors that this process itself, loader workers apart, kept busy since its first step, on average."""
+    first = next(row for row in marks.rows if row["name"] == "first_step")
+    own, seconds = resource.getrusage(resource.RUSAGE_SELF), (now_ns() - first["at_ns"]) / 1e9
+    used_s = own.ru_utime + own.ru_stime - first["user_s"] - first["system_s"]
+    return used_s / seconds if seconds >= LEAST_BUSY_S else None
+
+
 def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The timed run, alone or as one of a group; returns what the record holds.
 
@@ -213,6 +223,8 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
         ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]
     marks.add("epoch_end")
     results = {"samples": samples, "steps": len(ends), "step_ends_ns": ends, "losses": losses}
+    if framework.device == "cpu":
+        results["processors"] = busy(marks)
     if warmup:
         results.update(warmup_steps=warmup, warmup_samples=min(samples, warmup * spec["batch"]))
     if grouped:

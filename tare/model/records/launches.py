@@ -114,6 +114,7 @@ class TrainResults(Record):
     """A whole run: ends of its steps, and their losses; of a group's member, its weights at the end too.
 
     `warmup_steps`, `warmup_samples`: those before the steps by which a rate is told; 0 where a job has none.
+    `processors`: how many the process itself kept busy after its first step; None on a device, or in a short run.
     """
 
     samples: int
@@ -121,6 +122,7 @@ class TrainResults(Record):
     step_ends_ns: tuple[int, ...]
     losses: tuple[float, ...]
     weights_sha256: str | None = None
+    processors: float | None = None
     warmup_steps: int = 0
     warmup_samples: int = 0
 

@@ -149,6 +149,11 @@ def framework_of(name: str | None) -> str:
     return _read(path).framework if path.exists() else DEFAULT
 
 
+def variants_of(name: str) -> tuple[str, ...]:
+    """Devices that a stack is locked for, `cpu` and `cuda`."""
+    return tuple(_read(stacks_dir() / name / "stack.yaml").variants)
+
+
 def with_compiler(level: str) -> tuple[str, str | None]:
     """Name of a stack and the graph compiler of its launches: of `tensorflow-2.1` or `tensorflow-2.1+xla`."""
     name, _, compiler = level.partition("+")

@@ -1,0 +1,91 @@
+"""How much faster a job is at one level than at another, such as one stack and another: beside a published change.
+
+Each level has a campaign of its own, in whose units the headline's launch stands beside it. So a level by another is
+the difference of two log-ratios to that launch, from campaigns of their own: Welch's interval, at CONFIDENCE. Faster
+by 54% means 1.54 times the work in the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tare.analysis.choice import compared
+from tare.analysis.metrics import pivot
+from tare.analysis.verdicts import level_ratios
+from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened
+from tare.literature.contrasts import CONFIDENCE, MARGIN, units
+from tare.literature.measured_here import Here
+from tare.literature.published_file import Claim
+from tare.literature.vocabulary import RATES, kind_of
+from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.stats.intervals import t_quantile
+
+FEWEST = 4  # units of each level, as many as a verdict on an arm needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast one level is by another, 1 being equal: `ratio` of what is done in the same time, and its interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+    """Rule `faster`: HOLDS where the whole interval lies within the margin of the published size, FAILS where all of
+    it lies beyond."""
+    assert claim.level is not None and claim.against is not None and claim.change is not None
+    published = 1 + claim.change.value / 100
+    logs = {level: _logs(here, workload, claim.metrics[0], level) for level in (claim.level, claim.against)}
+    for level, found in logs.items():
+        if len(found) < FEWEST:
+            why = _why_not(here, workload, claim.metrics[0], level) if found.empty else "there are too few"
+            return opened(NOTHING, f"{level}: {units(len(found))}, {FEWEST} are needed: {why}")
+    speed = speed_of(logs[claim.level], logs[claim.against], is_rate=claim.metrics[0] in RATES)
+    counts = f"{len(logs[claim.level])} and {len(logs[claim.against])} units"
+    evidence = (
+        f"{claim.metrics[0]}: {claim.level} is {speed.ratio - 1:+.0%} [{speed.low - 1:+.0%}, {speed.high - 1:+.0%}] "
+        f"faster than {claim.against}, where {published - 1:+.0%} is published ({counts})."
+    )
+    least, most = published / (1 + MARGIN), published * (1 + MARGIN)
+    if least <= speed.low and speed.high <= most:
+        return Answer(here=HOLDS, evidence=evidence)
+    if speed.high < least or speed.low > most:
+        return Answer(here=FAILS, evidence=evidence)
+    return opened(evidence, f"the interval crosses an end of the published size with its margin of {MARGIN:.0%}")
+
+
+def speed_of(one: pd.Series, other: pd.Series, *, is_rate: bool = False) -> Speed:
+    """Speed at one level by another, from log-ratios of each to the same reference; rates count upwards."""
+    sign = 1.0 if is_rate else -1.0
+    parts = [values.var(ddof=1) / len(values) for values in (one, other)]
+    error = sum(parts)
+    squares = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (one, other), strict=True))
+    degrees = error**2 / squares if squares else float(len(one) + len(other) - 2)
+    middle = sign * (one.mean() - other.mean())
+    half = t_quantile(1 - CONFIDENCE, degrees) * math.sqrt(error)
+    return Speed(ratio=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half))
+
+
+def _logs(here: Here, workload: str, metric: str, level: str) -> pd.Series:
+    """By unit: log of the host at a level less log of the headline's launch beside it; empty where nothing is."""
+    rows = compared(here.metrics[here.metrics["workload"] == workload], kind_of(metric), level)
+    rows = rows[(rows["metric"] == metric) & (rows["kind"] == "measured") & rows["rep"].notna()]
+    if rows.empty:
+        return pd.Series(dtype=float)
+    values = pivot(rows, metric)
+    if not {HOST, CONTROL, f"{HOST}{BASELINE}"} <= set(values.columns):
+        return pd.Series(dtype=float)
+    return level_ratios(values, HOST)
+
+
+def _why_not(here: Here, workload: str, metric: str, level: str) -> str:
+    """Why a level has no number."""
+    rows = compared(here.metrics[here.metrics["workload"] == workload], kind_of(metric), level)
+    told = rows[(rows["kind"] == "unavailable") & rows["reason"].notna()]
+    return str(told["reason"].iloc[0]) if len(told) else "this study does not measure it"
