@@ -1,8 +1,8 @@
 """How much faster a job is at one level than at another, such as one stack and another: beside a published change.
 
-Each level has a campaign of its own, in whose units the headline's launch stands beside it. So a level by another is
-the difference of two log-ratios to that launch, from campaigns of their own: Welch's interval, at CONFIDENCE. Faster
-by 54% means 1.54 times the work in the same time.
+Each level has a campaign of its own, in whose units the headline's launch stands beside it. So a level by another
+is the difference of two log-ratios to that launch, from campaigns of their own: Welch's interval, at CONFIDENCE.
+Faster by 54% means 1.54 times the work in the same time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEWEST = 4  # units of each level, as many as a verdict on an arm needs
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast one level is by another, 1 being equal: `ratio` of what is done in the same time, and its interval."""
+    """How fast one level is by another: `ratio` of what both do in the same time, with its interval."""
 
     ratio: float
     low: float
@@ -37,8 +37,7 @@ class Speed:
 
 
 def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
-    """Rule `faster`: HOLDS where the whole interval lies within the margin of the published size, FAILS where all of
-    it lies beyond."""
+    """Rule `faster`: HOLDS where the interval lies inside the margin around the published size, FAILS outside it."""
     assert claim.level is not None and claim.against is not None and claim.change is not None
     published = 1 + claim.change.value / 100
     logs = {level: _logs(here, workload, claim.metrics[0], level) for level in (claim.level, claim.against)}
@@ -48,9 +47,10 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here)
             return opened(NOTHING, f"{level}: {units(len(found))}, {FEWEST} are needed: {why}")
     speed = speed_of(logs[claim.level], logs[claim.against], is_rate=claim.metrics[0] in RATES)
     counts = f"{len(logs[claim.level])} and {len(logs[claim.against])} units"
+    interval = f"{speed.ratio - 1:+.0%} [{speed.low - 1:+.0%}, {speed.high - 1:+.0%}]"
     evidence = (
-        f"{claim.metrics[0]}: {claim.level} is {speed.ratio - 1:+.0%} [{speed.low - 1:+.0%}, {speed.high - 1:+.0%}] "
-        f"faster than {claim.against}, where {published - 1:+.0%} is published ({counts})."
+        f"{claim.metrics[0]}: the speed of {claim.level} is {interval} beside {claim.against}, "
+        f"where {published - 1:+.0%} is published ({counts})."
     )
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
     if least <= speed.low and speed.high <= most:

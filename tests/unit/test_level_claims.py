@@ -1,0 +1,89 @@
+"""How much faster one level is than another, beside a published change: from campaigns of their own."""
+
+import math
+from dataclasses import dataclass
+
+import numpy
+import pandas as pd
+import pytest
+
+from tare.literature import published
+from tare.literature.answers import FAILS, HOLDS, OPEN
+from tare.literature.level_claims import faster, speed_of
+from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.studies import arms
+
+WORKLOAD = "mnist_cnn_equal"
+NAMES = (HOST, CONTROL, f"{HOST}{BASELINE}")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a rule reads."""
+
+    metrics: pd.DataFrame
+
+
+def rows(level, seconds, spread=0.01, units=6, seed=0):
+    """A campaign of whole runs at a level whose host takes `seconds` where the headline's takes 1."""
+    generator = numpy.random.default_rng(seed)
+    campaign = f"rounds.host.{arms.parse(level).slug}"
+    found = []
+    for unit in range(units):
+        mood = generator.normal(0, 0.2)  # of the machine, the same for all launches of a unit
+        for env in NAMES:
+            typical = 1.0 if env.endswith(BASELINE) else seconds
+            value = typical * math.exp(mood + generator.normal(0, spread))
+            level_of = "stack=same" if env.endswith(BASELINE) else level
+            identity = {
+                "workload": WORKLOAD,
+                "scenario": "single",
+                "campaign": campaign,
+                "arm": level_of,
+                "env": env,
+            }
+            found.append({**identity, "rep": unit, "metric": "epoch_rest_s", "kind": "measured", "value": value})
+    return found
+
+
+def here(new, old, **how):
+    table = rows("stack=tensorflow-2.1", new, seed=1, **how) + rows("stack=tensorflow-1.14", old, seed=2, **how)
+    return Tables(metrics=pd.DataFrame(table).assign(reason=None))
+
+
+def claim():
+    found = [one for one in published.load("modak2020").claims if one.id == "tensorflow_2_faster_than_1"]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "answer"), [(1.0, 1.54, HOLDS), (1.0, 1.02, FAILS), (1.3, 1.0, FAILS)]
+)
+def test_a_published_change_is_judged_by_an_interval(new, old, answer):
+    found = faster(claim(), WORKLOAD, (), here(new, old))
+    assert found.here == answer and "+54% is published" in found.evidence
+
+
+def test_what_the_interval_leaves_open_is_open():
+    found = faster(claim(), WORKLOAD, (), here(1.0, 1.45, spread=0.1))
+    assert found.here == OPEN and "crosses an end" in found.reason
+
+
+def test_too_few_units_and_levels_without_any_say_why():
+    few = faster(claim(), WORKLOAD, (), here(1.0, 1.5, units=3))
+    assert few.here == OPEN and "3 units, 4 are needed" in few.reason
+    one = Tables(metrics=pd.DataFrame(rows("stack=tensorflow-2.1", 1.0)).assign(reason=None))
+    lacking = faster(claim(), WORKLOAD, (), one)
+    assert "stack=tensorflow-1.14: 0 units" in lacking.reason and "does not measure it" in lacking.reason
+
+
+def test_welchs_interval_covers_and_rates_count_upwards():
+    generator = numpy.random.default_rng(3)
+    inside = 0
+    for _ in range(400):
+        one = pd.Series(generator.normal(math.log(1.2), 0.05, 4))
+        other = pd.Series(generator.normal(0, 0.02, 6))
+        speed = speed_of(one, other, is_rate=True)
+        inside += speed.low <= 1.2 <= speed.high
+    assert inside / 400 > 0.92
+    assert speed_of(one, other).ratio == pytest.approx(1 / speed.ratio)
