@@ -80,6 +80,7 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in PHASES.items()),
         measured("exit_s", (end_ns - at_ns("last")) / 1e9, "s", "launcher"),
         measured("samples_per_s", results.samples / training_s, "1/s", "marks"),
+        *_later_step(results, (end.at_ns - inside.mark("first_step").at_ns) / 1e9),
         *_timed_rate(results),
         measured("loss_mean", statistics.fmean(results.losses), "1", "workload"),
         measured("loss_last", results.losses[-1], "1", "workload"),
@@ -136,6 +137,12 @@ def _scheduling_rows(found: Scheduling | None) -> list[Row]:
     else:
         waited = measured("waited_s", found.waited_s, "s", "schedstat")
     return [waited, *([measured("preemptions", found.preemptions, "1", "getrusage")] if found else [])]
+
+
+def _later_step(results: TrainResults, rest_s: float) -> list[Row]:
+    """Mean time of the steps after the first, loader included; none for a run of one step."""
+    later = results.steps - 1
+    return [measured("later_step_s", rest_s / later, "s", "steps")] if later else []
 
 
 def _timed_rate(results: TrainResults) -> list[Row]:

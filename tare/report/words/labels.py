@@ -13,6 +13,7 @@ from tare.model.studies.study import BASELINE, CONTROL, HOST
 METRICS = {
     "real_s": ("Whole run", "from just before the runtime starts to its end, one epoch, as the paper timed it"),
     "runtime_start_s": ("Runtime start", "from the launcher's call to the first line of our program"),
+    "later_step_s": ("Later steps", "mean time of a whole run's step after its first, loader included"),
     "imports_s": ("Imports", "Python's imports of the framework"),
     "data_s": ("Data", "opening the data set"),
     "model_s": ("Model", "building the model and its optimizer"),

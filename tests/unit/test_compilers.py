@@ -1,0 +1,61 @@
+"""Graph compilers beside none: compile time, later steps, and the step from which on compiling pays."""
+
+import pandas as pd
+import pytest
+
+from tare.analysis.compilers import Compiled, Steps, compiled
+from tare.model.registry import BASELINE, CONTROL, HOST
+
+
+def steps(first_s, later_s):
+    return Steps(first_s=first_s, later_s=later_s, peak_bytes=1.0, launches=2)
+
+
+def one(first_s, later_s, plain_first_s=1.0, plain_later_s=0.5):
+    with_it, without = steps(first_s, later_s), steps(plain_first_s, plain_later_s)
+    return Compiled(stack="torch-2.13", compiler="inductor", compiled=with_it, plain=without)
+
+
+@pytest.mark.parametrize(
+    ("first_s", "later_s", "pays_from"), [(3.0, 0.25, 9), (3.0, 0.5, None), (3.0, 0.75, None), (0.5, 0.25, 1)]
+)
+def test_the_step_from_which_it_pays(first_s, later_s, pays_from):
+    found = one(first_s, later_s)
+    assert found.compile_s == first_s - 1.0 and found.pays_from == pays_from
+    if pays_from:  # by running both
+
+        def ends(first, later):
+            return [first + number * later for number in range(pays_from + 1)]
+
+        ahead = [a <= b for a, b in zip(ends(first_s, later_s), ends(1.0, 0.5), strict=True)]
+        assert ahead[pays_from - 1] and not any(ahead[: pays_from - 1])
+
+
+def rows(campaign, env, stack, **values):
+    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign, "arm": "", "env": env}
+    return [
+        {**identity, "stack": stack, "kind": "measured", "metric": key, "value": v} for key, v in values.items()
+    ]
+
+
+def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_against_the_launch_beside_it():
+    table = []
+    for env in (HOST, CONTROL):
+        fast = {"first_step_s": 4.0, "later_step_s": 0.1, "peak_rss_bytes": 2e9}
+        slow = {"first_step_s": 1.0, "later_step_s": 0.2, "peak_rss_bytes": 1e9}
+        table += rows("rounds.host.stack-paper-2022+xla", env, "paper-2022", **fast)
+        table += rows("rounds.host.stack-paper-2022", env, "paper-2022", **slow)
+        table += rows("rounds.host.compile-inductor", env, "torch-2.13", **{**fast, "first_step_s": 9.0})
+    beside = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
+    for name in ("compile-inductor", "stack-paper-2022", "stack-paper-2022+xla"):
+        table += rows(f"rounds.host.{name}", f"{HOST}{BASELINE}", "torch-2.13", **beside)
+    found = {(each.stack, each.compiler): each for each in compiled(pd.DataFrame(table), "mnist_cnn")}
+    assert set(found) == {("paper-2022", "xla"), ("torch-2.13", "inductor")}
+    xla, inductor = found["paper-2022", "xla"], found["torch-2.13", "inductor"]
+    assert (xla.plain.first_s, xla.compile_s, xla.pays_from, xla.compiled.launches) == (1.0, 3.0, 31, 2)
+    assert (inductor.plain.first_s, inductor.compile_s) == (1.5, 7.5)
+
+
+def test_without_a_plain_campaign_nothing_is_said():
+    table = rows("rounds.host.stack-paper-2022+xla", HOST, "paper-2022", first_step_s=4.0, later_step_s=0.1)
+    assert compiled(pd.DataFrame(table), "mnist_cnn") == []
