@@ -1,6 +1,6 @@
-"""What a graph compiler costs and saves in whole runs: the first step, the steps after it, and from where on it pays.
+"""What a graph compiler costs and saves in whole runs: the first step, later steps, and from which step on it pays.
 
-The first step holds tracing and compiling; what it takes longer than without the compiler is called the compile time.
+The first step holds tracing and compiling; what it takes longer than without the compiler is called compile time.
 It pays from the step on at which the faster later steps have made good for that:
 
     pays_from = 1 + ceil((first_compiled - first_plain) / (later_plain - later_compiled))
@@ -25,7 +25,7 @@ FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Medians over launches: seconds of the first step and of a later one, bytes at the peak, number of launches."""
+    """Medians over launches: seconds of the first step and of a later one, bytes at the peak; how many launches."""
 
     first_s: float
     later_s: float

@@ -37,7 +37,7 @@ class Speed:
 
 
 def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
-    """Rule `faster`: HOLDS where the interval lies inside the margin around the published size, FAILS outside it."""
+    """Rule `faster`: HOLDS with the interval inside the margin around the published size, FAILS with it outside."""
     assert claim.level is not None and claim.against is not None and claim.change is not None
     published = 1 + claim.change.value / 100
     logs = {level: _logs(here, workload, claim.metrics[0], level) for level in (claim.level, claim.against)}

@@ -120,8 +120,8 @@ def _compiler_tables(evidence: Evidence, workload: str) -> list[Table]:
                 "pays from step",
             ],
             rows=[_compiler_row(one) for one in found],
-            note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first step "
-            "takes longer. It pays from the step on at which faster later steps have made good for that.",
+            note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first "
+            "step takes longer. It pays from the step on at which faster later steps have made good for that.",
         )
     ]  # fmt: skip
 
