@@ -30,6 +30,7 @@ from tare.model.studies.stacks import Stack
 
 FORMAT = 2  # counts up when the same inputs would give another tree
 EPOCH_S = 1577836800  # 2020-01-01: every file's time, so that archives of equal trees are equal
+HASHED_BYTECODE = (3, 7)  # the first CPython whose bytecode needs no look at its source (PEP 552)
 SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
 COPY_BYTES = 1 << 20
 COMPILE_TIMEOUT_S = 900
@@ -112,7 +113,7 @@ def tree_key(
     sources = {name: sha256_file(interpreter.stdlib / name) for name in names}
     inputs = {
         "format": FORMAT,
-        "compiler": sha256_file(_compiler()),
+        "compiler": sha256_file(_compiler(stack.python)),
         "inside": str(stack.inside),
         "wheels": sorted(wheel.sha256 for wheel in wheels),
         "prune": [stack.prune, stack.keep],
@@ -246,8 +247,10 @@ def _compile(root: Path, stack: Stack) -> None:
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*.py") if not path.is_symlink())
     environment = {"PYTHONHASHSEED": "0"}
     # -P keeps the script's folder off the module path; where it is too new, the script has no neighbours to shadow.
-    options = ["-s", "-S", *(["-P"] if tuple(map(int, stack.python.split("."))) >= (3, 11) else [])]
-    argv = [str(root / "bin" / "python3"), *options, str(_compiler()), str(root), str(stack.inside)]
+    options = ["-s", "-S", *(["-P"] if _release(stack.python) >= (3, 11) else [])]
+    argv = [str(root / "bin" / "python3"), *options, str(_compiler(stack.python)), str(root), str(stack.inside)]
+    if _release(stack.python) < HASHED_BYTECODE:
+        argv.append(str(EPOCH_S))
 
     def compile_shard(number: int) -> None:
         text = "".join(name + "\n" for name in names[number::SHARDS])
@@ -257,8 +260,13 @@ def _compile(root: Path, stack: Stack) -> None:
         list(pool.map(compile_shard, range(SHARDS)))
 
 
-def _compiler() -> Path:
-    return Path(__file__).with_name("bytecompile.py")
+def _compiler(python: str) -> Path:
+    name = "bytecompile.py" if _release(python) >= HASHED_BYTECODE else "bytecompile_dated.py"
+    return Path(__file__).with_name(name)
+
+
+def _release(python: str) -> tuple[int, ...]:
+    return tuple(map(int, python.split(".")))
 
 
 def _patchelf() -> str:

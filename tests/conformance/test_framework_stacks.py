@@ -1,7 +1,11 @@
 """The same job in the stacks of other frameworks, really built and run on the host: losses are equal."""
 
+import functools
+
+import inside_code
 import pytest
 from matrix import in_turn
+from project import ROOT
 
 from tare.cli.main import main
 from tare.experiments import rounds
@@ -18,25 +22,24 @@ pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn_equal"
 # Without dropout nothing is left to chance: all frameworks compute the same to rounding, which grows by the step.
 JOB = {"batch": 64, "options": {"samples": 256, "epochs": 1, "dropout": 0}}
+NEAR = 2e-3
 OTHERS = [name for name in stack_names() if framework_of(name) != "torch" or name == "torch-1.4"]
 COMPILERS = {"tensorflow": "xla", "torch": "torchscript"}
 
 
 @pytest.fixture(scope="module")
-def losses(study, folders, forms):
+def losses(study, folders):
     """Losses of a whole run on the host by the image of a stack, at settings; fails where the launch did."""
     own = {**study, "workloads": {WORKLOAD: JOB}, "device": "cpu"}
 
-    def run(image, settings=None):
-        adapter = environment(HOST)
-        site = site_of(HOST, adapter, image, folders("mnist"))
+    def run(image, settings):
+        site = site_of(HOST, environment(HOST), image, folders("mnist"))
         spec = rounds.whole_run_spec(WORKLOAD, JOB["batch"], own)
         conditions = arms.conditions_at(own["conditions"], rounds.headline_levels(own))
-        record = launch(site, spec, {**conditions, "settings": settings or {}})
+        record = launch(site, spec, {**conditions, "settings": settings})
         assert record.status == "ok", record.reason
         return record.seen_inside().results["losses"]
 
-    run.headline = run(forms(HOST))
     return run
 
 
@@ -44,8 +47,9 @@ def losses(study, folders, forms):
 def image_of(tmp_path_factory):
     """Image record of a stack for the host; skips where the machine lacks its interpreter or its wheels."""
 
+    @functools.cache
     def make(stack):
-        out = tmp_path_factory.mktemp(stack) / "oci.json"
+        out = tmp_path_factory.mktemp("stack") / "oci.json"
         assert main(["build-image", "--stack", stack, "--variant", "cpu", "--optional", "--out", str(out)]) == 0
         record = read(OciRecord, out)
         if record.status != "ok":
@@ -56,10 +60,28 @@ def image_of(tmp_path_factory):
 
 
 @pytest.mark.parametrize("stack", in_turn(0, OTHERS))
-def test_its_losses_are_those_of_the_headlines_stack(stack, losses, image_of):
-    image = image_of(stack)
-    found = losses(image)
-    assert found == pytest.approx(losses.headline, rel=2e-3)
-    compiler = COMPILERS.get(framework_of(stack))
-    if compiler:
-        assert losses(image, {"compile": compiler}) == pytest.approx(found, rel=2e-3)
+def test_its_losses_are_those_of_the_headlines_stack(stack, losses, image_of, forms):
+    found = losses(image_of(stack), {})
+    assert found == pytest.approx(losses(forms(HOST), {}), rel=NEAR)
+    if compiler := COMPILERS.get(framework_of(stack)):
+        assert losses(image_of(stack), {"compile": compiler}) == pytest.approx(found, rel=NEAR)
+
+
+@pytest.mark.parametrize("stack", in_turn(0, OTHERS))
+def test_each_draw_begins_anew_and_trains_on_the_batches_of_the_run(stack, image_of, folders, tmp_path):
+    launches = inside_code.Inside(ROOT, tmp_path, image_of(stack).python)
+    launches.variables["OMP_NUM_THREADS"] = "1"
+    launches.defaults |= {"workload": WORKLOAD, "framework": framework_of(stack), "data": str(folders("mnist"))}
+    found = []
+    with launches.talk(**JOB) as talk:
+        talk.hear("ready", timeout_s=60)
+        for number in range(2):
+            drawn = talk.ask("draw", "drawn", timeout_s=60, id=number, pad_bytes=10, cpus=[0])
+            turn = talk.ask("turn", "turned", timeout_s=60, id=number, discard=1, steps=2)
+            assert min(turn["step_s"]) > 0.001, "a step ends before the next begins"
+            found.append((drawn["warmup"]["loss_last"], turn["loss_last"]))
+            talk.ask("drop", "dropped", timeout_s=30)
+        talk.say("end")
+        assert talk.end(timeout_s=30).returncode == 0
+    assert launches.record()["results"]["draws"] == 2
+    assert found[0] == pytest.approx(found[1], rel=1e-5)

@@ -5,6 +5,7 @@ import http.server
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import zipfile
 from dataclasses import replace
@@ -159,13 +160,15 @@ def test_abi_says_pymalloc_until_3_7(version, abi, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "safe_path"), [("3.7", False), ("3.10", False), ("3.11", True), ("3.12", True)]
+    ("version", "safe_path"), [("3.6", False), ("3.7", False), ("3.10", False), ("3.11", True), ("3.12", True)]
 )
 def test_compiler_gets_an_option_only_where_python_has_it(version, safe_path, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(trees, "run", lambda argv, **_: seen.append(argv))
     trees._compile(tmp_path, replace(make_stack(tmp_path, "0" * 64), python=version))
     assert seen and all(("-P" in argv) == safe_path and "-S" in argv for argv in seen)
+    dated = [argv[-1] == str(trees.EPOCH_S) and argv[-4].endswith("bytecompile_dated.py") for argv in seen]
+    assert all(one == (version == "3.6") for one in dated)
 
 
 def test_unknown_stack_and_variant_have_the_nearest_name():
@@ -328,6 +331,22 @@ def test_bytecode_names_the_place_in_images_and_is_never_checked_again(built):
     assert data[4:8] == b"\x01\0\0\0"  # hash-based, unchecked
     assert b"/opt/tare/tiny/lib/python3.11/site-packages/demo/__init__.py" in data
     assert str(tree.path).encode() not in data
+
+
+def test_bytecode_by_time_is_taken_as_it_is(tmp_path):
+    """What a CPython without hashed bytecode gets: compiled again only where a source has another time."""
+    package = tmp_path / "here/demo"
+    package.mkdir(parents=True)
+    source = package / "__init__.py"
+    source.write_text("VALUE = __file__\n")
+    script = trees._compiler("3.6")
+    argv = [sys.executable, "-s", "-S", str(script), str(tmp_path / "here"), "/there", str(trees.EPOCH_S)]
+    subprocess.run(argv, input=b"demo/__init__.py\n", check=True)
+    (compiled,) = (package / "__pycache__").glob("*.pyc")
+    assert source.stat().st_mtime == trees.EPOCH_S and b"/there/demo/__init__.py" in compiled.read_bytes()
+    says = [sys.executable, "-B", "-v", "-c", "import demo"]
+    seen = subprocess.run(says, env={"PYTHONPATH": str(tmp_path / "here")}, capture_output=True, text=True).stderr
+    assert f"{compiled} matches" in seen
 
 
 def test_import_check_is_not_fooled_by_packages_in_the_users_home(built, tmp_path, monkeypatch):
