@@ -63,7 +63,7 @@ class Training(object):
             optimizer.apply_gradients(zip(tape.gradient(loss, self.weights), self.weights))
             return loss
 
-        function: Callable[[Any, Any], Any] = tf.function(step)
+        function: Callable[[Any, Any], Any] = tf.function(step, autograph=False)
         return function
 
     def in_session(self) -> Callable[[Any, Any], Any]:

@@ -2,6 +2,7 @@
 # Resolves a stack's requirements.in again and writes its locks: containers/stacks/lock.sh torch-2.13
 # Python's version and the locks' names are those of its stack.yaml. A lock named cpu.txt takes the `+cpu` build of
 # torch, any other the plain one; variants may share a lock.
+# A package of overrides.in has that version whatever others ask for. What has no wheel is never taken.
 # Needs uv. Indexes and find-links are those of the installer's own configuration, and are not written down:
 # a lock names packages, versions and hashes, whoever serves them. A `+cpu` build of torch must be among
 # them (PIP_FIND_LINKS=FOLDER, or PyTorch's own CPU index in PIP_EXTRA_INDEX_URL).
@@ -12,7 +13,8 @@ locks=$(sed -n 's/^ *lock: *\([a-z0-9.-]*\.txt\).*/\1/p' stack.yaml | sort -u)
 [ -n "$python" ] && [ -n "$locks" ] || { echo "$1/stack.yaml names no python or no lock" >&2; exit 2; }
 trap 'rm -f .lock.new .requirements-cpu.in' EXIT
 compile() {
-    uv pip compile --quiet --upgrade --generate-hashes --no-header \
+    [ ! -f overrides.in ] || set -- --override overrides.in "$@"
+    uv pip compile --quiet --upgrade --generate-hashes --no-header --only-binary :all: \
         --python-version "$python" --python-platform x86_64-manylinux_2_28 "$@" -o .lock.new
 }
 for lock in $locks; do

@@ -1,4 +1,4 @@
-"""Compiles sources to bytecode in CPython 3.6, which has none that is unchecked: its time is held against the source.
+"""Compiles sources to bytecode in CPython 3.6, which has none unchecked: its time is held against the source's.
 
     python3.6 -s -S bytecompile_dated.py ROOT PREFIX TIME < names
 
