@@ -35,22 +35,26 @@ class Speed:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """As a sentence has it: the change with its interval."""
+        return f"{self.ratio - 1:+.0%} [{self.low - 1:+.0%}, {self.high - 1:+.0%}]"
+
 
 def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
     """Rule `faster`: HOLDS with the interval inside the margin around the published size, FAILS with it outside."""
     assert claim.level is not None and claim.against is not None and claim.change is not None
-    published = 1 + claim.change.value / 100
-    logs = {level: _logs(here, workload, claim.metrics[0], level) for level in (claim.level, claim.against)}
+    published, metric = 1 + claim.change.value / 100, claim.metrics[0]
+    logs = {level: _logs(here, workload, metric, level) for level in (claim.level, claim.against)}
     for level, found in logs.items():
         if len(found) < FEWEST:
-            why = _why_not(here, workload, claim.metrics[0], level) if found.empty else "there are too few"
+            why = _why_not(here, workload, metric, level) if found.empty else "there are too few"
             return opened(NOTHING, f"{level}: {units(len(found))}, {FEWEST} are needed: {why}")
-    speed = speed_of(logs[claim.level], logs[claim.against], is_rate=claim.metrics[0] in RATES)
+    weighed = _weighed(logs[claim.level], logs[claim.against], metric in RATES)
+    speed = speed_of(weighed)
     counts = f"{len(logs[claim.level])} and {len(logs[claim.against])} units"
-    interval = f"{speed.ratio - 1:+.0%} [{speed.low - 1:+.0%}, {speed.high - 1:+.0%}]"
     evidence = (
-        f"{claim.metrics[0]}: the speed of {claim.level} is {interval} beside {claim.against}, "
-        f"where {published - 1:+.0%} is published ({counts})."
+        f"{metric}: the speed of {claim.level} is {speed} beside {claim.against}, where {published - 1:+.0%} is "
+        f"published ({counts}).{_other_part(claim, workload, here, weighed)}"
     )
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
     if least <= speed.low and speed.high <= most:
@@ -60,16 +64,37 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here)
     return opened(evidence, f"the interval crosses an end of the published size with its margin of {MARGIN:.0%}")
 
 
-def speed_of(one: pd.Series, other: pd.Series, *, is_rate: bool = False) -> Speed:
-    """Speed at one level by another, from log-ratios of each to the same reference; rates count upwards."""
+Weighed = list[tuple[float, pd.Series]]  # log-ratios to a common reference, each with the sign that it counts with
+
+
+def _weighed(one: pd.Series, other: pd.Series, is_rate: bool) -> Weighed:
     sign = 1.0 if is_rate else -1.0
-    parts = [values.var(ddof=1) / len(values) for values in (one, other)]
+    return [(sign, one), (-sign, other)]
+
+
+def speed_of(weighed: Weighed) -> Speed:
+    """The speed that a sum of mean log-ratios of independent campaigns says, by Welch and Satterthwaite."""
+    parts = [values.var(ddof=1) / len(values) for _, values in weighed]
     error = sum(parts)
-    squares = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (one, other), strict=True))
-    degrees = error**2 / squares if squares else float(len(one) + len(other) - 2)
-    middle = sign * (one.mean() - other.mean())
+    squares = sum(part**2 / (len(values) - 1) for part, (_, values) in zip(parts, weighed, strict=True))
+    degrees = error**2 / squares if squares else float(sum(len(values) - 1 for _, values in weighed))
+    middle = sum(sign * values.mean() for sign, values in weighed)
     half = t_quantile(1 - CONFIDENCE, degrees) * math.sqrt(error)
     return Speed(ratio=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half))
+
+
+def _other_part(claim: Claim, workload: str, here: Here, weighed: Weighed) -> str:
+    """How much of the change another workload of the claim, which is alike at all levels, does not show."""
+    if workload != claim.workloads[0] or len(claim.workloads) < 2:
+        return ""
+    assert claim.level is not None and claim.against is not None
+    metric, other = claim.metrics[0], claim.workloads[1]
+    alike = [_logs(here, other, metric, level) for level in (claim.level, claim.against)]
+    if min(map(len, alike)) < FEWEST:
+        return ""
+    ours = _weighed(alike[0], alike[1], metric in RATES)
+    part = speed_of([*weighed, *((-sign, values) for sign, values in ours)])
+    return f" Of this {other} has {speed_of(ours)}; what is left, {part}, is not the level's own."
 
 
 def _logs(here: Here, workload: str, metric: str, level: str) -> pd.Series:

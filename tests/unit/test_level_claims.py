@@ -9,7 +9,7 @@ import pytest
 
 from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
-from tare.literature.level_claims import faster, speed_of
+from tare.literature.level_claims import _weighed, faster, speed_of
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies import arms
 
@@ -56,9 +56,7 @@ def claim():
     return found[0]
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "answer"), [(1.0, 1.54, HOLDS), (1.0, 1.02, FAILS), (1.3, 1.0, FAILS)]
-)
+@pytest.mark.parametrize(("new", "old", "answer"), [(1.0, 1.54, HOLDS), (1.0, 1.02, FAILS), (1.3, 1.0, FAILS)])
 def test_a_published_change_is_judged_by_an_interval(new, old, answer):
     found = faster(claim(), WORKLOAD, (), here(new, old))
     assert found.here == answer and "+54% is published" in found.evidence
@@ -83,7 +81,20 @@ def test_welchs_interval_covers_and_rates_count_upwards():
     for _ in range(400):
         one = pd.Series(generator.normal(math.log(1.2), 0.05, 4))
         other = pd.Series(generator.normal(0, 0.02, 6))
-        speed = speed_of(one, other, is_rate=True)
+        speed = speed_of(_weighed(one, other, True))
         inside += speed.low <= 1.2 <= speed.high
     assert inside / 400 > 0.92
-    assert speed_of(one, other).ratio == pytest.approx(1 / speed.ratio)
+    assert speed_of(_weighed(one, other, False)).ratio == pytest.approx(1 / speed.ratio)
+
+
+def test_what_another_workload_does_not_show_is_a_number_of_its_own():
+    """Twice as fast, of which 1.6 times is another optimizer: the job that has one for all shows 1.25."""
+    found = []
+    for workload, new in (("mnist_cnn_scripts", 1.0), (WORKLOAD, 1.6)):
+        for level, seconds in (("stack=tensorflow-2.1", new), ("stack=tensorflow-1.14", 2.0)):
+            found += [{**row, "workload": workload} for row in rows(level, seconds, spread=0.001)]
+    tables = Tables(metrics=pd.DataFrame(found).assign(reason=None))
+    answer = faster(claim(), "mnist_cnn_scripts", (), tables)
+    assert "is +100% [" in answer.evidence and f"Of this {WORKLOAD} has +25% [" in answer.evidence
+    assert "what is left, +60% [" in answer.evidence
+    assert "what is left" not in faster(claim(), WORKLOAD, (), tables).evidence
