@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pandas as pd
 
@@ -18,13 +19,20 @@ from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import level_ratios
 from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened
 from tare.literature.contrasts import CONFIDENCE, MARGIN, units
-from tare.literature.measured_here import Here
 from tare.literature.published_file import Claim
 from tare.literature.vocabulary import RATES, kind_of
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.stats.intervals import t_quantile
 
+Weighed = list[tuple[float, pd.Series]]  # log-ratios to a common reference, each with the sign that it counts with
 FEWEST = 4  # units of each level, as many as a verdict on an arm needs
+
+
+class HasMetrics(Protocol):
+    """What changes are taken from."""
+
+    @property
+    def metrics(self) -> pd.DataFrame: ...  # noqa: D102
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,26 +43,28 @@ class Speed:
     low: float
     high: float
 
+    @property
+    def three(self) -> tuple[float, float, float]:
+        """Ratio and both ends of its interval."""
+        return self.ratio, self.low, self.high
+
     def __str__(self) -> str:
         """As a sentence has it: the change with its interval."""
         return f"{self.ratio - 1:+.0%} [{self.low - 1:+.0%}, {self.high - 1:+.0%}]"
 
 
-def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+def faster(claim: Claim, workload: str, environments: Sequence[str], here: HasMetrics) -> Answer:
     """Rule `faster`: HOLDS with the interval inside the margin around the published size, FAILS with it outside."""
-    assert claim.level is not None and claim.against is not None and claim.change is not None
+    assert claim.change is not None
     published, metric = 1 + claim.change.value / 100, claim.metrics[0]
-    logs = {level: _logs(here, workload, metric, level) for level in (claim.level, claim.against)}
-    for level, found in logs.items():
-        if len(found) < FEWEST:
-            why = _why_not(here, workload, metric, level) if found.empty else "there are too few"
-            return opened(NOTHING, f"{level}: {units(len(found))}, {FEWEST} are needed: {why}")
-    weighed = _weighed(logs[claim.level], logs[claim.against], metric in RATES)
+    weighed, why = _measured(claim, workload, here)
+    if weighed is None:
+        return opened(NOTHING, why)
     speed = speed_of(weighed)
-    counts = f"{len(logs[claim.level])} and {len(logs[claim.against])} units"
+    counts = " and ".join(str(len(values)) for _, values in weighed)
     evidence = (
         f"{metric}: the speed of {claim.level} is {speed} beside {claim.against}, where {published - 1:+.0%} is "
-        f"published ({counts}).{_other_part(claim, workload, here, weighed)}"
+        f"published ({counts} units).{_other_part(claim, workload, here, weighed)}"
     )
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
     if least <= speed.low and speed.high <= most:
@@ -64,7 +74,22 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Here)
     return opened(evidence, f"the interval crosses an end of the published size with its margin of {MARGIN:.0%}")
 
 
-Weighed = list[tuple[float, pd.Series]]  # log-ratios to a common reference, each with the sign that it counts with
+def change_of(claim: Claim, workload: str, here: HasMetrics) -> tuple[Speed | None, str]:
+    """The speed that a claim of the rule `faster` is about, as measured here; None, and why there is none."""
+    weighed, why = _measured(claim, workload, here)
+    return (None, why) if weighed is None else (speed_of(weighed), why)
+
+
+def _measured(claim: Claim, workload: str, here: HasMetrics) -> tuple[Weighed | None, str]:
+    """Log-ratios of both levels; None, and why, where either has too few units."""
+    assert claim.level is not None and claim.against is not None
+    metric = claim.metrics[0]
+    found = [_logs(here, workload, metric, level) for level in (claim.level, claim.against)]
+    for level, logs in zip((claim.level, claim.against), found, strict=True):
+        if len(logs) < FEWEST:
+            why = _why_not(here, workload, metric, level) if logs.empty else "there are too few"
+            return None, f"{level}: {units(len(logs))}, {FEWEST} are needed: {why}"
+    return _weighed(found[0], found[1], metric in RATES), ""
 
 
 def _weighed(one: pd.Series, other: pd.Series, is_rate: bool) -> Weighed:
@@ -83,21 +108,19 @@ def speed_of(weighed: Weighed) -> Speed:
     return Speed(ratio=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half))
 
 
-def _other_part(claim: Claim, workload: str, here: Here, weighed: Weighed) -> str:
+def _other_part(claim: Claim, workload: str, here: HasMetrics, weighed: Weighed) -> str:
     """How much of the change another workload of the claim, which is alike at all levels, does not show."""
     if workload != claim.workloads[0] or len(claim.workloads) < 2:
         return ""
-    assert claim.level is not None and claim.against is not None
-    metric, other = claim.metrics[0], claim.workloads[1]
-    alike = [_logs(here, other, metric, level) for level in (claim.level, claim.against)]
-    if min(map(len, alike)) < FEWEST:
+    other = claim.workloads[1]
+    alike, _ = _measured(claim, other, here)
+    if alike is None:
         return ""
-    ours = _weighed(alike[0], alike[1], metric in RATES)
-    part = speed_of([*weighed, *((-sign, values) for sign, values in ours)])
-    return f" Of this {other} has {speed_of(ours)}; what is left, {part}, is not the level's own."
+    part = speed_of([*weighed, *((-sign, values) for sign, values in alike)])
+    return f" Of this {other} has {speed_of(alike)}; what is left, {part}, is not the level's own."
 
 
-def _logs(here: Here, workload: str, metric: str, level: str) -> pd.Series:
+def _logs(here: HasMetrics, workload: str, metric: str, level: str) -> pd.Series:
     """By unit: log of the host at a level less log of the headline's launch beside it; empty where nothing is."""
     rows = compared(here.metrics[here.metrics["workload"] == workload], kind_of(metric), level)
     rows = rows[(rows["metric"] == metric) & (rows["kind"] == "measured") & rows["rep"].notna()]
@@ -109,7 +132,7 @@ def _logs(here: Here, workload: str, metric: str, level: str) -> pd.Series:
     return level_ratios(values, HOST)
 
 
-def _why_not(here: Here, workload: str, metric: str, level: str) -> str:
+def _why_not(here: HasMetrics, workload: str, metric: str, level: str) -> str:
     """Why a level has no number."""
     rows = compared(here.metrics[here.metrics["workload"] == workload], kind_of(metric), level)
     told = rows[(rows["kind"] == "unavailable") & rows["reason"].notna()]

@@ -60,8 +60,9 @@ SAMPLED: Mapping[str, tuple[str, str]] = {
 # What a machine without a device shows in the place of a device's quantity, under its own name.
 ON_A_CPU: Mapping[str, str] = {"gpu_utilization_percent": "cpu_percent", "memory_used_bytes": "rss_bytes"}
 
-# Kinds of figures. `table` is a table of the paper that it counts among its figures.
-BAR, LINE, TIMELINE, ROOFLINE, TABLE = KINDS = ("bar", "line", "timeline", "roofline", "table")
+# Kinds of figures. `table` is a table of the paper that it counts among its figures; `change` shows what claims of
+# the rule `faster` are about.
+BAR, LINE, TIMELINE, ROOFLINE, TABLE, CHANGE = KINDS = ("bar", "line", "timeline", "roofline", "table", "change")
 
 
 def kind_of(metric: str) -> str:

@@ -12,6 +12,7 @@ from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, faster, speed_of
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies import arms
+from tare.report.figures import paper_changes, style
 
 WORKLOAD = "mnist_cnn_equal"
 NAMES = (HOST, CONTROL, f"{HOST}{BASELINE}")
@@ -98,3 +99,20 @@ def test_what_another_workload_does_not_show_is_a_number_of_its_own():
     assert "is +100% [" in answer.evidence and f"Of this {WORKLOAD} has +25% [" in answer.evidence
     assert "what is left, +60% [" in answer.evidence
     assert "what is left" not in faster(claim(), WORKLOAD, (), tables).evidence
+
+
+def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_measured(tmp_path):
+    paper, tables = published.load("modak2020"), here(1.0, 1.54)
+    plot = paper.plot("3")
+    first, second = paper_changes.changes(paper, tables, plot)
+    assert (first.workload, first.measured) == ("mnist_cnn_scripts", None) and "0 units" in first.reason
+    assert (second.workload, second.published) == (WORKLOAD, 54) and second.measured.ratio == pytest.approx(
+        1.54, rel=0.05
+    )
+    drawing = paper_changes.paper_changes(paper, tables, plot)
+    assert "published +54%, here +5" in drawing.alt and "not measured here" in drawing.alt
+    assert style.write(drawing, tmp_path / "figure.svg").stat().st_size > 1000
+    assert paper_changes.change_caption(paper, tables, plot)[1] == "Here: 1 of 2 are measured."
+    builds = paper.plot("4")
+    assert "nothing that it shows" in paper_changes.paper_changes(paper, tables, builds).alt
+    assert any("17" in line for line in paper_changes.change_sentences(paper, tables, builds))

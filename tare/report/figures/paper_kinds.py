@@ -11,11 +11,12 @@ import pandas as pd
 from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
-from tare.literature.vocabulary import BAR, ROOFLINE, TIMELINE
+from tare.literature.vocabulary import BAR, CHANGE, ROOFLINE, TIMELINE
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.paper import paper_figure
+from tare.report.figures.paper_changes import change_caption, change_sentences, paper_changes
 from tare.report.figures.paper_groups import group_caption, group_numbers, group_sentences, paper_groups
 from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import numbers
@@ -73,6 +74,8 @@ def paper_drawing(published: Published, given: Given, figure: str) -> style.Draw
         return paper_roofline(published, given.metrics, given.ceilings)
     if plot.kind == TIMELINE:
         return paper_timeline(published, given.samples, given.metrics, plot)
+    if plot.kind == CHANGE:
+        return paper_changes(published, given, plot)
     if in_groups(plot):
         return paper_groups(published, given, plot)
     return paper_figure(published, given.findings, given.metrics, figure)
@@ -90,6 +93,8 @@ def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[st
             timeline_caption(given.samples, given.metrics, plot),
             timeline_sentences(given.samples, given.metrics, plot),
         )
+    if plot.kind == CHANGE:
+        return change_caption(published, given, plot), change_sentences(published, given, plot)
     if in_groups(plot):
         found = group_numbers(published, given, plot)
         return group_caption(published, found), group_sentences(published, found)

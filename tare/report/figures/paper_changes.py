@@ -1,0 +1,93 @@
+"""Figures of changes in speed: published beside measured here, a row for each claim and workload.
+
+A diamond is the published change, a bar this machine's interval. What the text states and nothing here measures is
+a sentence: a place on the axis would suggest a comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tare.literature.level_claims import HasMetrics, Speed, change_of
+from tare.literature.published import Published
+from tare.literature.published_file import FASTER, Plot
+from tare.report.figures import style
+from tare.report.words.labels import workload_title
+
+ROW_IN, HEAD_IN = 0.42, 1.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One row: what is compared, in which workload; the published change in percent; the measured, or why none."""
+
+    label: str
+    workload: str
+    published: float
+    measured: Speed | None
+    reason: str
+
+
+def changes(published: Published, given: HasMetrics, plot: Plot) -> list[Change]:
+    """The rows of a figure, in the order of its claims."""
+    found = []
+    for claim in published.claims:
+        if claim.rule != FASTER or plot.figure not in claim.figures:
+            continue
+        assert claim.level is not None and claim.against is not None and claim.change is not None
+        names = [level.partition("=")[2] for level in (claim.level, claim.against)]
+        for workload in claim.workloads:
+            speed, reason = change_of(claim, workload, given)
+            label = f"{names[0]} by {names[1]}"
+            found.append(
+                Change(label=label, workload=workload, published=claim.change.value, measured=speed, reason=reason)
+            )
+    return found
+
+
+def paper_changes(published: Published, given: HasMetrics, plot: Plot) -> style.Drawing:
+    """Published and measured changes on one axis."""
+    title = f"Figure {plot.figure}: {plot.title}"
+    rows = changes(published, given, plot)
+    if not rows:
+        return style.empty(title, "nothing that it shows is measured here; the published changes stand below")
+    with style.sheet(HEAD_IN + ROW_IN * len(rows)) as (figure, axes):
+        for place, row in enumerate(rows):
+            axes.plot(row.published, place, marker="D", color=style.MUTED, linestyle="none", label="published")
+            if row.measured is not None:
+                middle, low, high = (100 * (each - 1) for each in row.measured.three)
+                axes.plot([low, high], [place, place], color=style.INK, linewidth=2)
+                axes.plot(middle, place, marker="o", color=style.INK, linestyle="none", label="here")
+        axes.set_yticks(range(len(rows)), [f"{row.label}\n{workload_title(row.workload)}" for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.axvline(0, color=style.MUTED, linewidth=0.8)
+        axes.set_xlabel("change of speed, %")
+        style.bare(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        shown = dict(zip(labels, handles, strict=True))
+        style.legend(figure, title, (list(shown.values()), list(shown)))
+        style.footnote(figure, "Bars: 95% intervals (Welch), each comparison by itself.")
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. {' '.join(map(_told, rows))}")
+
+
+def change_caption(published: Published, given: HasMetrics, plot: Plot) -> list[str]:
+    """That changes were published, and how many of them are measured here."""
+    rows = changes(published, given, plot)
+    measured = sum(row.measured is not None for row in rows)
+    return ["Published: changes in percent, in the text.", f"Here: {measured} of {len(rows)} are measured."]
+
+
+def change_sentences(published: Published, given: HasMetrics, plot: Plot) -> list[str]:
+    """Every number: claims with what is measured, then what the text states."""
+    stated = [
+        f"The text states {fact.quantity} ({name})."
+        for name in plot.facts
+        for fact in published.facts_of(name)
+        if fact.quantity is not None
+    ]
+    return [*map(_told, changes(published, given, plot)), *dict.fromkeys(stated)]
+
+
+def _told(row: Change) -> str:
+    here = f"here {row.measured}" if row.measured is not None else f"not measured here: {row.reason}"
+    return f"{row.label}, {workload_title(row.workload)}: published {row.published:+.0f}%, {here}."
