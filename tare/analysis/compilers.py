@@ -21,6 +21,7 @@ from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies import arms
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
+GRAPHS, BREAKS = "compiled_graphs", "compiled_breaks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +36,18 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """One compiler beside none, in one stack."""
+    """One compiler beside none, in one stack.
+
+    Attributes:
+        graphs, breaks: graphs that it made of a job, and breaks between them; None where it does not say.
+    """
 
     stack: str
     compiler: str
     compiled: Steps
     plain: Steps
+    graphs: int | None = None
+    breaks: int | None = None
 
     @property
     def compile_s(self) -> float:
@@ -70,7 +77,8 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
         with_it = _steps(own[own["env"].isin((HOST, CONTROL))])
         without = next(filter(None, map(_steps, _plain(rows, own, arm, stack))), None)
         if with_it and without:
-            found.append(Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without))
+            counts = {word: _count(own, metric) for word, metric in (("graphs", GRAPHS), ("breaks", BREAKS))}
+            found.append(Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without, **counts))
     return found
 
 
@@ -81,6 +89,12 @@ def _plain(rows: pd.DataFrame, own: pd.DataFrame, arm: arms.Arm, stack: str) -> 
     if arm.other_stack:
         plain = compared(rows, "rounds", f"stack={stack}")
         yield plain[plain["env"].isin((HOST, CONTROL)) & (plain["stack"] == stack)]
+
+
+def _count(rows: pd.DataFrame, metric: str) -> int | None:
+    """The largest count of a campaign's launches; None where none was told."""
+    values = rows[rows["metric"] == metric]["value"]
+    return int(values.max()) if len(values) else None
 
 
 def _steps(rows: pd.DataFrame) -> Steps | None:

@@ -82,6 +82,7 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         measured("samples_per_s", results.samples / training_s, "1/s", "marks"),
         *_later_step(results, (end.at_ns - inside.mark("first_step").at_ns) / 1e9),
         *_timed_rate(results),
+        *_compiled(launch),
         measured("loss_mean", statistics.fmean(results.losses), "1", "workload"),
         measured("loss_last", results.losses[-1], "1", "workload"),
         measured("peak_rss_bytes", inside.memory.peak_rss_bytes, "B", "getrusage"),
@@ -143,6 +144,13 @@ def _later_step(results: TrainResults, rest_s: float) -> list[Row]:
     """Mean time of the steps after the first, loader included; none for a run of one step."""
     later = results.steps - 1
     return [measured("later_step_s", rest_s / later, "s", "steps")] if later else []
+
+
+def _compiled(launch: LaunchRecord) -> list[Row]:
+    """Graphs that a compiler made, and breaks between them; none where nothing was compiled."""
+    framework = launch.seen_inside().facts.framework
+    found = framework.compiled if framework else None
+    return [measured(f"compiled_{name}", count, "1", "framework") for name, count in (found or {}).items()]
 
 
 def _timed_rate(results: TrainResults) -> list[Row]:

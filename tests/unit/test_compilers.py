@@ -45,7 +45,8 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
         slow = {"first_step_s": 1.0, "later_step_s": 0.2, "peak_rss_bytes": 1e9}
         table += rows("rounds.host.stack-paper-2022+xla", env, "paper-2022", **fast)
         table += rows("rounds.host.stack-paper-2022", env, "paper-2022", **slow)
-        table += rows("rounds.host.compile-inductor", env, "torch-2.13", **{**fast, "first_step_s": 9.0})
+        counted = {"first_step_s": 9.0, "compiled_graphs": 2, "compiled_breaks": 1}
+        table += rows("rounds.host.compile-inductor", env, "torch-2.13", **{**fast, **counted})
     beside = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
     for name in ("compile-inductor", "stack-paper-2022", "stack-paper-2022+xla"):
         table += rows(f"rounds.host.{name}", f"{HOST}{BASELINE}", "torch-2.13", **beside)
@@ -54,6 +55,7 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
     xla, inductor = found["paper-2022", "xla"], found["torch-2.13", "inductor"]
     assert (xla.plain.first_s, xla.compile_s, xla.pays_from, xla.compiled.launches) == (1.0, 3.0, 31, 2)
     assert (inductor.plain.first_s, inductor.compile_s) == (1.5, 7.5)
+    assert (inductor.graphs, inductor.breaks, xla.graphs) == (2, 1, None)
 
 
 def test_without_a_plain_campaign_nothing_is_said():

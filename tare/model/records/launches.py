@@ -57,7 +57,10 @@ class OpenFiles(Record):
 
 
 class FrameworkFacts(Record):
-    """What the framework says of itself. Fields that a framework has no word for are None."""
+    """What the framework says of itself. Fields that a framework has no word for are None.
+
+    `compiled`: graphs that its compiler made, operators in them, breaks between graphs; None where it made none.
+    """
 
     name: str = "torch"
     version: str
@@ -68,6 +71,7 @@ class FrameworkFacts(Record):
     cudnn_benchmark: bool | None = None
     switches: Mapping[str, Any] = Field(default_factory=dict)
     device: Mapping[str, Any] | None = None
+    compiled: Mapping[str, int] | None = None
 
 
 class Facts(Record):

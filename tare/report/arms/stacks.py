@@ -117,7 +117,7 @@ def _compiler_tables(evidence: Evidence, workload: str) -> list[Table]:
             caption=f"{workload_title(workload)}: graph compilers in whole runs on the host, with and without",
             columns=[
                 "stack", "compiler", "compile time, s", "first step, s", "later steps, ms", "peak memory, MiB",
-                "pays from step",
+                "pays from step", "graphs / breaks",
             ],
             rows=[_compiler_row(one) for one in found],
             note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first "
@@ -136,6 +136,7 @@ def _compiler_row(one: Compiled) -> Row:
         " / ".join(f"{each.later_s * 1e3:.1f}" for each in pair),
         " / ".join(f"{each.peak_bytes / 2**20:.0f}" for each in pair),
         str(one.pays_from) if one.pays_from else "never",
+        "not told" if one.graphs is None else f"{one.graphs} / {one.breaks}",
     ]
 
 

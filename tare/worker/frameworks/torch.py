@@ -1,6 +1,7 @@
 """PyTorch, on a CPU or a CUDA device, from 1.4 on; in a group by DistributedDataParallel, over gloo or NCCL."""
 
 import os
+import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker import frameworks
@@ -36,6 +37,7 @@ class Torch(frameworks.Framework):
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "switches": switches(torch),
             "device": cuda_device(torch),
+            "compiled": compiled(),
         }
 
     def synchronize(self) -> None:
@@ -197,6 +199,18 @@ def switches(torch: Any) -> Dict[str, Optional[bool]]:
         "deterministic": torch.are_deterministic_algorithms_enabled()
         if hasattr(torch, "are_deterministic_algorithms_enabled")
         else None,
+    }
+
+
+def compiled() -> Optional[Dict[str, int]]:
+    """What torch.compile made of the models of this process; None where nothing was compiled."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    if not counters.get("stats"):
+        return None
+    return {
+        "graphs": int(counters["stats"]["unique_graphs"]),
+        "operators": int(counters["stats"]["calls_captured"]),
+        "breaks": int(sum(counters["graph_break"].values())),
     }
 
 
