@@ -139,12 +139,15 @@ def _is_pruned(path: str) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in STDLIB_PRUNE)
 
 
-def shared_libraries(interpreter: Interpreter, extensions: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+def shared_libraries(
+    interpreter: Interpreter, extensions: Sequence[str], more: Sequence[str] = ()
+) -> tuple[dict[str, Path], list[str]]:
     """What the interpreter and its extension modules need beyond glibc.
 
     Args:
         interpreter: whose executable to start from.
         extensions: paths of extension modules relative to the standard library.
+        more: sonames that a stack's packages expect of any machine, beside those that all may expect.
 
     Returns:
         soname -> file, and the extension modules that this machine itself could not load.
@@ -156,14 +159,16 @@ def shared_libraries(interpreter: Interpreter, extensions: Sequence[str]) -> tup
     libraries: dict[str, Path] = {}
     broken = []
     missing = _collect(interpreter.executable, (), libraries, cache)
-    for soname in WHEELS_EXPECT:
+    for soname in (*WHEELS_EXPECT, *more):
         if soname in cache:
             libraries.setdefault(soname, cache[soname])
             missing += _collect(cache[soname], (), libraries, cache)
         else:
             missing.append(soname)
     if missing:
-        raise UnavailableError(f"the loader finds no {', '.join(missing)}", "apt-get install libstdc++6 zlib1g")
+        raise UnavailableError(
+            f"the loader finds no {', '.join(missing)}", "apt-get install libstdc++6 zlib1g libgomp1"
+        )
     own = read_dynamic(interpreter.executable)
     inherited = _expand(own.rpath, interpreter.executable) if own else ()
     for name in extensions:

@@ -72,7 +72,7 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
         UnavailableError: no CPython of the stack's version here, or the tree's own imports fail.
     """
     interpreter = interpreter or find_interpreter(stack.python)
-    names, libraries = _sources(interpreter)
+    names, libraries = _sources(stack, interpreter)
     key = tree_key(stack, wheels, interpreter, names, libraries)
 
     def make(root: Path) -> dict[str, Any]:
@@ -90,15 +90,15 @@ def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: In
     Raises:
         UnavailableError: the tree's own imports fail.
     """
-    names, libraries = _sources(interpreter)
+    names, libraries = _sources(stack, interpreter)
     return _fill(root, stack, wheels, interpreter, names, libraries)
 
 
-def _sources(interpreter: Interpreter) -> tuple[list[str], dict[str, Path]]:
+def _sources(stack: Stack, interpreter: Interpreter) -> tuple[list[str], dict[str, Path]]:
     """What a tree takes from the host: files of the standard library, and shared libraries by soname."""
     names = stdlib_files(interpreter)
     extensions = [name for name in names if name.startswith("lib-dynload/")]
-    libraries, broken = shared_libraries(interpreter, extensions)
+    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries)
     return [name for name in names if name not in set(broken)], libraries
 
 
@@ -239,7 +239,7 @@ def _link_libraries(packages: Path, folder: Path, sonames: set[str]) -> None:
             continue
         for soname in sorted(sonames.intersection(dynamic.needed)):
             link = path.parent / soname
-            if "$ORIGIN" in dynamic.runpath and not link.exists():
+            if "$ORIGIN" in {place.rstrip("/") for place in dynamic.runpath} and not link.exists():
                 link.symlink_to(os.path.relpath(folder / soname, path.parent))
 
 

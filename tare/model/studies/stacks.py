@@ -44,7 +44,8 @@ class Variant(Record):
 class StackFile(Record):
     """stack.yaml: what the packages are for, and what of them is left out of the tree.
 
-    `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine.
+    `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine;
+    `libraries`: sonames that its packages expect of any machine, beside those of every C++ program.
     """
 
     name: str
@@ -56,6 +57,7 @@ class StackFile(Record):
     keep: tuple[str, ...]
     imports: tuple[str, ...]
     framework: str = DEFAULT
+    libraries: tuple[str, ...] = ()
 
     @field_validator("framework")
     @classmethod
@@ -100,6 +102,7 @@ class Stack:
         imports: modules that the finished tree must import.
         before_imports: Python to run before that, may be empty.
         framework: what launches train with, a module of tare/worker/frameworks/.
+        libraries: sonames that the tree takes from this machine for its packages.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Stack:
     imports: tuple[str, ...]
     before_imports: str
     framework: str
+    libraries: tuple[str, ...]
 
     @property
     def abi(self) -> str:
@@ -206,6 +210,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         imports=content.imports,
         before_imports=own.before_imports,
         framework=content.framework,
+        libraries=content.libraries,
     )
 
 
