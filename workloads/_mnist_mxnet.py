@@ -43,17 +43,28 @@ class Training(object):
         return _mnist.Digits(folder, options["samples"])
 
     def step(self, batch: List[Any]) -> Any:
-        """Forward, backward, update; returns the loss as an array of one number."""
+        """Forward, backward, update; returns the loss without waiting for it."""
         nd = self.mxnet.nd
         images, labels = nd.array(batch[0]), nd.array(batch[1])
         with self.mxnet.autograd.record():
             losses = self.cross_entropy(self.model(images), labels)
         losses.backward()
         self.trainer.step(len(batch[1]))
-        return losses.mean()
+        return Loss(losses.mean())
 
     def end_epoch(self) -> None:
         """Nothing happens between epochs."""
+
+
+class Loss(object):
+    """An array of one number, which becomes that number when it is asked for."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __float__(self) -> float:
+        """Waits for it."""
+        return float(self.array.asscalar())
 
 
 class Published(Training):
