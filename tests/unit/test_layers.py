@@ -10,7 +10,7 @@ import pytest
 from tare.core.files import project_root
 
 ROOT = project_root()
-FRAMEWORKS = {"torch", "torchvision", "torchtext", "tokenizers", "numpy"}
+FRAMEWORKS = {"torch", "torchvision", "torchtext", "tokenizers", "numpy", "tensorflow", "jax", "optax", "mxnet"}
 
 
 def sources(*folders):
