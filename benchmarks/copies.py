@@ -212,13 +212,13 @@ def components(logs: Sequence[Sequence[float]]) -> Record:
     }
 
 
-def widened(sd_between: float, half_width: float) -> float:
+def widened(sd_between: float, half_width: float, degrees: int) -> float:
     """By what factor an environment's half-width, of a log-ratio, grows when the copies' part is put into it.
 
-    Beside the interval of the rest stands an independent, normal part that does not shrink with blocks:
-    h' = sqrt(h^2 + z^2 * 3/2 * sd_between^2), z the normal quantile.
+    Beside the interval of the rest stands an independent part that does not shrink with blocks, as verdicts have it
+    where copies differ: h' = sqrt(h^2 + t^2 * 3/2 * sd_between^2), t with the degrees of freedom of the copies.
     """
-    copies = float(stats.norm.ppf((1 + LEVEL) / 2)) * math.sqrt(OF_AN_ENVIRONMENT) * sd_between
+    copies = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * math.sqrt(OF_AN_ENVIRONMENT) * sd_between
     return math.hypot(half_width, copies) / half_width
 
 
@@ -251,7 +251,9 @@ def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
         **found,
         "effects": dict(zip(names, found["effects"], strict=True)),
         "half_width": half_width,
-        "widened": {end: widened(between[end], math.log1p(half_width)) for end in ("value", "high")},
+        "widened": {
+            end: widened(between[end], math.log1p(half_width), len(names) - 1) for end in ("value", "high")
+        },
     }
 
 

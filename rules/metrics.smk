@@ -9,12 +9,14 @@ PAPER_FILES = [
     ),
     "config/devices.yaml",
 ]
+COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))
 
 
 rule extract_tables:
     input:
         campaigns=CAMPAIGNS,
         profiles=PROFILES,
+        copies=COPIES,
     output:
         metrics="<results>/tables/metrics.parquet",
         metrics_csv="<results>/tables/metrics.csv",
@@ -40,7 +42,7 @@ rule extract_tables:
         "extract metrics and judge them"
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
-        " --profiles {input.profiles:q} --out {params.folder:q} 2> {log:q}"
+        " --profiles {input.profiles:q} --copies {input.copies:q} --out {params.folder:q} 2> {log:q}"
 
 
 rule judge_published:
@@ -75,6 +77,7 @@ rule summarize_environment:
             study=STUDY,
             workload=WORKLOADS,
         ),
+        copies=COPIES,
     output:
         metrics="<results>/environments/{env}/metrics.csv",
         job_length="<results>/environments/{env}/job_length.csv",
@@ -94,4 +97,5 @@ rule summarize_environment:
         "{wildcards.env} beside the host: metrics, verdicts, cost by job length"
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q} {input.turns:q}"
-        " --profiles {input.profiles:q} --only metrics verdicts job_length --show --out {params.folder:q} 2> {log:q}"
+        " --profiles {input.profiles:q} --copies {input.copies:q} --only metrics verdicts job_length --show"
+        " --out {params.folder:q} 2> {log:q}"

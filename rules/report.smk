@@ -26,7 +26,9 @@ rule build_report:
         ),
         campaigns=CAMPAIGNS,
         benchmarks=sorted(
-            str(path) for path in Path("results/benchmarks").glob("protocols.json")
+            str(path)
+            for name in ("copies", "protocols")
+            for path in Path("results/benchmarks").glob(f"{name}.json")
         ),
     output:
         page=report(

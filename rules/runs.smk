@@ -92,7 +92,7 @@ rule run_rounds:
         options=campaign_options,
         images=f"results/images/{STACK}",
     message:
-        "{wildcards.workload}: whole runs in random order, {wildcards.environments}"
+        "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}"
     shell:
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
@@ -109,7 +109,7 @@ use rule run_rounds as run_rounds_of_arm with:
         "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
     priority: 20
     message:
-        "{wildcards.workload}: whole runs in random order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
+        "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
 ruleorder: run_turns > run_turns_of_arm

@@ -17,6 +17,7 @@ from tare.experiments import rounds, turns
 from tare.model.journals.sealed import DECISION_KEY, ENDED_KEY, PLAN, SEAL_KEY, SEALED, UNITS, SealedCampaign
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Sealed, Unit
+from tare.model.records.measured import CopiesRecord
 from tare.model.registry import BASELINE, HOST
 from tare.model.schema import parse
 from tare.model.studies import arms
@@ -389,3 +390,17 @@ def sweep_campaign(
         }
         rows.append({**_unit(number, list(launches), launches, ROUND_S), "discarded": False})
     return plan, rows
+
+
+def copies_record(**changes: Any) -> CopiesRecord:
+    """What a benchmark of copies of the stack's tree found."""
+    found = {
+        **{"workload": "mnist_cnn", "stack": "torch-2.13", "tree": "sha256:0", "allocator": "steady"},
+        **{"page_cache": "warm", "kernel": "6.1.0", "copies": list("abcdef"), "at": "2026-01-02T03:04:05Z"},
+        **{"cpu": "Example", "blocks": 9, "draws": 4, "cycles": 6, "burst": {"discard": 1, "steps": 2}},
+        **{"pages": ["drawn anew"], "load": {"load_1min": {"median": 0.1, "highest": 0.2}}, "p": 0.4},
+        **{"sd_between": {"value": 0.0004, "low": 0.0, "high": 0.002}, "effects": dict.fromkeys("abcdef", 0.0)},
+        **{"sd_within": {"value": 0.006, "low": 0.005, "high": 0.007}, "half_width": 0.005},
+        **{"widened": {"value": 1.03, "high": 1.61}},
+    }
+    return parse(CopiesRecord, found | changes, "copies")

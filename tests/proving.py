@@ -2,7 +2,7 @@
 
 All go through the functions that real campaigns go through: `fits.turn_values`, `intervals.log_ratios_of`,
 `planning.decide`, `intervals.trimmed` and `two_stage`, `verdicts.guarded`, `intervals.judge` and `qualified`,
-`families.holm_levels`. Nothing here knows the truth but the simulation.
+`families.holm_levels`, `job_length.cost_of`. Nothing here knows the truth but the simulation.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from lean import unit_of_rows
 
+from tare.analysis.job_length import cost_of
 from tare.analysis.verdicts import guarded
 from tare.core.files import project_root
 from tare.model.studies.study import CONTROL, HOST
@@ -34,6 +35,7 @@ from tare.stats.intervals import (
     trimmed,
     two_stage,
 )
+from tare.stats.job_length import Cost, CostBox
 from tare.stats.planning import decide
 
 RECORDED = project_root() / "results/reference/host_host_turns.csv"
@@ -319,6 +321,74 @@ def ladder(effects: Sequence[float], studies: int, *, units: int = 8, margin: fl
             effect >= margin and word in ("equivalent", "different within margin") for effect, word in told
         )
     return false / studies, inside / studies
+
+
+# --- seconds that are planted in what happens once, and what follows for jobs of any length
+
+ONCE_S = 3.0  # that a whole run takes once on the host
+RUN_WORLDS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
+    "launches vary by 1%": lambda generator, shape: generator.normal(0, 0.01, shape),
+    "launches vary by 4%": lambda generator, shape: generator.normal(0, 0.04, shape),
+    "one-sided storms": lambda generator, shape: 0.01 * _storms(generator, shape),
+}
+PLANTED_S = {"first": (0.0, 0.0), "second": (0.05, 0.005), "third": (0.25, 0.02)}  # once; share of a step
+JOBS_S = (1.0, 30.0, 1000.0, 1e6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Of many campaigns of whole runs and steps with planted seconds.
+
+    Attributes:
+        covered: by name of the environment, the share of intervals that hold the planted seconds.
+        found: the share that excludes zero.
+        half_width_s: median, of the first.
+        boxes: by name, the share of boxes that hold the true cost of every job, and the length beyond which it is
+            below 1%.
+    """
+
+    covered: Mapping[str, float]
+    found: Mapping[str, float]
+    half_width_s: float
+    boxes: Mapping[str, float]
+
+
+def planted_seconds(world: str, units: int, campaigns: int, alpha: float, seed: int = 1) -> Seconds:
+    """Campaigns of rounds and of blocks, judged as `job_length` does: each part at half of alpha."""
+    generator, names = np.random.default_rng(seed), [HOST, CONTROL, *PLANTED_S]
+    held: dict[str, dict[str, list[bool]]] = {kind: {name: [] for name in PLANTED_S} for kind in ("s", "0", "box")}
+    widths = []
+    for _ in range(campaigns):
+        seconds = ONCE_S * np.exp(RUN_WORLDS[world](generator, (units, len(names))))
+        seconds += [0.0, 0.0, *(once_s for once_s, _ in PLANTED_S.values())]
+        runs = dict(zip(names, seconds.T, strict=True))
+        once = guarded({(name, HOST): _once_of(runs, name) for name in names if name != HOST})
+        logs = generator.normal(0, NORMAL_SPREAD, (units, len(names)))
+        logs += [0.0, 0.0, *(math.log1p(step) for _, step in PLANTED_S.values())]
+        drawn = [dict(zip(names, row, strict=True)) for row in np.exp(logs)]
+        steps = estimates_of(drawn, names, "fixed")
+        host_s = float((runs[HOST] + runs[CONTROL]).mean() / 2)
+        for name, (once_s, step) in PLANTED_S.items():
+            fixed = once[name, HOST].interval(alpha / 2)
+            held["s"][name].append(fixed.low <= once_s <= fixed.high)
+            held["0"][name].append(not fixed.low <= 0 <= fixed.high)
+            ends = [math.expm1(log) for log in steps[name].interval(alpha / 2).told]
+            _, box = cost_of(host_s, fixed.told, ends)
+            held["box"][name].append(_holds(box, Cost(host_s=ONCE_S, fixed_s=once_s, step=step)))
+        widths.append(once["first", HOST].interval(alpha / 2).width / 2)
+    covered, found, boxes = ({name: share(flags) for name, flags in held[kind].items()} for kind in held)
+    return Seconds(covered=covered, found=found, half_width_s=float(np.median(widths)), boxes=boxes)
+
+
+def _once_of(runs: Mapping[str, np.ndarray], name: str) -> Estimate:
+    """Seconds of one environment less those of either host, or of the second host less the first."""
+    return trimmed(runs[name] - runs[HOST], runs[name] - runs[HOST if name == CONTROL else CONTROL])
+
+
+def _holds(box: CostBox, truth: Cost) -> bool:
+    """Whether a box holds the cost of every job, and the length beyond which it is below 1%."""
+    ranges = [(box.at(length_s), truth.at(length_s)) for length_s in JOBS_S]
+    return all(low <= cost <= high for (low, high), cost in [*ranges, (box.below(0.01), truth.below(0.01))])
 
 
 def normal_campaigns(design: Design, campaigns: int) -> list[Outcome]:

@@ -10,11 +10,14 @@ import pandas as pd
 
 from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
 from tare.analysis.choice import headlines
+from tare.analysis.copies import between_copies
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed
+from tare.model.journals.units import share_of
+from tare.model.records.measured import CopiesRecord
 from tare.model.schema import parse
 from tare.model.studies.study import Batch
 
@@ -27,6 +30,7 @@ def build(
     profiles: Sequence[Path],
     margins: Mapping[str, float] | None = None,
     witnesses: Witnesses = nobody,
+    copies: CopiesRecord | None = None,
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
@@ -35,6 +39,7 @@ def build(
         profiles: profile.json of each profiled launch.
         margins: the study's, where they are known: campaigns that were planned with others are refused.
         witnesses: who holds the hash of a study's stamp beside the stamp itself.
+        copies: how much copies of the files differ, where this machine has measured it.
 
     Raises:
         IntegrityError: a record was changed after it was sealed, or is cut short; a ledger was edited.
@@ -55,7 +60,15 @@ def build(
             attempt = studies.attempt(campaign)
             attempts[campaign.workload, campaign.name] = attempt
             table = pd.DataFrame([*found, *metrics.headline_beside(campaign, read)])
-            judged.append(verdicts.Measured(campaign=campaign, metrics=table, share=attempt.share))
+            judged.append(
+                verdicts.Measured(
+                    campaign=campaign,
+                    metrics=table,
+                    share=attempt.share,
+                    next_share=share_of(attempt.number + 1),
+                    between_copies=between_copies(copies, campaign),
+                )
+            )
             rows["counts"] += step_counts.count_rows(campaign, pd.DataFrame(found), attempt.share)
     for row in verdicts.study_rows(judged):
         attempt = attempts[row["workload"], row["campaign"]]

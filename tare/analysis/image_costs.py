@@ -327,6 +327,13 @@ def why_not(table: pd.DataFrame, stack: str, env: str, item: str) -> str | None:
     return None if own["value"].notna().any() or own.empty else str(own["reason"].iloc[0])
 
 
+def failed(table: pd.DataFrame, stack: str, env: str, item: str) -> list[str]:
+    """Why repetitions of an item that were tried have no value, one reason each."""
+    own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == item)]
+    reasons = own.loc[own["value"].isna() & own["rep"].notna(), "reason"]
+    return [reason for reason in reasons if not reason.startswith("skipped")]
+
+
 def stacks_of(table: pd.DataFrame) -> list[str]:
     """Stacks of a table, in its order."""
     return list(dict.fromkeys(table["stack"]))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from tare.analysis.bounds import stopped_runs
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import identify, pivot
 from tare.analysis.verdicts import Measured, contrasts, design_of, estimate_of, guarded
@@ -26,6 +27,7 @@ from tare.stats.job_length import Cost, CostBox
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
 STEP = "turn_step_s"
 LIMIT = 0.01
+UNKNOWN = Interval(n=0, mean=None, low=None, high=None)
 TEN_SECONDS, HOUR, DAY = 10.0, 3600.0, 86400.0
 NAMED = (TEN_SECONDS, HOUR, DAY)
 # Seconds of steps, for the curve: eight a decade from a second to eleven days, and those that have a name.
@@ -111,11 +113,15 @@ class _Pair:
         self.environments = compared(runs.campaign.plan)
         seconds = once(runs.metrics).reindex(columns=list(runs.campaign.plan.environments))
         hosts = seconds[[HOST, CONTROL]].dropna().mean(axis=1)
-        self.host = _Told(value=float(hosts.mean()) if len(hosts) else None, n=len(hosts))
+        self.stopped = stopped_runs(runs.campaign)
+        known = len(hosts) > 0 and self._bounded(HOST) is None
+        self.host = _Told(value=float(hosts.mean()) if known else None, n=len(hosts))
         self.fixed = self._intervals(
             runs, {env: _differences(seconds, env) for env in (CONTROL, *self.environments)}
         )
-        self.step = {env: Interval(n=0, mean=None, low=None, high=None) for env in self.environments}
+        for env in filter(self._bounded, self.environments):
+            self.fixed[env] = replace(UNKNOWN, n=self.fixed[env].n)
+        self.step = dict.fromkeys(self.environments, UNKNOWN)
         if steps is not None:
             values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.environments))
             pairs = {env: contrasts(values, env, HOST) for env in (CONTROL, *self.environments)}
@@ -123,12 +129,13 @@ class _Pair:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Of the host what happens once; of each environment both parts, then what follows from them."""
-        yield self._row(self.runs, HOST, "host_fixed_s", self.host, unit="s", reason="no round with both hosts")
+        none = self._bounded(HOST) or "no round with both hosts"
+        yield self._row(self.runs, HOST, "host_fixed_s", self.host, unit="s", reason=none)
         for env in self.environments:
             fixed, step = self.fixed[env], self.step[env]
             told = _Told(value=fixed.mean, low=fixed.low, high=fixed.high, n=fixed.n, alpha=_alpha(self.runs))
-            few = "no round with it and both hosts"
-            yield self._row(self.runs, env, "fixed_s", told, unit="s", reason=few)
+            none = self._bounded(env) or "no round with it and both hosts"
+            yield self._row(self.runs, env, "fixed_s", told, unit="s", reason=none)
             if self.steps is not None:
                 value, low, high = (_share(end) for end in (step.mean, step.low, step.high))
                 told = _Told(value=value, low=low, high=high, n=step.n, alpha=_alpha(self.steps))
@@ -137,7 +144,7 @@ class _Pair:
             yield from self._modelled(env, fixed, step)
 
     def _modelled(self, env: str, fixed: Interval, step: Interval) -> Iterator[dict[str, Any]]:
-        n, reason = min(fixed.n, step.n), self._open(fixed, step)
+        n, reason = min(fixed.n, step.n), self._bounded(env) or self._open(fixed, step)
         host_s, fixed_s, logs = self.host.value, fixed.told, step.told
         if reason is not None or self.steps is None or host_s is None or fixed_s is None or logs is None:
             nothing = _Told(value=None, n=n)
@@ -154,6 +161,14 @@ class _Pair:
         low, high = box.below(LIMIT)
         told = _Told(value=middle.below(LIMIT), low=low, high=high, n=n, alpha=alpha)
         yield self._row(self.runs, env, "length_below", told, unit="s", source=MODEL)
+
+    def _bounded(self, env: str) -> str | None:
+        """Why what happens once can't be told of an environment, or of the hosts; None where it can."""
+        units = frozenset[int]().union(*(self.stopped.get(name, ()) for name in {env, HOST, CONTROL}))
+        if not units:
+            return None
+        rounds = "1 round" if len(units) == 1 else f"{len(units)} rounds"
+        return f"in {rounds} it or a host was stopped at the time limit: what happens once took at least that"
 
     def _open(self, fixed: Interval, step: Interval) -> str | None:
         """Why nothing is said of jobs, or None: the units that a verdict of either campaign needs."""
@@ -175,7 +190,10 @@ class _Pair:
         design = design_of(one.campaign)
         pilot = sorted(one.metrics["rep"].dropna().unique())[: one.campaign.pilot]
         found = guarded({(env, HOST): estimate_of(pair, design, pilot) for env, pair in pairs.items()})
-        return {env: estimate.interval(_alpha(one)) for (env, _), estimate in found.items()}
+        return {
+            env: replace(estimate, lasting=one.lasting(env, HOST)).interval(_alpha(one))
+            for (env, _), estimate in found.items()
+        }
 
     def _row(
         self,

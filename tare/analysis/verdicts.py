@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tare.analysis.bounds import Stopped, ends_of, failures_of, sides, stalled_blocks, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
+from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import pivot
 from tare.model.journals.sealed import SealedCampaign
@@ -36,7 +38,6 @@ from tare.stats.intervals import (
     judge,
     more_units,
     qualified,
-    share_interval,
     student,
     t_interval,
     tellable,
@@ -148,12 +149,20 @@ class Measured:
 
     Attributes:
         metrics: rows of this campaign alone.
-        share: 1 for a first try; less where earlier tries of the same campaign have spent some.
+        share: of its try; 1 where no ledger counts tries.
+        next_share: of the try after it; None where it is no less.
+        between_copies: of a step, between copies of the files, where that counts (tare.analysis.copies).
     """
 
     campaign: SealedCampaign
     metrics: pd.DataFrame
     share: float = 1.0
+    next_share: float | None = None
+    between_copies: Spread | None = None
+
+    def lasting(self, env: str, reference: str) -> Spread | None:
+        """What copies of the files add to a comparison, the same in all units."""
+        return part_of(self.between_copies, self.campaign, env, reference)
 
     @property
     def names(self) -> list[str]:
@@ -214,55 +223,66 @@ class _Table:
     """What the comparisons of one metric of one campaign share."""
 
     def __init__(self, found: Measured, metric: str, pairs: Sequence[tuple[str, str]]) -> None:
-        self.campaign, self.metric, self.share = found.campaign, metric, found.share
+        self.found, self.campaign, self.metric, self.share = found, found.campaign, metric, found.share
+        self.again = (found.next_share or found.share) / found.share  # of an interval's level, in a new campaign
         plan, metrics = found.campaign.plan, found.metrics
         own = metrics[metrics["arm"] == plan.arm]
         self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
         self.values = pivot(metrics, metric).reindex(columns=found.names)
-        self.bounded = self._bound() if metric == BOUNDED else {}
+        keys = [(CONTROL, HOST), *pairs]
+        self.limit = self.campaign.plan.conditions.get("launch_timeout_s")
+        stopped = self._stopped() if metric == BOUNDED and self.limit else {}
+        self.ends = {key: ends_of(stopped, *key, contrasts(self.values, *key).index) for key in keys}
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
+        stalled = {} if self.is_total else stalled_blocks(self.campaign)
+        self.total_ends = self.ends if self.is_total else {key: ends_of(stalled, *key) for key in keys}
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
         self.units = sorted(metrics["rep"].dropna().unique())
         pilot = self.units[: self.campaign.pilot]
         first = self.units[: plan.sampling.pilot or 0]  # the control is in every unit
-        self.control = estimate_of(contrasts(self.values, CONTROL, HOST), self.design, first)
-        keys = [(CONTROL, HOST), *pairs]
+        self.control = self._estimate((CONTROL, HOST), first)
         self.typical = {key: self.control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
-        self.total = {key: student(contrasts(self.totals, *key).mean(axis=1).to_numpy()) for key in keys}
+        self.total = {key: self._student(self.totals, key) for key in keys}
         self.typical, self.total = (guarded(found) for found in (self.typical, self.total))
         self.steps = {} if self.is_total else counted_steps(self.campaign)
         self.within = self._within([(env, reference) for env, reference in pairs if reference == HOST])
 
-    def _bound(self) -> dict[str, int]:
-        """Put the time limit where it stopped a launch beside two hosts; returns how often, by environment."""
-        limit = self.campaign.plan.conditions.get("launch_timeout_s")
-        found: dict[str, int] = {}
-        for unit in self.campaign.counted if limit else ():
-            hosts = [unit.launches[name].ok for name in (HOST, CONTROL) if name in unit.launches]
-            for env, launch in unit.launches.items():
-                if launch.status == "timeout" and env in self.values and hosts == [True, True]:
-                    self.values.loc[unit.unit, env] = limit
-                    found[env] = found.get(env, 0) + 1
+    def _stopped(self) -> Stopped:
+        """Put the time limit where it stopped a launch; returns which those are."""
+        found = stopped_runs(self.campaign)
+        for name in found.keys() & set(self.values.columns):
+            for number in found[name]:
+                self.values.loc[number, name] = self.limit
         return found
+
+    def _pairs(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
+        """As `contrasts`, without units in which both sides were stopped."""
+        return contrasts(values, *key).drop(index=sorted(self.ends[key].silent))
+
+    def ratios(self, key: tuple[str, str]) -> pd.Series:
+        """Per unit, the log-ratio of the typical time."""
+        return self._pairs(self.values, key).mean(axis=1)
 
     def _estimate(self, key: tuple[str, str], pilot: Sequence[int]) -> Estimate:
         """Of the typical time; with a bound among the values nothing is trimmed, or it would be the bound."""
-        pairs = contrasts(self.values, *key)
-        if self.bounded.get(key[0]):
-            return student(pairs.mean(axis=1).to_numpy())
-        return estimate_of(pairs, self.design, pilot)
+        if self.ends[key].open:
+            return self._student(self.values, key)
+        found = estimate_of(self._pairs(self.values, key), self.design, pilot)
+        return replace(found, lasting=self.found.lasting(*key))
+
+    def _student(self, values: pd.DataFrame, key: tuple[str, str]) -> Estimate:
+        """Of all units, untrimmed."""
+        found = student(self._pairs(values, key).mean(axis=1).to_numpy())
+        return replace(found, lasting=self.found.lasting(*key))
 
     def _within(self, keys: Sequence[tuple[str, str]]) -> float | None:
         """The smallest margin that holds all environments together, typical and all time."""
         estimates = [found[key] for key in keys for found in (self.typical, self.total)]
-        if (
-            not keys
-            or any(one.n < self.fewest for one in estimates)
-            or any(self.bounded.get(env) for env, _ in keys)
-        ):
+        unknown = any(self.ends[key].open or self.total_ends[key].open for key in keys)
+        if not keys or unknown or any(one.n < self.fewest for one in estimates):
             return None
         return all_within(estimates, self.share * (1 - self.campaign.plan.sampling.confidence))
 
@@ -295,6 +315,7 @@ class _Comparison:
     def __init__(self, table: _Table, env: str, reference: str) -> None:
         self.table, self.env, self.reference = table, env, reference
         self.typical = table.typical[env, reference]
+        self.ends, self.total_ends = table.ends[env, reference], table.total_ends[env, reference]
         self.share, self.family_alpha = table.share, table.family_alpha
         primary = reference == HOST and table.metric in PRIMARY_METRICS and table.campaign.is_headline
         self.role = PRIMARY if primary else EXPLORATORY
@@ -302,20 +323,25 @@ class _Comparison:
     @property
     def p_value(self) -> float:
         """Of the typical time, as if its share of alpha were a whole one."""
-        return min(1.0, self.typical.p_value / self.share)
+        return 1.0 if self.ends.hide(self.typical.mean) else min(1.0, self.typical.p_value / self.share)
 
     def row(self, alpha: float, family: int) -> dict[str, Any]:
         """The row of the verdict table, every interval at level 1 - alpha."""
         table, key = self.table, (self.env, self.reference)
-        interval, total = tellable(self.typical.interval(alpha)), tellable(table.total[key].interval(alpha))
-        ratios = contrasts(table.values, *key).mean(axis=1)
+        whole = tellable(self.typical.interval(alpha))
+        interval = self.ends.cut(whole)
+        total = self.total_ends.cut(tellable(table.total[key].interval(alpha)))
+        ratios = table.ratios(key)
         stalls = None if table.is_total else tellable(t_interval(self._beyond(ratios), alpha))
-        control = tellable(table.control.interval(table.share * family_alpha(table.campaign.plan)))
+        control_ends = table.ends[CONTROL, HOST]
+        control = control_ends.cut(
+            tellable(table.control.interval(table.share * family_alpha(table.campaign.plan)))
+        )
         check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict, total_verdict = self._verdict(interval, total, stalls)
-        failures = self._failures()
-        bounded = table.bounded.get(self.env, 0)
-        more = more_units(ratios.to_numpy(), alpha, table.margin) if verdict == "inconclusive" else None
+        asks = verdict == "inconclusive" and not self.ends.open and self.typical.lasting is None
+        more = more_units(ratios.to_numpy(), alpha * table.again, table.margin) if asks else None
+        failed = failures_of(table.campaign, self.env)
         return {
             **table.identity,
             "env": self.env,
@@ -325,12 +351,12 @@ class _Comparison:
             "n_units": interval.n,
             "ratio": _exp(interval.mean),
             "ci_low": _exp(interval.low),
-            "ci_high": None if bounded else _exp(interval.high),
+            "ci_high": _exp(interval.high),
             "total_ratio": None
             if table.metric in NO_TOTAL
             else total_ratio(table.totals, self.env, self.reference),
             "total_ci_low": _exp(total.low),
-            "total_ci_high": None if bounded else _exp(total.high),
+            "total_ci_high": _exp(total.high),
             "total_verdict": total_verdict,
             "stalls_ci_low": _exp(stalls.low) if stalls else None,
             "stalls_ci_high": _exp(stalls.high) if stalls else None,
@@ -344,13 +370,17 @@ class _Comparison:
             "control_ratio": _exp(control.mean),
             "control_ci_low": _exp(control.low),
             "control_ci_high": _exp(control.high),
-            "control_reaches": _reaches(control, interval, verdict, table.margin),
+            "control_reaches": control_ends.open or _reaches(control, interval, verdict, table.margin),
             "design": table.design,
             "bootstrap_low": _exp(check.low),
             "bootstrap_high": _exp(check.high),
             "more_units": None if more is None else max(more, table.fewest - interval.n),
-            **failures,
-            "reason": self._reason(interval, bounded),
+            "launches": failed.launches,
+            "failures": failed.failures,
+            "timeouts": failed.timeouts,
+            "failure_share_low": failed.low,
+            "failure_share_high": failed.high,
+            "reason": self._reason(whole),
         }
 
     def _beyond(self, ratios: pd.Series) -> list[float]:
@@ -362,41 +392,19 @@ class _Comparison:
         """Of the typical time, with more words where all time does not say the same; and of all time."""
         if interval.n < self.table.fewest:
             return "inconclusive", "inconclusive"
-        if self.table.bounded.get(self.env):  # the upper end is not known
-            low = interval.low
-            verdict = "different" if low is not None and low > 0 else "inconclusive"
-            return verdict, verdict
-        typical, whole = judge(interval, self.table.margin), judge(total, self.table.margin)
-        steps = self._steps()
-        seen = whole if steps is None else judge(allowing_unseen(total, steps), self.table.margin)
-        return qualified(typical, seen if typical == "equivalent" else whole, stalls), whole
+        margin, steps = self.table.margin, self._steps()
+        typical, whole = self.ends.judge(interval, margin), self.total_ends.judge(total, margin)
+        if typical != "equivalent" or steps is None or self.total_ends.open:
+            return qualified(typical, whole, stalls), whole
+        return qualified(typical, judge(allowing_unseen(total, steps), margin), stalls), whole
 
     def _steps(self) -> int | None:
         """Counted steps of the environment or of its reference, whichever has fewer; None where none were timed."""
         steps = self.table.steps
         return min((steps[name] for name in (self.env, self.reference) if name in steps), default=None)
 
-    def _failures(self) -> dict[str, Any]:
-        """How many of the environment's launches failed, those stopped at the time limit among them; the share's
-        interval at 95%."""
-        ended = [
-            unit.launches[self.env].status
-            for unit in self.table.campaign.units  # void ones too: a launch that dies voids its block
-            if not unit.discarded and self.env in unit.launches
-            if unit.launches[self.env].status in ("ok", "failed", "timeout")
-        ]
-        failed = sum(status != "ok" for status in ended)
-        low, high = share_interval(failed, len(ended), 0.05)
-        return {
-            "launches": len(ended),
-            "failures": failed,
-            "timeouts": ended.count("timeout"),
-            "failure_share_low": low,
-            "failure_share_high": high,
-        }
-
-    def _reason(self, interval: Interval, bounded: int) -> str | None:
-        """Why there is no interval or no verdict, or what became of the campaign."""
+    def _reason(self, interval: Interval) -> str | None:
+        """Why there is no interval, no end of it or no verdict, or what became of the campaign."""
         parts, fewest = [], self.table.fewest
         if interval.low is None and interval.n >= FEWEST_UNITS:
             parts.append(
@@ -410,15 +418,37 @@ class _Comparison:
             )
         elif interval.n < fewest:
             parts.append(f"{interval.n} complete units; the study asks for {fewest} before a verdict")
-        if bounded:
-            limit = self.table.campaign.plan.conditions["launch_timeout_s"]
-            parts.append(
-                f"{bounded} of {interval.n} launches were stopped at the time limit of {limit:g} s, which counts "
-                "as what they took at least"
-            )
+        parts += self._limits(interval.n)
         if self.table.campaign.ended:
             parts.append(f"the campaign ended before its time: {self.table.campaign.ended}")
         return "; ".join(parts) or None
+
+    def _limits(self, units: int) -> list[str]:
+        """What launches that were stopped leave unknown."""
+        parts, stopped = [], f"stopped at the time limit of {self.table.limit or 0:g} s"
+        if self.ends.at_least:
+            parts.append(
+                f"{self.ends.at_least} of {units} launches were {stopped}, which counts as what they took at least"
+            )
+        if self.ends.at_most:
+            parts.append(
+                f"in {self.ends.at_most} of {units} units what it is compared with was {stopped}, which counts as "
+                "what that took at least"
+            )
+        if self.ends.silent:
+            parts.append(f"units in which both were {stopped} say nothing: {len(self.ends.silent)}")
+        if self.table.is_total:
+            return parts
+        stalled = (
+            ("upper", "it", self.total_ends.at_least),
+            ("lower", "what it is compared with", self.total_ends.at_most),
+        )
+        return parts + [
+            f"all time has no {end} end: in {count} void block{'s' if count > 1 else ''} {who} had begun its turns "
+            "and then gave no answer in time"
+            for end, who, count in stalled
+            if count
+        ]
 
 
 def _reaches(control: Interval, interval: Interval, verdict: str, margin: float) -> bool | None:
@@ -446,10 +476,7 @@ def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float 
     Against the host, or where it is the host that an arm moves, the mean of the two hosts' sums counts; each has a
     launch without a neighbour of its own.
     """
-    hosts = [HOST, CONTROL]
-    above, below = ([env], hosts) if reference == HOST else (hosts if env == HOST else [env], [reference])
-    if env == HOST and reference.endswith(ALONE):
-        below = [f"{name}{ALONE}" for name in hosts]
+    above, below = sides(env, reference)
     complete = values[[*dict.fromkeys([*above, *below])]].dropna()
     base = complete[below].sum().mean()
     return float(complete[above].sum().mean() / base) if base > 0 else None

@@ -12,6 +12,9 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("tables", help="extract metrics from records and judge them")
     parser.add_argument("--campaigns", nargs="*", type=Path, default=[], help="sealed.json of campaigns")
     parser.add_argument("--profiles", nargs="*", type=Path, default=[], help="profile.json of profiled launches")
+    parser.add_argument(
+        "--copies", nargs="*", type=Path, default=[], help="copies.json of benchmarks/copies.py, where it was run"
+    )
     parser.add_argument("--only", nargs="+", help="names of the tables to write (default: all)")
     parser.add_argument("--study", help="the study, to refuse campaigns that were planned with other margins")
     parser.add_argument("--show", action="store_true", help="also print the verdicts on whole runs and steps")
@@ -31,10 +34,13 @@ def run_tables(arguments: argparse.Namespace) -> int:
     from tare.analysis import extract
     from tare.core.progress import say
     from tare.machine.witnesses import witnesses
+    from tare.model.records.measured import CopiesRecord
+    from tare.model.schema import read
     from tare.model.studies.study import TablesPart, load_part
 
     margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
-    tables = extract.build(arguments.campaigns, arguments.profiles, margins, witnesses)
+    copies = read(CopiesRecord, arguments.copies[0]) if arguments.copies else None
+    tables = extract.build(arguments.campaigns, arguments.profiles, margins, witnesses, copies)
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:
         for line in extract.describe_verdicts(tables["verdicts"]):

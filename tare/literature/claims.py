@@ -35,6 +35,7 @@ from tare.literature.contrasts import (
     OUTSIDE,
     At,
     Ratio,
+    one_ended,
     paired,
     to_alone,
     to_host,
@@ -226,7 +227,9 @@ def _why_missing(
     for env, metric in missing:
         few = [one.units for one in found if one.metric == metric and env in (one.env, one.against) and one.low]
         value = here.value(workload, env, metric, level=claim.arm, scenario=claim.scenario)
-        if few and min(few) < FEWEST_TO_SETTLE:
+        if stopped := one_ended(here, workload, metric, _at(claim)).get(env):
+            reason = stopped
+        elif few and min(few) < FEWEST_TO_SETTLE:
             reason = f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
         elif few:
             reason = _left_open([one for one in found if one.metric == metric])

@@ -143,7 +143,9 @@ def paired(
     """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
 
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni). Where the design of a campaign makes
-    the intervals of its verdicts wider than Student's from all units, these are wider by the same factor.
+    the intervals of its verdicts wider than Student's from all units, these are wider by the same factor. There is
+    none of an environment whose verdict's interval lacks an end, since launches were stopped: units without those
+    would tell of the others alone.
 
     Args:
         here: what was measured.
@@ -159,10 +161,11 @@ def paired(
     if env not in names:
         return []
     rows = judged[judged["metric"] == metric]
+    bounded = one_ended(here, workload, metric, at).keys()
     alpha = (1 - CONFIDENCE) / max(1, len(deciding))
     found = []
     for other in names:
-        if other == env:
+        if other == env or bounded & {env, other}:
             continue
         logs = logs_of(values, [HOST, CONTROL, *(name for name in (env, other) if name != HOST)])
         logs[HOST] = (logs[HOST] + logs[CONTROL]) / 2
@@ -170,6 +173,13 @@ def paired(
         interval = _widened(t_interval((logs[env] - logs[other]).to_numpy(), alpha), widening)
         found += _ratio(interval, env=env, against=other, metric=metric, margin=margin, paired=True)
     return found
+
+
+def one_ended(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> dict[str, str]:
+    """Environments whose verdict's interval lacks an end, since launches were stopped; each with the reason."""
+    judged = _judged(here, workload, metric, at)
+    rows = judged[(judged["metric"] == metric) & (judged["ci_low"].isna() != judged["ci_high"].isna())]
+    return dict(zip(rows["env"], rows["reason"], strict=True))
 
 
 def _ratio(interval: Interval, **what: Any) -> list[Ratio]:

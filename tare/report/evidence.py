@@ -17,7 +17,7 @@ from tare.model import tables
 from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
 from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
+from tare.model.records.measured import CeilingsRecord, CopiesRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
@@ -29,6 +29,7 @@ from tare.report.references import gather as gather_references
 Record = dict[str, Any]
 Campaign = SealedCampaign
 PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
+COPIES = "benchmarks/copies.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class Evidence:
         probes, images, data: records by environment, by environment, by data set.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
+        copies: how much copies of the files differ on this machine, None where nobody measured it.
         profiles: records of profiled launches by workload and environment.
         pipelines: of the input alone, by workload.
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
@@ -75,6 +77,7 @@ class Evidence:
     campaigns: tuple[Campaign, ...]
     samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     protocols: Record | None = None
+    copies: CopiesRecord | None = None
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
     references: Sequence[Reference] = ()
@@ -156,6 +159,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
         protocols=_optional(shared / PROTOCOLS),
+        copies=read(CopiesRecord, shared / COPIES) if (shared / COPIES).exists() else None,
         references=found,
         broken_references=broken,
         profiles=_profiles(shared / "profiles" / study.study, study),

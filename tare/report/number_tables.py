@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tare.analysis.choice import PRIMARY
 from tare.report.evidence import Evidence
-from tare.report.figures import batch_table, joint, split_table
+from tare.report.figures import batch_table, failed_launches, joint, split_table
 from tare.report.references import Reference
 from tare.report.words.labels import (
     env_order,
@@ -20,7 +21,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import Cell, Table
-from tare.report.words.wording import margin_text, missing
+from tare.report.words.wording import margin_text, missing, without_time
 from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
 
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
@@ -115,7 +116,7 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
     return Table.of(
         _headline_rows(evidence, workload),
         {
-            "metric": lambda row: metric_title(row["metric"]),
+            "metric": _with_role,
             "environment": lambda row: env_title(row["env"]),
             **compared("n", "ratio", "interval"),
             "all time": lambda row: Cell(
@@ -130,6 +131,12 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
         note=f"{stalls_sentence(evidence, workload)} {bootstrap_sentence(evidence, workload)}",
         wide=True,
     )
+
+
+def _with_role(row: Mapping[str, Any]) -> str | Cell:
+    """The metric; what explores is labelled."""
+    title = metric_title(row["metric"])
+    return title if row["role"] == PRIMARY else Cell(text=title, below=row["role"])
 
 
 def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[str, Any]]:
@@ -203,7 +210,14 @@ def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
 
 
 def batch_sentence(evidence: Evidence | Reference, workload: str) -> str:
-    """Which batch size is shortest, and whether the repetitions can tell it from the next."""
+    """Which batch size is shortest, whether the repetitions can tell it from the next, and what has no time."""
+    failed = failed_launches(evidence.metrics, workload)
+    told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
+    text = _shortest(evidence, workload)
+    return f"{text} {without_time('Launches', told)}" if told else text
+
+
+def _shortest(evidence: Evidence | Reference, workload: str) -> str:
     found = batch_table(evidence.metrics, workload)
     title = workload_title(workload)
     if len(found) < 2:

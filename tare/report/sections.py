@@ -16,7 +16,7 @@ from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
 from tare.report.machine import conditions, facts, gpus, material, pipeline, profiles, rooflines
-from tare.report.methods import designs, instrument, losses, method, tries
+from tare.report.methods import designs, failures, instrument, losses, method, tries
 from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.reasons import count_tables, why
 
@@ -160,6 +160,7 @@ def _method(evidence: Evidence) -> Context:
         "instrument": [t for t in (instrument.settled_table(evidence), instrument.components_table(evidence)) if t],
         "protocols": instrument.protocol_tables(evidence),
         "benchmark": instrument.benchmark_table(evidence),
+        "failures": failures.failures_table(evidence),
         "limits": method.limit_sentences(evidence),
     }
 

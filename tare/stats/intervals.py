@@ -8,7 +8,7 @@ variances), Berger 1982 (intersection-union), Clopper and Pearson 1934 (shares).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ MOST_PRIOR = 4.0  # degrees of freedom that other comparisons' spreads may lend 
 BUT_FOR_STALLS = " but for stalls"
 UNSEEN_STALL = 0.5  # of a step: how much longer a stall takes that must not hide
 RULE_OF_THREE = 3.0
+LEAST_LEVEL, HALVINGS = 1e-15, 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +74,20 @@ class Estimate:
         n: units.
         mean: of the log-ratios, trimmed or not; None without units.
         spreads: the first is the comparison's own; none where there are too few units.
+        lasting: an error of the mean that is the same in all units, so that more of them make it no smaller.
     """
 
     n: int
     mean: float | None
     spreads: tuple[Spread, ...] = ()
+    lasting: Spread | None = None
 
     def half_width(self, alpha: float) -> float | None:
         """Of the two-sided interval at level 1 - alpha; None where there are too few units."""
         halves = [t_quantile(alpha, s.degrees) * s.unit / math.sqrt(self.n) for s in self.spreads]
-        return max(halves, default=None)
+        if not halves or self.lasting is None:
+            return max(halves, default=None)
+        return math.hypot(max(halves), t_quantile(alpha, self.lasting.degrees) * self.lasting.unit)
 
     def interval(self, alpha: float) -> Interval:
         """The two-sided interval at level 1 - alpha."""
@@ -96,7 +101,9 @@ class Estimate:
         """The level from which on the interval excludes zero; 1 where there is none."""
         if self.mean is None or not self.spreads:
             return 1.0
-        return max(_p_value(self.mean, s, self.n) for s in self.spreads)
+        if self.lasting is None:
+            return max(_p_value(self.mean, s, self.n) for s in self.spreads)
+        return _level(lambda alpha: abs(self.mean or 0.0) > (self.half_width(alpha) or 0.0))
 
     def guarded(self, others: Sequence[Spread]) -> Estimate:
         """With the moderated spread beside the own: values that happen to be close give no narrow interval.
@@ -111,6 +118,17 @@ def _p_value(mean: float, spread: Spread, n: int) -> float:
     if spread.unit == 0:
         return 1.0 if mean == 0 else 0.0
     return 2 * float(special.stdtr(spread.degrees, -abs(mean) * math.sqrt(n) / spread.unit))
+
+
+def _level(excluded: Callable[[float], bool]) -> float:
+    """The smallest alpha, by halving its logarithm, at which an interval excludes zero; 1 where none does."""
+    low, high = math.log(LEAST_LEVEL), 0.0
+    if not excluded(1.0 - 1e-12):
+        return 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if excluded(math.exp(middle)) else (middle, high)
+    return math.exp(high)
 
 
 def tellable(interval: Interval) -> Interval:

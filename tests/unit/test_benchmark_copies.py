@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from tare.core import store
-from tare.core.errors import UnavailableError
-from tare.core.files import project_root
+from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import project_root, write_json
+from tare.model.records.measured import CopiesRecord
+from tare.model.schema import read
 
 BENCHMARKS = project_root() / "benchmarks"
 
@@ -63,9 +65,9 @@ def test_the_intervals_cover_the_truth_as_often_as_they_say(copies, between):
 
 
 def test_what_copies_add_to_a_half_width(copies):
-    assert copies.widened(0.0, 0.005) == 1.0
-    z = 1.959964
-    assert copies.widened(0.002, 0.005) == pytest.approx(math.sqrt(1 + z**2 * 1.5 * 0.4**2), rel=1e-6)
+    assert copies.widened(0.0, 0.005, 5) == 1.0
+    t = 2.570582
+    assert copies.widened(0.002, 0.005, 5) == pytest.approx(math.sqrt(1 + t**2 * 1.5 * 0.4**2), rel=1e-6)
 
 
 def test_the_ratio_to_two_hosts_holds_three_halves_of_the_variance_between_copies():
@@ -101,6 +103,25 @@ def test_void_blocks_count_for_nothing_and_too_few_are_refused(copies):
     assert set(found["effects"]) == set(names) and found["widened"]["value"] >= 1
     with pytest.raises(UnavailableError, match="1 whole blocks say nothing of copies"):
         copies.summary(good[:1], key, 0.005)
+
+
+def test_what_it_writes_is_read_by_the_tables(copies, tmp_path):
+    key = {
+        "schema": copies.SCHEMA,
+        "workload": "mnist_cnn",
+        "stack": "torch-2.13",
+        "tree": "sha256:0",
+        "copies": list("abc"),
+    }
+    key |= {"allocator": "steady", "page_cache": "warm", "kernel": "6.1"}
+    rows = [row(number, a=0.05, b=0.0501 + 1e-6 * number, c=0.0502) for number in range(3)]
+    write_json(tmp_path / "copies.json", copies.summary(rows, key, 0.005))
+    found = read(CopiesRecord, tmp_path / "copies.json")
+    assert found.blocks == 3 and found.sd_between.value == pytest.approx(0.002, rel=0.01) and found.p < 0.05
+    write_json(tmp_path / "copies.json", {"schema": copies.SCHEMA})
+    with pytest.raises(IntegrityError, match=r"copies\.json: .* missing") as told:
+        read(CopiesRecord, tmp_path / "copies.json")
+    assert "\n" not in str(told.value)
 
 
 def test_copies_are_apart_checked_and_removed_but_for_the_second_hosts(copies, tmp_path):

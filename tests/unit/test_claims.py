@@ -172,6 +172,18 @@ def test_a_design_with_wider_intervals_widens_its_contrasts():
     assert width(2.0) == pytest.approx(2 * width(1.0)) and width(0.5) == pytest.approx(width(1.0))
 
 
+def test_an_environment_whose_launches_were_stopped_has_no_contrast(study):
+    """Without the runs that were stopped Singularity would be the lowest."""
+    rows = measured("real_s", {"docker": 0.9, "apptainer": 0.8})
+    assert judged(study, "time_singularity_lowest", metrics=rows)["here"] == HOLDS
+    stopped = verdict("apptainer", "real_s", 0.9, None, "inconclusive") | {"reason": "1 of 6 launches were stopped"}
+    found = here(metrics=rows, verdicts=[stopped])
+    assert contrasts.paired(found, "mnist_cnn", "real_s", "apptainer", PAIR) == []
+    assert [one.against for one in contrasts.paired(found, "mnist_cnn", "real_s", "docker", PAIR)] == ["host"]
+    row = judged(study, "time_singularity_lowest", metrics=rows, verdicts=[stopped])
+    assert row["here"] == OPEN and row["reason"] == "1 of 6 launches were stopped"
+
+
 def test_an_environment_that_did_not_run_leaves_a_claim_open(study):
     row = judged(study, "time_singularity_lowest", metrics=measured("real_s", {"apptainer": 0.8}))
     assert row["here"] == OPEN and "docker has no rounds in this study" in row["reason"]

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ import pytest
 from tare.analysis import choice
 from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
-from tare.report import figures
+from tare.report import figures, number_tables
 from tare.report.figures import axis, style
 from tare.report.figures.batch import sure_difference, told_apart
 from tare.report.figures.strip import strip
@@ -126,6 +127,17 @@ def swept(times):
         for rep, value in enumerate(values)
     ]
     return pd.DataFrame(rows)
+
+
+def test_launches_of_a_size_that_have_no_time_are_told_beside_the_others():
+    failed = {"kind": "unavailable", "value": None, "reason": "timeout: it was killed after 180 s"}
+    common = {"campaign": "sweep", "workload": "mnist_cnn", "metric": "real_s"}
+    rows = [{**common, **failed, "batch": 512, "rep": rep} for rep in (0, 1)]
+    rows += [{**common, **failed, "batch": 256, "rep": 1, "reason": "skipped: given up"}]
+    table = pd.concat([swept({16: [2.0, 2.1], 32: [3.0, 3.1]}).assign(workload="mnist_cnn"), pd.DataFrame(rows)])
+    assert figures.failed_launches(table, "mnist_cnn") == {512: ["timeout: it was killed after 180 s"] * 2}
+    said = number_tables.batch_sentence(SimpleNamespace(metrics=table), "mnist_cnn")
+    assert said.endswith("took at least its time limit: 2 at batch 512 (timeout: it was killed after 180 s).")
 
 
 def test_sizes_share_the_spread_that_tells_them_apart():

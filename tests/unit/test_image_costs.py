@@ -20,6 +20,7 @@ from tare.model.registry import environment
 from tare.model.studies.study import load_checked
 from tare.report import evidence, figures
 from tare.report.images import image_costs as words
+from tare.report.words.wording import without_time
 
 STACK = image_cost_builders.STACK
 NAMES = ("host", "docker", "apptainer", "charliecloud")
@@ -119,6 +120,19 @@ def test_a_failed_start_is_a_row_with_its_reason(tmp_path):
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
     told = " ".join(case_of(table).starts())
     assert "Docker" not in told and "Charliecloud" in told
+
+
+def test_a_start_that_was_stopped_beside_others_is_told(tmp_path):
+    image_cost_builders.image_records(tmp_path, NAMES, {})
+    record = image_cost_builders.starts_record(NAMES, {})
+    last = record["units"][-1]["launches"]["docker"]
+    last["cold"] = {"status": "timeout", "reason": "it was killed after 180 s", "inside": None}
+    last["warm"] = {"status": "skipped", "reason": "not tried again", "inside": None}
+    forms = [image_costs.read_forms(tmp_path, STACK, NAMES)]
+    table = image_costs.build("nyu2022", forms, read_back(tmp_path, record))
+    assert image_costs.failed(table, STACK, "docker", "warm_start_s") == []
+    told = [line for line in case_of(table).starts() if "failed" in line]
+    assert told == [without_time("Cold starts", ["Docker 1 of 3 (timeout: it was killed after 180 s)"])]
 
 
 def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):

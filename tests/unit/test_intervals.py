@@ -1,6 +1,7 @@
 """Intervals, verdicts and the robust fit, against values worked out by hand and data whose truth is known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -306,6 +307,31 @@ def test_the_trimmed_mean_and_its_spread_by_hand():
 def test_the_p_value_is_the_level_at_which_the_interval_meets_zero():
     found = two_stage(trimmed(values := np.arange(-2.0, 10.0), values), [0.0, 3.0, 9.0])
     assert found.interval(found.p_value * 0.999).low < 0 < found.interval(found.p_value * 1.001).low
+
+
+def test_an_error_that_lasts_widens_the_interval_and_more_units_do_not_make_it_smaller():
+    values, part = [0.01, 0.02, 0.03, 0.02], Spread(unit=0.004, degrees=5)
+    plain = student(values)
+    wide = replace(plain, lasting=part)
+    own = t_quantile(0.05, 3) * plain.spreads[0].unit / 2
+    assert wide.half_width(0.05) == pytest.approx(math.hypot(own, 2.570582 * 0.004))
+    assert replace(wide, n=10**9).half_width(0.05) == pytest.approx(2.570582 * 0.004, rel=1e-4)
+    assert replace(student([0.1]), lasting=part).half_width(0.05) is None
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.003, 0.02, 5.0])
+def test_the_p_value_beside_an_error_that_lasts_is_the_level_at_which_the_interval_meets_zero(shift):
+    found = replace(
+        student([shift + value for value in (-0.01, 0.01, 0.02, -0.02)]), lasting=Spread(unit=0.004, degrees=5)
+    )
+    p_value = found.p_value
+    if shift == 0.0:
+        assert p_value == 1.0
+    elif shift < 1:
+        assert found.half_width(p_value) == pytest.approx(shift)
+        assert p_value > student([shift + value for value in (-0.01, 0.01, 0.02, -0.02)]).p_value
+    else:
+        assert p_value < 1e-6
 
 
 def test_a_moderated_spread_lies_between_its_own_and_the_others():

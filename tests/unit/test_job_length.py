@@ -24,10 +24,12 @@ from tare.stats.job_length import NEVER, Cost, CostBox
 HALF_PERCENT = Cost(host_s=4.0, fixed_s=0.6, step=0.005)
 
 
-def campaign(kind, units=8, names=("host", "docker"), seed=3):
+def campaign(kind, units=8, names=("host", "docker"), seed=3, stopped=None):
     make = {"rounds": campaign_builders.rounds_campaign, "turns": campaign_builders.turns_campaign}[kind]
     plan, rows = make("s", "mnist_cnn", [*names], {}, units, random.Random(seed))
     plan["sampling"]["verdict_units"] = 6
+    if stopped:
+        rows[3]["launches"][stopped] |= {"status": "timeout", "reason": "it was killed after 180 s", "inside": None}
     found = campaign_builders.sealed_campaign(plan, rows, campaign_name(kind, names))
     return Measured(campaign=found, metrics=pd.DataFrame(campaign_metrics(found)))
 
@@ -138,6 +140,20 @@ def test_few_units_say_nothing_of_jobs():
         rows_of.forecast(table, "docker")
     assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
+
+
+@pytest.mark.parametrize("stopped", ["docker", "host.control"])
+def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped):
+    names = ("host", "docker", "apptainer")
+    table = table_of(campaign("rounds", 8, names, stopped=stopped), campaign("turns", 8, names))
+    reason = "in 1 round it or a host was stopped at the time limit: what happens once took at least that"
+    for item in ("fixed_s", "length_below"):
+        assert value(table, "docker", item, column="kind") == "unavailable"
+        assert value(table, "docker", item, column="reason") == reason
+    assert report.sentence(table, "docker") == f"Docker: what a job costs can't be told yet: {reason}"
+    assert value(table, "apptainer", "length_below", column="kind") == (
+        "modelled" if stopped == "docker" else "unavailable"
+    )
 
 
 def test_rounds_without_steps_say_nothing_of_jobs():

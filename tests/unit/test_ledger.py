@@ -11,6 +11,7 @@ from ledger_builders import NAME, plan_of, run, simple_values
 from rerunning import fooled
 
 from tare.analysis import tries
+from tare.cli.main import main
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, project_root, read_json
 from tare.experiments import campaign, causes, rounds, turns
@@ -157,6 +158,18 @@ def test_an_edited_ledger_is_refused_in_one_line_before_anything_is_measured(wha
             read()
         assert "\n" not in str(told.value)
     assert path.read_bytes() == before
+
+
+def test_the_command_that_judges_refuses_an_edited_ledger_in_one_line(study, tmp_path, capsys):
+    run(study)
+    path = study / LEDGER
+    path.write_text("\n".join(EDITS["a number"](lines_of(path))) + "\n")
+    capsys.readouterr()
+    sealed = study / "w" / NAME / SEALED
+    assert main(["tables", "--campaigns", str(sealed), "--out", str(tmp_path / "tables")]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tare: {path} line 2 ") and "the ledger was edited; restore it from a copy" in line
+    assert not (tmp_path / "tables").exists()
 
 
 def test_a_ledger_of_another_study_is_no_ledger_of_this_one(study):

@@ -11,6 +11,7 @@ import pytest
 from lean import unit_of_rows
 from proving import (
     RECORDED,
+    RUN_WORLDS,
     UNIT_WORLDS,
     Design,
     Machine,
@@ -25,6 +26,7 @@ from proving import (
     decided_size,
     ladder,
     normal_campaigns,
+    planted_seconds,
     read_recorded,
     resample,
     share,
@@ -185,6 +187,17 @@ def test_stalls_that_a_robust_centre_hides_never_pass_for_equivalence():
     assert words["stalls"].count("equivalent but for stalls") >= 20
     assert words["none"].count("equivalent") >= 20  # what is asked for can be had
     assert abs(np.mean([outcome.totals["stalls"].mean for outcome in found]) - math.log(1.015)) < 0.003
+
+
+@pytest.mark.parametrize("world", RUN_WORLDS)
+def test_seconds_planted_at_the_start_are_found_in_full_and_so_is_what_jobs_cost(world):
+    campaigns, alpha = 120, 0.05 / 3
+    found = planted_seconds(world, 9, campaigns, alpha)
+    assert min(found.covered.values()) >= 1 - alpha / 2 - 3 * binomial_error(alpha / 2, campaigns), found
+    assert min(found.boxes.values()) >= 1 - alpha - 3 * binomial_error(alpha, campaigns), found
+    assert found.found["first"] <= alpha / 2 + 3 * binomial_error(alpha / 2, campaigns), found
+    if world == "launches vary by 1%":  # spread of a difference 0.037 s, so that 0.25 s is 20 standard errors
+        assert found.found["third"] == 1.0 and found.half_width_s < 0.1
 
 
 @pytest.mark.parametrize("effects", [[0.0] * 12, [0.0, 0.03] * 6, [0.02] * 12])

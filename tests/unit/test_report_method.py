@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import builders
 import pytest
-from campaign_builders import json_units, with_plan, with_units
+from campaign_builders import copies_record, json_units, with_plan, with_units
 from pages import draw, row, visible, whole
 
 from tare.model.journals.units import DRAWN_ANEW
@@ -18,7 +18,7 @@ from tare.report import build, figures, number_tables
 from tare.report.answers import answer
 from tare.report.arms import settings
 from tare.report.evidence import gather
-from tare.report.methods import designs, instrument, method, tries
+from tare.report.methods import designs, failures, instrument, method, tries
 from tare.report.words.wording import percent, signed, width_text
 
 STUDY = builders.STUDY
@@ -100,6 +100,23 @@ def test_launches_that_no_memory_was_left_for_did_not_fail(evidence):
     units = json_units(campaign)
     units[2]["launches"]["docker"] = {"status": "skipped", "reason": "launches do not fit", "deviations": []}
     assert designs.troubles(replace(evidence, campaigns=(with_units(campaign, units),))) == []
+
+
+def test_how_often_launches_failed_stands_on_the_page_with_an_interval(evidence, page):
+    table = failures.failures_table(evidence)
+    assert table.caption in visible(page) and "Clopper and Pearson" in visible(page)
+    own = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert own["CNN on MNIST, whole runs", "Docker"] == ["6", "0", "0", "at most 46%"]
+    assert ("CNN on MNIST, whole runs", "Host") in own
+    campaign = of(evidence, "turns", "allocator=default")
+    units = json_units(campaign)
+    units[2]["voided"] = "docker: no 'turned' within 61 s"
+    units[2]["launches"]["docker"] |= {"status": "timeout", "reason": "no 'turned' within 61 s"}
+    changed = failures.failures_table(replace(evidence, campaigns=(with_units(campaign, units),)))
+    (docker,) = [row[2:] for row in changed.rows if row[1] == "Docker"]
+    assert docker[:3] == [str(len(units) - 1), "1", "1"]
+    assert re.fullmatch(r"0\.\d+% to \d\d%", docker[3])
+    assert failures.failures_table(replace(evidence, campaigns=())) is None
 
 
 # Arms.
@@ -205,6 +222,8 @@ def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
     table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     found = next(r for r in table.rows if r[0] == "Training step" and r[1] == "Docker")
     assert found[5].below == "stalls count"
+    labels = {r[0] if isinstance(r[0], str) else r[0].below for r in table.rows}
+    assert labels == {"Whole run", "Training step", "exploratory"}  # two primary metrics; phases and rates explore
     assert "Stalls change the ratio: training step in Docker." in table.note
     assert "but for stalls: training step in Docker." in table.note
     changed.loc[:, ["stalls_ci_low", "stalls_ci_high"]] = (0.99, 1.01)
@@ -319,6 +338,21 @@ def test_a_control_from_a_copy_is_told_and_pages_that_were_drawn_anew(evidence):
     count = len(of(evidence, "turns").counted) + len(evidence.headline("sentiment_rnn", "turns").counted)
     assert f"each block drew others: Host in {count} of {count}." in text
     assert "no interval holds what other pages would do: Docker (it may not be looked into)." in text
+
+
+def test_what_copies_differ_by_is_told_and_whether_it_counts(evidence):
+    own = {"files": OWN}
+    text = sentences(evidence, own, None)
+    assert "How much a step differs between copies of the files was not measured on this machine" in text
+    text = sentences(replace(evidence, copies=copies_record()), own, None)
+    assert (
+        "From copy to copy of the files of torch-2.13 a step differs by 0.040% (0% to 0.20%, standard deviation; "
+        "6 copies, 9 blocks, 2026-01-02), by no more than chance: no interval but the control's holds it. What may "
+        "be hidden there would make ±0.5% up to 1.6 times as wide." in text
+    )
+    text = sentences(replace(evidence, copies=copies_record(p=0.001)), own, None)
+    assert "so that it counts: intervals of the steps of torch-2.13 hold it" in text
+    assert "it makes ±0.5% 1.03 times as wide." in text
 
 
 def test_a_control_that_shares_its_files_is_told_with_the_reason(evidence):

@@ -56,7 +56,7 @@ def run(study, folder):
     return read_sealed(folder / SEALED)
 
 
-def test_every_launch_is_cold_and_then_warm_in_random_order(study, launches, tmp_path):
+def test_every_launch_is_cold_and_then_warm_in_balanced_order(study, launches, tmp_path):
     record = run(study, tmp_path)
     seen, _ = launches
     assert len(seen) == 2 * 2 * len(SITES)

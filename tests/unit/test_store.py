@@ -234,6 +234,18 @@ def test_where_there_is_no_room_for_a_copy_the_line_says_so(first, monkeypatch):
     assert list(first.path.parent.glob(f"{store.copy_key(LONG)}*")) == []
 
 
+def test_a_disk_that_fills_up_while_it_is_copied_leaves_one_line_and_no_half(first, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "cp"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho \"cp: error writing 'x': No space left on device\" >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    with pytest.raises(UnavailableError, match="cp found no space left: free some") as caught:
+        store.second_copy(first, "it")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.glob(f"*{store.copy_key(LONG)}*")) == [tmp_path / f".{store.copy_key(LONG)}.lock"]
+
+
 def test_where_nothing_can_be_written_the_line_says_so(first, monkeypatch):
     def refuse(path, **rest):
         raise OSError(30, "Read-only file system", str(path))

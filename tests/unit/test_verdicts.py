@@ -7,18 +7,23 @@ import campaign_builders
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import sealed_campaign, turns_campaign, write_campaign
+from campaign_builders import copies_record, sealed_campaign, turns_campaign, write_campaign
 
 from tare.analysis import verdicts
+from tare.analysis.copies import between_copies, part_of
+from tare.analysis.metrics import campaign_metrics
 from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.units import share_of
 from tare.model.studies.study import CONTROL, HOST
 from tare.stats.intervals import (
     Interval,
+    Spread,
     judge,
     share_interval,
     stein_interval,
     student,
     t_interval,
+    t_quantile,
     tellable,
     trimmed,
 )
@@ -144,6 +149,18 @@ def test_only_what_is_inconclusive_says_how_many_units_more():
     found = table_of(plan_of(environments=NAMES[:4]), rows_of("real_s", values)).set_index(["metric", "env"])
     assert pd.isna(found.loc[("real_s", "docker"), "more_units"])
     assert found.loc[("real_s", "apptainer"), "more_units"] > 0
+
+
+def test_units_of_a_new_campaign_are_counted_at_the_share_of_its_try():
+    """What a first try leaves open the second has to answer at a quarter of its alpha."""
+    rows = rows_of("real_s", {name: noisy(np.random.default_rng(3), noise=0.1) for name in NAMES[:3]})
+    campaign = sealed_campaign(plan_of(environments=NAMES[:3]), (), "rounds.docker+host")
+    common = {"campaign": campaign, "metrics": pd.DataFrame(rows), "share": share_of(1)}
+    alike, dearer = (
+        verdicts.study_rows([verdicts.Measured(**common, **one)])[0] for one in ({}, {"next_share": share_of(2)})
+    )
+    assert alike["verdict"] == dearer["verdict"] == "inconclusive" and alike["alpha"] == dearer["alpha"]
+    assert alike["more_units"] < dearer["more_units"]
 
 
 def test_steins_design_takes_the_spread_of_the_pilot():
@@ -344,29 +361,149 @@ def test_a_study_holds_all_primary_comparisons_to_one_ladder():
     assert set(found["family_alpha"].round(12)) == {0.05}
 
 
+def with_stopped(names, *stopped, units=6):
+    """Units of rounds in which launches were stopped: one of `stopped` is (number of the unit, name)."""
+    return [
+        {
+            **{"unit": 1 + number, "discarded": False, "voided": None},
+            "launches": {
+                name: {"status": "timeout" if (number, name) in stopped else "ok", "reason": None} for name in names
+            },
+        }
+        for number in range(units)
+    ]
+
+
+def stopped_row(values, *stopped):
+    """The row of docker's whole runs, of which the time limit of 10 s stopped some."""
+    for number, name in stopped:
+        values[name][number] = None
+    plan = plan_of(environments=NAMES[:3], conditions={"launch_timeout_s": 10.0})
+    found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:3], *stopped))
+    return found.set_index("metric").loc["real_s"]
+
+
 def test_a_launch_that_was_stopped_is_a_bound_and_failures_are_a_share():
     generator = np.random.default_rng(18)
     values = {name: noisy(generator, units=6) for name in NAMES[:3]}
     values["docker"] = [value * 3 for value in values["docker"]]
-    values["docker"][0] = None  # stopped at ten times what the host takes
-    statuses = ["timeout", *["ok"] * 5]
-    units = [
-        {
-            **{"unit": 1 + number, "discarded": False, "voided": None},
-            "launches": {
-                name: {"status": status if name == "docker" else "ok", "reason": None} for name in NAMES[:3]
-            },
-        }
-        for number, status in enumerate(statuses)
-    ]
-    plan = plan_of(environments=NAMES[:3], conditions={"launch_timeout_s": 10.0})
-    row = table_of(plan, rows_of("real_s", values), units).set_index("metric").loc["real_s"]
+    row = stopped_row(values, (0, "docker"))  # stopped at ten times what the host takes
     assert row["n_units"] == 6 and row["verdict"] == "different"
     assert row["ratio"] == pytest.approx(3 * (10 / 3) ** (1 / 6), rel=0.01)
     assert row["ci_low"] > 1 and pd.isna(row["ci_high"]) and pd.isna(row["total_ci_high"])
     assert row["reason"].startswith("1 of 6 launches were stopped at the time limit of 10 s")
     assert (row["launches"], row["failures"], row["timeouts"]) == (6, 1, 1)
     assert (row["failure_share_low"], row["failure_share_high"]) == share_interval(1, 6, 0.05)
+
+
+def test_a_host_that_was_stopped_is_a_bound_from_the_other_side():
+    generator = np.random.default_rng(19)
+    values = {name: noisy(generator, units=6) for name in NAMES[:3]}
+    values["docker"] = [value / 3 for value in values["docker"]]
+    row = stopped_row(values, (2, CONTROL))
+    assert row["n_units"] == 6 and row["verdict"] == "different" and row["timeouts"] == 0
+    assert row["ratio"] == pytest.approx(10 ** (-1 / 12) / 3, rel=0.01)
+    assert pd.isna(row["ci_low"]) and row["ci_high"] < 1 and pd.isna(row["total_ci_low"])
+    assert row["reason"].startswith(
+        "in 1 of 6 units what it is compared with was stopped at the time limit of 10 s"
+    )
+    assert pd.isna(row["control_ci_high"]) and row["control_reaches"]
+
+
+def test_what_was_stopped_on_both_sides_says_nothing():
+    values = {name: noisy(np.random.default_rng(20), units=6) for name in NAMES[:3]}
+    row = stopped_row(values, (1, "docker"), (1, HOST))
+    assert row["n_units"] == 5 and row["ci_low"] < 1 < row["ci_high"]
+    assert row["reason"].endswith("units in which both were stopped at the time limit of 10 s say nothing: 1")
+
+
+def test_a_bound_on_the_far_side_tells_nothing_and_loosens_no_other_comparison():
+    """Docker is quicker than the host, and was stopped once: how long it takes at most nobody knows."""
+    generator = np.random.default_rng(21)
+    values = {name: noisy(generator, units=6) for name in NAMES[:4]}
+    values["docker"] = [value / 50 for value in values["docker"]]
+    values["docker"][3] = None
+    plan = plan_of(environments=NAMES[:4], conditions={"launch_timeout_s": 1.1})
+    found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:4], (3, "docker")))
+    found = found[found["metric"] == "real_s"].set_index("env")
+    assert found.loc["docker", "ratio"] < 0.2 and found.loc["docker", "verdict"] == "inconclusive"
+    assert pd.isna(found.loc["docker", "more_units"]) and found["all_within"].isna().all()
+    assert found.loc["apptainer", "alpha"] == pytest.approx(0.025)
+
+
+def steps_with_a_void_block(stalled, *, turns_begun=True):
+    """Rows of equal environments, of which one launch gave no answer in time; and without that block."""
+    plan, rows = turns_campaign("s", "mnist_cnn", [HOST, "docker", "apptainer"], {}, 8, random.Random(2), {})
+    void = {**rows[4], "unit": 9, "voided": f"{stalled}: no 'turned' within 61 s", "launches": {}}
+    for name, launch in rows[4]["launches"].items():
+        ended = {"status": "timeout" if name == stalled else "stopped", "reason": "no 'turned' within 61 s"}
+        void["launches"][name] = {**launch, **ended, "draws": launch["draws"][:1] if turns_begun else []}
+    found = []
+    for units in (rows, [*rows, void]):
+        campaign = sealed_campaign(plan, units, "turns.apptainer+docker+host")
+        metrics = pd.DataFrame(campaign_metrics(campaign))
+        found.append(pd.DataFrame(verdicts.verdict_rows(campaign, metrics)).set_index("env"))
+    return found
+
+
+def test_a_launch_that_stops_answering_is_a_stall_without_an_end():
+    calm, found = steps_with_a_void_block("docker")
+    docker, other = found.loc["docker"], found.loc["apptainer"]
+    typical = ["n_units", "ratio", "ci_low", "ci_high", "total_ci_low"]
+    assert docker[typical].tolist() == calm.loc["docker", typical].tolist()
+    assert pd.notna(calm.loc["docker", "total_ci_high"]) and pd.isna(docker["total_ci_high"])
+    assert docker["total_verdict"] in ("inconclusive", "different")
+    assert docker["verdict"].endswith("but for stalls")
+    assert docker["reason"].startswith("all time has no upper end: in 1 void block it had begun its turns and then")
+    assert (docker["launches"], docker["failures"], docker["timeouts"]) == (9, 1, 1)
+    assert found["all_within"].isna().all() and calm["all_within"].notna().all()
+    assert other.drop("all_within").equals(calm.loc["apptainer"].drop("all_within"))
+
+
+def test_a_host_that_stops_answering_leaves_all_time_without_its_lower_end():
+    _, found = steps_with_a_void_block(HOST)
+    assert found["total_ci_low"].isna().all() and found["total_ci_high"].notna().all()
+    assert found["reason"].str.startswith("all time has no lower end: in 1 void block what it is").all()
+
+
+@pytest.mark.parametrize(
+    ("control", "p", "variances"),
+    [("own copy", 0.001, (1.5, 2.0)), ("shared", 0.001, (2.0, 0.0)), ("own copy", 0.4, (0.0, 0.0))],
+)
+def test_what_copies_differ_by_is_in_every_interval_of_steps_where_it_counts(control, p, variances):
+    plan, rows = turns_campaign("s", "mnist_cnn", [HOST, "docker"], {}, 8, random.Random(2), {})
+    campaign = sealed_campaign({**plan, "provenance": {"control": {"files": control}}}, rows, "turns.docker+host")
+    found = copies_record(p=p, sd_between={"value": 0.01, "low": 0.006, "high": 0.02}, copies=list("abcdef"))
+    metrics = pd.DataFrame(campaign_metrics(campaign))
+    part = between_copies(found, campaign)
+    plain, wide = (
+        verdicts.study_rows([verdicts.Measured(campaign=campaign, metrics=metrics, between_copies=one)])[0]
+        for one in (None, part)
+    )
+    parts = [t_quantile(plain["alpha"], 5) * math.sqrt(variance) * 0.01 for variance in variances]
+    for low, high, extra in (
+        ("ci_low", "ci_high", 0),
+        ("total_ci_low", "total_ci_high", 0),
+        ("control_ci_low", "control_ci_high", 1),
+    ):
+        before, after = (math.log(row[high] / row[low]) / 2 for row in (plain, wide))
+        assert after == pytest.approx(math.hypot(before, parts[extra])), low
+    assert between_copies(found.replace(stack="another"), campaign) is None
+    rounds = sealed_campaign(plan_of(), (), "rounds.docker+host")
+    assert between_copies(found, rounds) is None and between_copies(None, campaign) is None
+
+
+def test_a_level_is_compared_with_the_same_files():
+    campaign = sealed_campaign(plan_of("turns"), (), "turns.docker+host")
+    part = Spread(unit=0.01, degrees=5)
+    assert part_of(part, campaign, "docker", "docker.headline") is None
+    assert part_of(part, campaign, "docker", HOST) is not None
+
+
+def test_a_launch_that_never_begins_its_turns_is_a_failure_and_no_stall():
+    calm, found = steps_with_a_void_block("docker", turns_begun=False)
+    assert found.loc["docker", "timeouts"] == 1
+    assert found["total_ci_high"].tolist() == calm["total_ci_high"].tolist()
 
 
 def test_an_interval_beyond_any_ratio_is_not_told():

@@ -124,6 +124,30 @@ def test_what_is_at_least_rounds_down_and_what_is_at_most_rounds_up():
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
+        (1.1234, None, "whole run at least 12% longer than on the host (different: "),
+        (3.06, None, "whole run at least 3.0 times as long as on the host (different: "),
+        (46.9, None, "whole run at least 46 times as long as on the host (different: "),
+        (None, 0.8766, "whole run at least 12% shorter than on the host (different: "),
+    ],
+)
+def test_an_interval_with_one_end_is_a_bound(low, high, text):
+    reason = "1 of 6 launches were stopped at the time limit of 10 s"
+    said = verdict_sentence(row(ci_low=low, ci_high=high, verdict="different", reason=reason))
+    assert said == f"{text}{reason})"
+    unsure = row(ci_low=low, ci_high=high, verdict="inconclusive", reason=reason)
+    assert verdict_sentence(unsure) == f"whole run: we can't tell yet: {reason}"
+
+
+def test_stalls_without_an_end_are_told_with_their_reason():
+    reason = "all time has no upper end: in 1 void block it had begun its turns and then gave no answer in time"
+    stalls = {"total_ci_high": None, "total_verdict": "inconclusive", "reason": reason}
+    said = verdict_sentence(row(verdict="equivalent but for stalls", ci_low=0.99, ci_high=1.01, **stalls))
+    assert said.endswith(f"but for stalls: of all time there is no interval with two ends ({reason}))")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
         (0.997, 1.012, "−0.30% to +1.2%"),
         (8.9, 9.4, "8.9× to 9.4×"),
         (float("nan"), None, "no interval"),

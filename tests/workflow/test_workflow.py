@@ -27,7 +27,7 @@ ACCEPTED_LINTS = {
 }
 
 # As the messages of the rules say it.
-ROUNDS, TURNS, PROFILE = "whole runs in random order", "training steps, taking turns", "profiled launch"
+ROUNDS, TURNS, PROFILE = "whole runs in balanced order", "training steps, taking turns", "profiled launch"
 
 
 @pytest.fixture(scope="session")

@@ -192,3 +192,43 @@ class StartsRecord(FileRecord):
     machine: Mapping[str, Any]
     provenance: Mapping[str, Any]
     units: tuple[StartUnit, ...]
+
+
+class Deviation(Record):
+    """A standard deviation of the log of a step, with its interval at 95%."""
+
+    value: float
+    low: float
+    high: float
+
+
+class CopiesRecord(FileRecord):
+    """How much a step differs between copies of a stack's tree: what benchmarks/copies.py wrote, and documents.
+
+    results/benchmarks/copies.json
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "remove it, or run benchmarks/copies.py again"
+
+    workload: str
+    stack: str
+    tree: str
+    allocator: str
+    page_cache: str
+    kernel: str
+    copies: tuple[str, ...] = Field(min_length=3)
+    at: str
+    cpu: str | None
+    blocks: int
+    draws: int
+    cycles: int
+    burst: Mapping[str, int]
+    pages: tuple[str, ...]
+    load: Mapping[str, Mapping[str, float]]
+    sd_between: Deviation
+    sd_within: Deviation
+    p: float
+    effects: Mapping[str, float]
+    half_width: float
+    widened: Mapping[str, float]

@@ -6,7 +6,7 @@ figure that says so.
 
 from tare.analysis.choice import arm_workloads, joint
 from tare.analysis.roofs import family_points, roofline_table
-from tare.report.figures.batch import batch_size, batch_table
+from tare.report.figures.batch import batch_size, batch_table, failed_launches
 from tare.report.figures.choices import choice_rows, choice_workloads, choices
 from tare.report.figures.device import device_samples, device_time, device_time_table
 from tare.report.figures.forest import intervals
@@ -36,6 +36,7 @@ __all__ = [
     "device_samples",
     "device_time",
     "device_time_table",
+    "failed_launches",
     "families_roofline",
     "family_points",
     "figure_names",

@@ -18,12 +18,24 @@ ALPHA = 0.05  # of all pairs of sizes together
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Measured whole-run times of the sweep of one workload."""
+    rows = _swept(metrics, workload)
+    return rows[rows["kind"] == "measured"]
+
+
+def _swept(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     return metrics[
-        (metrics["campaign"] == SWEEP)
-        & (metrics["workload"] == workload)
-        & (metrics["metric"] == "real_s")
-        & (metrics["kind"] == "measured")
+        (metrics["campaign"] == SWEEP) & (metrics["workload"] == workload) & (metrics["metric"] == "real_s")
     ]
+
+
+def failed_launches(metrics: pd.DataFrame, workload: str) -> dict[int, list[str]]:
+    """By batch size, why launches of the sweep that were tried have no time, one reason each."""
+    rows = _swept(metrics, workload)
+    found: dict[int, list[str]] = {}
+    for row in rows[(rows["kind"] != "measured") & rows["rep"].notna()].itertuples():
+        if not str(row.reason).startswith("skipped"):
+            found.setdefault(int(row.batch), []).append(str(row.reason))
+    return found
 
 
 def sure_difference(metrics: pd.DataFrame, workload: str) -> float | None:
@@ -75,7 +87,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.bare(axes, grid="y")
         style.footnote(
             figure,
-            f"Host. n = {span(summary['count'])} launches per size, in random order. "
+            f"Host. n = {span(summary['count'])} launches per size, in balanced order. "
             "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0. "
             + told_apart(metrics, workload),
         )

@@ -26,7 +26,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import Argument, Step
-from tare.report.words.wording import TIMES_FROM, between, listed, percent
+from tare.report.words.wording import TIMES_FROM, between, listed, percent, without_time
 from tare.stats.intervals import Interval, log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval
@@ -160,11 +160,21 @@ class Case:
             told = [f"{env_title(env)} {_told(self._values(env, phase))}" for env in self._starters(phase)]
             what = f"Cold starts ({COLD_MEANS})" if phase == COLD else "Warm starts, right after"
             lines.append(f"{what}, until the framework is imported: {listed(told)}.")
-            lines += self._beside_host(phase)
+            lines += [*self._beside_host(phase), *self._failed(phase)]
         reason = image_costs.why_not(self.table, self.stack, HOST, f"{COLD}_start_s")
         if reason and COLD not in phases:
             lines.append(f"{'Cold starts' if phases else 'Starts'} are unavailable: {reason}.")
         return lines + self._cold_beside_warm()
+
+    def _failed(self, phase: str) -> list[str]:
+        """Starts that failed, of environments that have others."""
+        told = []
+        for env in self._starters(phase):
+            reasons = image_costs.failed(self.table, self.stack, env, f"{phase}_start_s")
+            if reasons:
+                count = len(reasons) + len(self._values(env, phase))
+                told.append(f"{env_title(env)} {len(reasons)} of {count} ({reasons[-1]})")
+        return [without_time(f"{phase.capitalize()} starts", told)] if told else []
 
     def _starters(self, phase: str) -> list[str]:
         return [env for env in self.environments if self._values(env, phase)]

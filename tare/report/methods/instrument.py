@@ -89,8 +89,8 @@ def components_table(evidence: Evidence) -> Table | None:
         found = estimate_components([cycle_ratios(unit) for unit in own])
         cells = [
             Cell(
-                text="too few blocks" if found is None else _spread(getattr(found, level)),
-                below=f"planned with {_spread(settled.components[level])}",
+                text="too few blocks" if found is None else spread_text(getattr(found, level)),
+                below=f"planned with {spread_text(settled.components[level])}",
             )
             for level in LEVELS
         ]
@@ -107,7 +107,8 @@ def components_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _spread(value: float) -> str:
+def spread_text(value: float) -> str:
+    """A standard deviation of logs as per cent."""
     return percent(value) if value >= 0.0001 else "0%"
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tare.analysis.copies import matters
 from tare.model.journals.units import DRAWN_ANEW
 from tare.model.records.campaigns import SHARED, Plan
+from tare.model.records.measured import CopiesRecord
 from tare.model.registry import BASELINE
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
+from tare.report.methods.instrument import spread_text
 from tare.report.words.labels import env_title
 from tare.report.words.wording import listed, margin_text
 
@@ -26,7 +29,7 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "The unit is the round or the block, never the launch, the turn or the step. Per unit: the logarithm of "
         "each environment's ratio to the mean of the two hosts. The control is the second host's ratio to the "
         "first: what the instrument sees where nothing is.",
-        *_copies([*rounds, *turns]),
+        *_copies([*rounds, *turns], evidence.copies),
         _sampling([*rounds[:1], *turns[:1]]),
         _families(plan.sampling.confidence),
         "Intervals: trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower "
@@ -79,7 +82,7 @@ def _turns(campaign: Campaign) -> str:
     )
 
 
-def _copies(campaigns: list[Campaign]) -> list[str]:
+def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> list[str]:
     """What the second host shares with the first, and whose pages were drawn anew; nothing of older campaigns."""
     told = [campaign.plan.provenance.get("control") for campaign in campaigns]
     shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
@@ -94,7 +97,35 @@ def _copies(campaigns: list[Campaign]) -> list[str]:
             "The second host launched from a second copy of the files, verified and with inodes and pages of its "
             "own: the control's interval holds what differs between two copies."
         )
+        lines.append(_between_copies(between))
     return lines + _pages([campaign for campaign in campaigns if campaign.kind == "turns"])
+
+
+def _between_copies(found: CopiesRecord | None) -> str:
+    """How much a step differs between copies, and whether intervals hold it."""
+    if found is None:
+        return (
+            "How much a step differs between copies of the files was not measured on this machine "
+            "(benchmarks/copies.py does). An environment keeps its copy for a whole campaign, so that no interval "
+            "but the control's holds it."
+        )
+    between = found.sd_between
+    low, high = (spread_text(end) for end in (between.low, between.high))
+    if matters(found):
+        said = (
+            f"so that it counts: intervals of the steps of {found.stack} hold it (Student's t with "
+            f"{len(found.copies) - 1} degrees of freedom), and it makes ±{margin_text(found.half_width)} "
+            f"{found.widened['value']:.2f} times as wide"
+        )
+    else:
+        said = (
+            "by no more than chance: no interval but the control's holds it. What may be hidden there would make "
+            f"±{margin_text(found.half_width)} up to {found.widened['high']:.2g} times as wide"
+        )
+    return (
+        f"From copy to copy of the files of {found.stack} a step differs by {spread_text(between.value)} ({low} to "
+        f"{high}, standard deviation; {len(found.copies)} copies, {found.blocks} blocks, {found.at[:10]}), {said}."
+    )
 
 
 def _pages(turns: list[Campaign]) -> list[str]:

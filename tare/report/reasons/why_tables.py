@@ -55,8 +55,8 @@ def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
             **by_environment(names, lambda phase, env: _extra(by_key.get((phase, env)))),
         },
         caption=f"{title}: extra time of a whole run and its phases against the host",
-        note="Means of differences within a round, with intervals; the share stands where the whole run's interval "
-        "excludes zero.",
+        note="Exploratory: means of differences within a round; of each phase the intervals of all environments "
+        "hold together (Bonferroni). The share stands where the whole run's interval excludes zero.",
         wide=True,
     )
 
@@ -81,7 +81,7 @@ def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
             ),
         },
         caption=f"{title}: extra time of imports, and of reading their files",
-        note="Two campaigns: the quotients of the ends of both intervals bound the share.",
+        note="Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share.",
         wide=True,
     )
 
@@ -101,9 +101,10 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
             "": lambda time: "differs" if time.differs else "not told apart",
         },
         caption=f"{title}: own time of operators, profiled, against the two hosts",
-        note=f"{ALL_OPERATORS.capitalize()} and those of 1% or more. Intervals of all rows together (Bonferroni) "
-        "from one fit of unit and environment per operator. An operator differs where its interval excludes 1 and "
-        "its ratio lies beyond what the two hosts show in any unit.",
+        note=f"Exploratory: {ALL_OPERATORS} and those of 1% or more. Each operator and environment has a spread "
+        "of its own, moderated by those of the environment's other operators; levels by selection over all rows "
+        "(Benjamini and Hochberg). An operator differs where its interval excludes 1 and its ratio lies beyond "
+        "what the two hosts show in any unit.",
         wide=True,
     )
 

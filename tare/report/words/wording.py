@@ -7,7 +7,7 @@ difference: inside the margin it bounds one, outside it leaves the question open
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tare.analysis.launch_rows import SLOWDOWN
@@ -116,8 +116,10 @@ def verdict_sentence(row: Mapping[str, Any], *, other: str = "on the host", whos
     metric, margin = row["metric"], margin_text(row["margin"])
     what = metric_title(metric).lower()
     low, high = row["ci_low"], row["ci_high"]
-    if missing(high) and not missing(low) and low > 1:
-        return f"{what} {at_least(metric, low)} than {other} (different: {row['reason']}){_control(row)}"
+    if missing(low) != missing(high) and row["verdict"] == "different":
+        far = at_least(metric, high if missing(low) else low)
+        joined = f"{far} as {other}" if far.endswith(words(metric)[2]) else f"{far} than {other}"
+        return f"{what} {joined} (different: {row['reason']}){_control(row)}"
     if missing(low) or missing(high):
         why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete units"
         return f"{what}: we can't tell yet: {why}"
@@ -140,10 +142,13 @@ def verdict_sentence(row: Mapping[str, Any], *, other: str = "on the host", whos
     return f"{what}: we can't tell yet: {_joined(metric, low, high, other)} (margin {margin}{few}){_more(row)}"
 
 
-def at_least(metric: str, low: float) -> str:
-    """A bound from below: "at least 12% longer", "at least 3 times as long"."""
-    _, more, as_much = words(metric)
-    return f"at least {_times(low)} times {as_much}" if low >= TIMES_FROM else f"at least {percent(low - 1)} {more}"
+def at_least(metric: str, near: float) -> str:
+    """The end of an interval that is nearer to 1: "at least 12% longer", "at least 3 times as long"."""
+    less, more, as_much = words(metric)
+    if near >= TIMES_FROM:
+        scale = 10 if near < 10 else 1
+        return f"at least {significant(math.floor(scale * near) / scale, 2)} times {as_much}"
+    return f"at least {percent(near - 1, down=True)} {more if near > 1 else less}"
 
 
 def _stalls(row: Mapping[str, Any]) -> str:
@@ -152,7 +157,8 @@ def _stalls(row: Mapping[str, Any]) -> str:
         return ""
     low, high = row["total_ci_low"], row["total_ci_high"]
     if missing(low) or missing(high):
-        return " but for stalls: of all time there is no interval"
+        why = "" if missing(row.get("reason")) else f" ({row['reason']})"
+        return f" but for stalls: of all time there is no interval with two ends{why}"
     told = {"equivalent": "equivalent", "inconclusive": "can't be told yet"}
     verdict = told.get(row["total_verdict"], row["total_verdict"])
     return f" but for stalls: all time, stalls included, {between(row['metric'], low, high)}: {verdict}"
@@ -205,6 +211,14 @@ def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
     names = {"inconclusive": "can't be told yet"}
     parts = [f"{count} {names.get(verdict, verdict)}" for verdict, count in counts.items() if count]
     return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {listed(parts)}."
+
+
+def without_time(what: str, told: Sequence[str]) -> str:
+    """Launches that failed beside others whose numbers are told, and would stand for all without this word."""
+    return (
+        f"{what} that failed are in none of these numbers, though what was stopped took at least its time limit: "
+        f"{listed(told)}."
+    )
 
 
 def missing(value: Any) -> bool:
