@@ -17,6 +17,7 @@ from tare.analysis.verdicts import Measured
 from tare.model import tables
 from tare.model.studies.study import CONTROL, HOST
 from tare.report.arms import fault_costs as report
+from tare.report.words.wording import signed
 from tare.stats.slopes import common_slope, quotient_interval
 
 COST_S, FAULTS, STEP_S = 2e-6, 5000.0, 0.05
@@ -250,6 +251,21 @@ def test_a_rerun_pays_for_itself():
 
 
 # The page.
+
+
+def test_what_is_modelled_stands_beside_the_measured_headline_and_says_so():
+    pairs = [measured(level, *values) for level, values in steps().items()]
+    table = tables.make("fault_costs", fault_rows(pairs))
+    row = {"metric": "turn_step_s", "workload": "mnist_cnn", "env": "apptainer"}
+    row["campaign"] = "turns.apptainer+docker+host.allocator-default"
+    own = table[(table["env"] == "apptainer") & (table["item"] == "equal_faults_ratio")].iloc[0]
+    assert own["kind"] == "modelled"
+    assert report.beside_measured(table, row) == (
+        f"At equal page faults, modelled: {signed(own['low'], own['high'])}"
+    )
+    for other in ({"metric": "real_s"}, {"campaign": "turns.apptainer+docker+host"}, {"env": "podman"}):
+        assert report.beside_measured(table, {**row, **other}) is None
+    assert report.beside_measured(table.assign(reason="nothing to divide by"), row) is None
 
 
 def shown(found, **how):

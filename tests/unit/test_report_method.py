@@ -212,6 +212,21 @@ def test_stalls_are_named_where_they_change_the_ratio_for_sure():
         "Stalls count here: they change the ratio by +1.0% to +3.0%; all time, stalls included, is +2.0% to +7.0%"
     )
     assert answer.stall_note(row(stalls_ci_low=float("nan"), stalls_ci_high=None)) is None
+    few = row(verdict="equivalent but for stalls", steps=60)
+    assert answer.stall_note(few) == "60 steps were timed: stalls of one step in 20 or fewer could have gone unseen"
+    assert answer.stall_note({**few, "total_ci_high": None}) is None  # a launch that hung is why
+
+
+def test_a_headline_with_the_default_allocator_has_the_modelled_ratio_beside_it(evidence):
+    verdicts, costs = evidence.verdicts.copy(), evidence.fault_costs.copy()
+    default = (verdicts["campaign"].str.endswith("allocator-default")) & (verdicts["reference"] == "host")
+    verdicts.loc[default, "role"] = "primary"
+    costs.loc[costs["item"] == "equal_faults_ratio", ["low", "high"]] = (0.99, 1.02)
+    found = answer.answers(replace(evidence, verdicts=verdicts, fault_costs=costs.assign(reason=None)))[0]
+    docker = next(one for one in found.environments if one.env == "docker")
+    notes = {finding.title: finding.note or "" for finding in docker.findings}
+    assert notes.pop("Training step, default allocator").endswith("At equal page faults, modelled: −1.0% to +2.0%")
+    assert not any("modelled" in note for note in notes.values())
 
 
 def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):

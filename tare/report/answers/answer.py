@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from tare.analysis.choice import headlines
 from tare.model.studies.study import CONTROL, HOST
+from tare.report.arms.fault_costs import beside_measured
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
@@ -159,19 +160,24 @@ def answers(evidence: Evidence) -> list[WorkloadAnswer]:
             verdicts[verdicts["workload"] == name],
             metrics[metrics["workload"] == name],
             designs(evidence, name),
+            evidence.fault_costs,
         )
         for name in evidence.workloads
     ]
 
 
 def _workload(
-    workload: str, verdicts: pd.DataFrame, metrics: pd.DataFrame, design: list[tuple[str, str]]
+    workload: str,
+    verdicts: pd.DataFrame,
+    metrics: pd.DataFrame,
+    design: list[tuple[str, str]],
+    costs: pd.DataFrame,
 ) -> WorkloadAnswer:
     rows = verdicts[verdicts["metric"].isin(HEADLINES)]
     environments = []
     for env in sorted(rows["env"].unique(), key=env_order):
         own = {row["asked"]: row for row in rows[rows["env"] == env].to_dict("records")}
-        findings = [_finding(own[asked], _reach(rows, asked)) for asked in _asked(rows) if asked in own]
+        findings = [_finding(own[asked], _reach(rows, asked), costs) for asked in _asked(rows) if asked in own]
         environments.append(
             EnvironmentAnswer(env=env, title=env_title(env), findings=findings, start=_start(metrics, env))
         )
@@ -185,13 +191,14 @@ def _workload(
     )
 
 
-def _finding(row: Mapping[str, Any], reach: float) -> Comparison:
+def _finding(row: Mapping[str, Any], reach: float, costs: pd.DataFrame) -> Comparison:
+    notes = [note for note in (stall_note(row), beside_measured(costs, row)) if note]
     return Comparison(
         title=asked_title(row["asked"]),
         verdict=row["verdict"],
         sentence=sentence_case(verdict_sentence(row)),
         strip=Markup(strip(row, reach)),
-        note=stall_note(row),
+        note=". ".join(notes) or None,
     )
 
 
@@ -199,7 +206,8 @@ def stall_note(row: Mapping[str, Any]) -> str | None:
     """What stalls add, where their interval excludes nothing added, and what all time comes to with them; or how
     rare those are that would not have been seen, where that is why a verdict holds but for them."""
     if not stalled(row):
-        few = row["verdict"].endswith(BUT_FOR_STALLS) and not missing(row["steps"])
+        whole = not (missing(row["total_ci_low"]) or missing(row["total_ci_high"]))  # else that is why
+        few = row["verdict"].endswith(BUT_FOR_STALLS) and whole and not missing(row["steps"])
         rare = max(1, round(row["steps"] / RULE_OF_THREE)) if few else 0
         return (
             f"{row['steps']} steps were timed: stalls of one step in {rare} or fewer could have gone unseen"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from tare.literature.finding import listed
 from tare.model.studies.study import CONTROL, HOST
 from tare.report.evidence import Campaign, Evidence
@@ -65,6 +67,17 @@ def fault_costs(evidence: Evidence, campaign: Campaign) -> FaultCosts | None:
         return None
     rows = {(row["env"], row["item"]): row for row in own.to_dict("records")}
     return FaultCosts(sentences=[_of_host(rows), *_compared(rows)], table=_table(rows, campaign))
+
+
+def beside_measured(costs: pd.DataFrame, row: Mapping[str, Any]) -> str | None:
+    """What a step takes against the host's had all launches the hosts' page faults, for a verdict on steps with the
+    default allocator; None for any other, and where nothing can be told."""
+    alike = (costs["campaign"] == row["campaign"]) & (costs["workload"] == row["workload"])
+    own = costs[alike & (costs["env"] == row["env"]) & (costs["item"] == "equal_faults_ratio")]
+    found = next((one for one in own.to_dict("records") if missing(one["reason"])), None)
+    if found is None or row["metric"] != "turn_step_s":
+        return None
+    return f"At equal page faults, modelled: {_signed(found)}"
 
 
 def _environments(rows: Rows) -> list[str]:
