@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tare.analysis.bounds import Stopped, ends_of, failures_of, sides, stalled_blocks, stopped_runs
+from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stalled_blocks, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
@@ -231,8 +231,7 @@ class _Table:
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
         self.limit = self.campaign.plan.conditions.get("launch_timeout_s")
-        stopped = self._stopped() if metric == BOUNDED and self.limit else {}
-        self.ends = {key: ends_of(stopped, *key, contrasts(self.values, *key).index) for key in keys}
+        self.ends = self._bounds(keys)
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
@@ -250,13 +249,15 @@ class _Table:
         self.steps = {} if self.is_total else counted_steps(self.campaign)
         self.within = self._within([(env, reference) for env, reference in pairs if reference == HOST])
 
-    def _stopped(self) -> Stopped:
-        """Put the time limit where it stopped a launch; returns which those are."""
-        found = stopped_runs(self.campaign)
-        for name in found.keys() & set(self.values.columns):
-            for number in found[name]:
+    def _bounds(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Ends]:
+        """Put the time limit where it stopped a launch; returns which ends of the comparisons are known then."""
+        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED and self.limit else {}
+        if not stopped:
+            return dict.fromkeys(keys, Ends())
+        for name in stopped.keys() & set(self.values.columns):
+            for number in stopped[name]:
                 self.values.loc[number, name] = self.limit
-        return found
+        return {key: ends_of(stopped, *key, contrasts(self.values, *key).index) for key in keys}
 
     def _pairs(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
         """As `contrasts`, without units in which both sides were stopped."""
