@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.records.campaigns import Unit
@@ -16,7 +17,7 @@ from tare.model.records.launches import LaunchRecord
 from tare.model.registry import ALONE, CONTROL, HOST
 from tare.stats.intervals import Interval, judge, share_interval
 
-TIMEOUT = "timeout"
+TIMEOUT: Final = "timeout"
 TRIED = ("ok", "failed", TIMEOUT)  # others were not begun, or were ended for what another launch did
 FAILURE_ALPHA = 0.05  # of the interval of a share that failed
 

@@ -153,7 +153,8 @@ def test_only_what_is_inconclusive_says_how_many_units_more():
 
 def test_units_of_a_new_campaign_are_counted_at_the_share_of_its_try():
     """What a first try leaves open the second has to answer at a quarter of its alpha."""
-    rows = rows_of("real_s", {name: noisy(np.random.default_rng(3), noise=0.1) for name in NAMES[:3]})
+    generator = np.random.default_rng(3)
+    rows = rows_of("real_s", {name: noisy(generator, noise=0.1) for name in NAMES[:3]})
     campaign = sealed_campaign(plan_of(environments=NAMES[:3]), (), "rounds.docker+host")
     common = {"campaign": campaign, "metrics": pd.DataFrame(rows), "share": share_of(1)}
     alike, dearer = (
