@@ -130,8 +130,6 @@ def whole_s(study: Study) -> float:
     once = {
         **dict.fromkeys(("measure_ceilings", "count_image_costs", "extract_tables"), 1),
         **dict.fromkeys(("draw_notebooks", "build_report"), 1),
-        "run_profile": len(study.workloads) * len(study.environments),
-        "measure_pipeline": len(study.pipeline.workloads) if study.pipeline else 0,
         "build_naive_image": int(study.naive_image),
         "judge_published": int(bool(study.papers)),
     }
