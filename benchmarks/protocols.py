@@ -377,7 +377,7 @@ def page(found: Mapping[str, Any]) -> str:
     for number in sorted({row["repetition"] for row in found["measurements"]}):
         own = {name: by_place.get((number, name)) for name in TITLES}
         loaded = any(row and row["busy"] for row in own.values())
-        cells = [row["conclusion"] if row else "not measured" for row in own.values()]
+        cells = [row["conclusion"].replace("|", "\\|") if row else "not measured" for row in own.values()]
         lines.append(f"| {number + 1} | {'busy' if loaded else 'quiet'} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
