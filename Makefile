@@ -20,6 +20,7 @@ REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
+report: export TARE_AHEAD = $(STUDY)
 report: study-file setup ## environment, runtimes, data, images, runs, report
 	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"

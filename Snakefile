@@ -70,7 +70,7 @@ for name in ENVIRONMENTS:
         input:
             f"results/images/{STACK}/{name}.json",
             collect(
-                rules.run_profile.output.record,
+                "results/profiles/{study}/{workload}/{env}/profile.json",
                 study=STUDY,
                 workload=WORKLOADS,
                 env=name,

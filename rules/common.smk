@@ -69,6 +69,7 @@ stack_framework = cache(framework_of)
 LANES = study_module.lanes(
     STUDIED
 )  # headline campaigns of training steps, measured together
+CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]  # too
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -112,14 +113,22 @@ def code_of(kind):
     return code
 
 
-def code_of_lanes(wildcards):
-    """As `code_of`, of every campaign of training steps that is measured together."""
-    names = campaign_environments(wildcards)
-    hashes = [
-        closure.code_sha256("turns", workload, names, (), [stack_framework(STACK)])
-        for workload in WORKLOADS
-    ]
-    return " ".join(hashes)
+def code_of_lanes(kind):
+    """As `code_of`, of all workloads together."""
+
+    def code(wildcards):
+        names = (
+            [wildcards.env]
+            if "env" in wildcards.keys()
+            else campaign_environments(wildcards)
+        )
+        hashes = [
+            closure.code_sha256(kind, workload, names, (), [stack_framework(STACK)])
+            for workload in WORKLOADS
+        ]
+        return " ".join(hashes)
+
+    return code
 
 
 def lane_suffix(lane):
@@ -132,18 +141,31 @@ def lane_data(lane):
     return f"results/data/{describe_workload(lane.workload)['dataset']}.json"
 
 
-def lane_options(wildcards, output):
-    """The options that name what is measured together, its data, and where it goes."""
-    words = [
-        [
-            lane.workload,
-            arms.parse(lane.arm).level if lane.arm else "headline",
-            lane_data(lane),
-            out,
+def lane_options(lanes):
+    """Input function of the options that name what is measured together, its data, and where it goes."""
+
+    def options(wildcards, output):
+        words = [
+            [
+                lane.workload,
+                arms.parse(lane.arm).level if lane.arm else "headline",
+                lane_data(lane),
+                out,
+            ]
+            for lane, out in zip(lanes, output.sealed)
         ]
-        for lane, out in zip(LANES, output.sealed)
+        return " ".join(f"--lane {' '.join(each)}" for each in words)
+
+    return options
+
+
+def profile_options(wildcards, output):
+    """The options that name what is profiled in one environment, its data, and where it goes."""
+    words = [
+        ["--job", one.workload, lane_data(one), out]
+        for one, out in zip(CAUSES, output.records)
     ]
-    return " ".join(f"--lane {' '.join(each)}" for each in words)
+    return " ".join(word for each in words for word in each)
 
 
 # Studies whose part for them is the same share one measurement of the machine's ceilings.
@@ -247,6 +269,13 @@ def stack_locks(wildcards):
 def optional_stack(wildcards):
     """The option of a stack without which the study goes on."""
     return "" if wildcards.stack == STACK else "--optional"
+
+
+def host_alone(wildcards):
+    """The option of another stack that runs nowhere but where its tree is enough."""
+    names = STUDIED.environments_of(wildcards.stack)
+    needed = wildcards.stack == STACK or any(environment(n).contained for n in names)
+    return "" if needed else "--tree-only"
 
 
 def stack_interpreter(wildcards):

@@ -34,11 +34,12 @@ rule build_image:
     params:
         variant=STUDIED.device,
         optional=optional_stack,
+        alone=host_alone,
     message:
         "assemble the image of {wildcards.stack}"
     shell:
         "python -m tare build-image --stack {wildcards.stack:q} --variant {params.variant:q}"
-        " {params.optional} --out {output.record:q} 2> {log:q}"
+        " {params.optional} {params.alone} --out {output.record:q} 2> {log:q}"
 
 
 # What is installed already, as it is: of the stack `bound` there is nothing to fetch and no tree to build.

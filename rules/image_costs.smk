@@ -8,6 +8,12 @@ NAIVE_CODE = [
     *(f"tare/images/{name}.py" for name in ("naive", "tree", "oci")),
 ]
 STARTS = study_module.campaign_name("starts", ENVIRONMENTS)
+# Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
+RUNS = [
+    f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{name}/sealed.json"
+    for name in [study_module.campaign_name("rounds", ENVIRONMENTS)]
+    if STUDIED.warm_in_runs
+]
 
 
 rule measure_starts:
@@ -79,6 +85,7 @@ rule count_image_costs:
         ),
         oci=f"results/images/{STACK}/oci.json",
         starts=rules.measure_starts.output.sealed,
+        runs=RUNS,
         naive=NAIVE_IMAGE,
     output:
         table="<results>/tables/image_costs.csv",
@@ -88,9 +95,10 @@ rule count_image_costs:
         study=study_json("image_costs"),
         code=EXTRACTION,
         images=subpath(input.oci, ancestor=2),
+        runs=[f"--runs {path}" for path in RUNS],
         naive=[f"--naive {path}" for path in NAIVE_IMAGE],
     message:
         "count what images cost: seconds, bytes, first starts"
     shell:
         "python -m tare image-costs --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
-        " {params.naive} --out {output.table:q} 2> {log:q}"
+        " {params.runs} {params.naive} --out {output.table:q} 2> {log:q}"

@@ -15,7 +15,7 @@ ARM_WORKLOADS = sorted(
         if not arm.is_setting and not arm.other_stack
     }
 )
-STACK_WORKLOADS = WORKLOADS if config["stacks"] else []
+STACK_WORKLOADS = list(study_module.workloads_of_stacks(STUDIED))
 # Workloads of which anything was varied that the host can be weighed by.
 CHOICE_WORKLOADS = sorted({one.workload for one in VARIED})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.

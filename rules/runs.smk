@@ -1,5 +1,6 @@
 # Whatever launches something. Of `machine` the default profile has one: who takes it measures alone. Locally every
 # core is taken as well, so that nothing else of ours runs beside; elsewhere the commands' own lock makes others wait.
+# A trial launch is timed by nobody: it takes one core, beside trees and images, which wait for what it finds.
 # Headlines come first: of what can run, what has the highest priority does.
 
 
@@ -8,8 +9,7 @@ rule probe_environment:
         record="results/probe/{env}.json",
     log:
         "results/logs/probe/{env}.log",
-    priority: 100
-    threads: workflow.cores
+    priority: 110
     resources:
         machine=1,
     params:
@@ -134,8 +134,8 @@ rule run_turns:
         machine=1,
     params:
         study=study_json("turns"),
-        code=code_of_lanes,
-        lanes=lane_options,
+        code=code_of_lanes("turns"),
+        lanes=lane_options(LANES),
         options=campaign_options,
         images=f"results/images/{STACK}",
     message:
@@ -159,18 +159,34 @@ use rule run_rounds as run_turns_of_arm with:
         "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
-use rule run_rounds as run_causes with:
+rule run_causes:
+    # One launch of each environment serves every workload: a campaign of each.
+    input:
+        images=campaign_images,
+        data=sorted({lane_data(lane) for lane in CAUSES}),
     output:
-        sealed="results/campaigns/{study}/{workload}/causes.{environments}/sealed.json",
+        sealed=[
+            f"results/campaigns/{STUDY}/{lane.workload}/causes.{{environments}}/sealed.json"
+            for lane in CAUSES
+        ],
     log:
-        "results/logs/{study}/causes/{workload}/{environments}.log",
+        f"results/logs/{STUDY}/causes/{{environments}}.log",
     priority: 50
+    retries: 0
+    threads: workflow.cores
+    resources:
+        machine=1,
     params:
-        kind="causes",
         study=study_json("causes"),
-        code=code_of("causes"),
+        code=code_of_lanes("causes"),
+        lanes=lane_options(CAUSES),
+        options=campaign_options,
+        images=f"results/images/{STACK}",
     message:
-        "{wildcards.workload}: kernels, operators and files, {wildcards.environments}"
+        "kernels, operators and files, {wildcards.environments}"
+    shell:
+        "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
+        " 2> {log:q}"
 
 
 use rule run_rounds as run_sweep with:
@@ -192,23 +208,33 @@ use rule run_rounds as run_sweep with:
         "{wildcards.workload}: batch sweep on the host"
 
 
-use rule run_rounds as run_profile with:
+rule run_profile:
+    # One command profiles every workload in an environment, one launch after the other.
     input:
         images=f"results/images/{STACK}/{{env}}.json",
-        data=dataset_record,
+        data=sorted({lane_data(one) for one in CAUSES}),
     output:
-        record="results/profiles/{study}/{workload}/{env}/profile.json",
+        records=[
+            f"results/profiles/{STUDY}/{workload}/{{env}}/profile.json"
+            for workload in WORKLOADS
+        ],
     log:
-        "results/logs/{study}/profile/{workload}/{env}.log",
+        f"results/logs/{STUDY}/profile/{{env}}.log",
     priority: 60
+    retries: 0
+    threads: workflow.cores
+    resources:
+        machine=1,
     params:
-        kind="profile",
         study=study_json("profile"),
-        code=code_of("profile"),
-        options=lambda wildcards: f"--env {wildcards.env}",
+        code=code_of_lanes("profile"),
+        jobs=profile_options,
         images=subpath(input.images, parent=True),
     message:
-        "{wildcards.workload}: profiled launch in {wildcards.env}"
+        "profiled launch in {wildcards.env}, of each workload"
+    shell:
+        "python -m tare profiles --study {params.study:q} --env {wildcards.env:q} --images {params.images:q}"
+        " {params.jobs} 2> {log:q}"
 
 
 use rule run_rounds as measure_pipeline with:

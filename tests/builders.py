@@ -57,6 +57,7 @@ STUDY = json.dumps(
         "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
         "stack_kinds": ["rounds", "turns"],
+        "stack_workloads": None,
         "stack_environments": None,
         "turns": {"also": []},
         "arms": {"workloads": ["mnist_cnn"], **ARMS},

@@ -29,6 +29,7 @@ class Broken(Environment):
 TINY = {
     "study": "tiny",
     "stacks": ["paper-2022"],
+    "stack_workloads": None,
     "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
     "stack_kinds": ["rounds", "turns"],
     "stack_environments": ["host", "namespaces"],

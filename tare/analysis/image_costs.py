@@ -95,6 +95,7 @@ class Starts:
     """First starts of a study's own stack: unit, environment, phase and record of each, in their order.
 
     Attributes:
+        campaign: that they were part of.
         no_cold: why none could be cold.
         unavailable: environments that were not started, each with its reason.
     """
@@ -107,6 +108,7 @@ class Starts:
     environments: tuple[str, ...]
     unavailable: Mapping[str, str]
     launches: Sequence[tuple[int, str, str, LaunchRecord]]
+    campaign: str = "starts"
 
 
 def read_starts(path: Path) -> Starts:
@@ -142,18 +144,40 @@ def read_starts(path: Path) -> Starts:
     )
 
 
+def read_runs(path: Path) -> Starts:
+    """The warm starts that the whole runs of a sealed campaign began with.
+
+    Raises:
+        IntegrityError: it is of another kind, its runs did not begin with a warm page cache, or it has changed.
+    """
+    campaign = read_sealed(path)
+    plan = campaign.plan
+    if plan.kind != "rounds" or plan.conditions["page_cache"] != WARM:
+        raise IntegrityError(f"{path} is no campaign of whole runs from a warm page cache: name that one")
+    return Starts(
+        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "environments")},
+        no_cold=None,
+        unavailable={},
+        launches=[
+            (unit.unit, name, WARM, launch) for unit in campaign.counted for name, launch in unit.launches.items()
+        ],
+        campaign=campaign.name,
+    )
+
+
 def _place(name: str) -> tuple[str, str]:
     env, _, phase = name.rpartition("/")
     return env, phase
 
 
-def build(study: str, forms: Sequence[Forms], starts: Starts | None) -> pd.DataFrame:
+def build(study: str, forms: Sequence[Forms], starts: Starts | None, runs: Starts | None = None) -> pd.DataFrame:
     """The table of what images cost.
 
     Args:
         study: its name.
         forms: of every stack.
         starts: of one of those stacks; the others have none.
+        runs: the warm starts of the same stack, where its whole runs are those; of no use where `starts` has any.
     """
     rows: list[dict[str, Any]] = []
     for one in forms:
@@ -165,12 +189,24 @@ def build(study: str, forms: Sequence[Forms], starts: Starts | None) -> pd.DataF
         for env, row in naive_images.rows(one.naive) if one.naive else ():
             rows.append({**identity, **about, "env": env, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
-        about = {"campaign": "starts", "workload": ALL_WORKLOADS, "arm": "stack=same"}
-        if starts is not None:
-            about |= {"workload": starts.workload, "arm": starts.arm, "scenario": starts.scenario}
+        about = _about(starts) if starts else {"campaign": "starts", "workload": ALL_WORKLOADS, "arm": "stack=same"}
         for env, rep, row in _start_rows(own, list(one.environments)):
             rows.append({**identity, **about, "env": env, **row, "rep": rep})
+        if runs is None or runs.stack != one.stack or _has_warm(own):
+            continue
+        for number, env, phase, launch in runs.launches:
+            for row in start_rows(phase, launch):
+                rows.append({**identity, **_about(runs), "env": env, **row, "rep": number})
     return tables.make("image_costs", rows)
+
+
+def _has_warm(starts: Starts | None) -> bool:
+    return starts is not None and any(phase == WARM for _, _, phase, _ in starts.launches)
+
+
+def _about(starts: Starts) -> dict[str, str]:
+    """What rows of starts say of their campaign."""
+    return {key: getattr(starts, key) for key in ("campaign", "workload", "arm", "scenario")}
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
@@ -287,17 +323,19 @@ def _start_rows(
 
 
 def start_rows(phase: str, launch: LaunchRecord) -> list[dict[str, Any]]:
-    """One start: its time, in two parts, and what it took from the disk."""
+    """One start: its time, in two parts, and what it took from the disk, which whole runs do not count."""
     if not launch.ok:
         return [_lacks(f"{phase}_start_s", "launcher", failure(launch))]
     entry, imports = mark_ns(launch, "entry"), mark_ns(launch, "imports")
-    results = launch.seen_inside().results_as(StartResults)
     rows = [
         _has(f"{phase}_start_s", start_s(launch) or 0.0, "from the launcher's call to the end of the imports"),
         _has(f"{phase}_runtime_start_s", (entry - launched_ns(launch)[0]) / 1e9, "marks"),
         _has(f"{phase}_imports_s", (imports - entry) / 1e9, "marks"),
-        _has(f"{phase}_major_faults", results.major_faults, "getrusage inside"),
     ]
+    if launch.seen_inside().mode != "start":
+        return rows
+    results = launch.seen_inside().results_as(StartResults)
+    rows.append(_has(f"{phase}_major_faults", results.major_faults, "getrusage inside"))
     read = {
         f"{phase}_machine_read_bytes": (launch.machine_read_bytes, "/proc/vmstat", "the kernel counts none"),
         f"{phase}_own_read_bytes": (results.read_bytes, "/proc/self/io inside", results.read_bytes_reason),
@@ -319,6 +357,12 @@ def repeated(table: pd.DataFrame, stack: str, env: str, item: str) -> dict[int, 
         (table["stack"] == stack) & (table["env"] == env) & (table["item"] == item) & table["value"].notna()
     ]
     return {0 if pd.isna(row.rep) else int(row.rep): float(row.value) for row in own.itertuples()}
+
+
+def campaigns_of(table: pd.DataFrame, stack: str, item: str) -> set[str]:
+    """Campaigns that an item's values come from."""
+    own = table[(table["stack"] == stack) & (table["item"] == item) & table["value"].notna()]
+    return set(own["campaign"])
 
 
 def why_not(table: pd.DataFrame, stack: str, env: str, item: str) -> str | None:

@@ -22,6 +22,7 @@ def add(subparsers: Any) -> None:
     costs = subparsers.add_parser("image-costs", parents=[common], help="what images cost: seconds, bytes, starts")
     costs.add_argument("--images", type=Path, default=Path("results/images"), help="folder of image records")
     costs.add_argument("--starts", type=Path, help="record of `tare starts`; without it, starts are unavailable")
+    costs.add_argument("--runs", type=Path, help="sealed.json of whole runs, which begin with the warm starts")
     costs.add_argument("--naive", type=Path, help="record of `tare naive-image` of the study's own stack")
     costs.add_argument("--out", type=Path, required=True, help="table to write (CSV)")
     costs.set_defaults(run=run_image_costs)
@@ -60,7 +61,8 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
         for stack in study.stacks_needed
     ]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
-    tables.write("image_costs", image_costs.build(study.study, forms, starts), arguments.out)
+    runs = image_costs.read_runs(arguments.runs) if arguments.runs else None
+    tables.write("image_costs", image_costs.build(study.study, forms, starts, runs), arguments.out)
     return 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ def add(subparsers: Any) -> None:
     image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
     _common(image)
     _optional(image)
+    image.add_argument("--tree-only", action="store_true", help="no image: the tree serves the host, which runs it")
     image.set_defaults(run=_with_variant(run_build_image))
     form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
     _common(form)
@@ -99,7 +102,8 @@ def run_build_image(arguments: argparse.Namespace) -> int:
     from tare.core.progress import say
     from tare.images.build import build, link_into, missing_image
 
-    record = _or_missing(arguments, build, missing_image)
+    make = functools.partial(build, assembled=not arguments.tree_only)
+    record = _or_missing(arguments, make, missing_image)
     if record.status != "ok":
         say(f"no image of {arguments.stack}: {record.reason}")
     link_into(arguments.out.parent, record)
@@ -125,8 +129,23 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
         record = derive(source, arguments.env).replace(isolates_network=probe.isolates_network)
     else:
         record = without(source, arguments.env, probe.reason or "")
+    _copy_of_host(record)
     _tell(arguments, record, arguments.stack)
     return 0
+
+
+def _copy_of_host(record: ImageRecord) -> None:
+    """The second copy that the host's control launches from: now, beside other images, not before a measurement.
+
+    Where none can be had a campaign says why.
+    """
+    from tare.core.errors import UnavailableError
+    from tare.images.copies import second_copy
+    from tare.model.registry import HOST
+
+    if record.env == HOST and record.status == "ok" and record.reference is not None:
+        with contextlib.suppress(UnavailableError):
+            second_copy(Path(record.reference))
 
 
 def run_derive_arm(arguments: argparse.Namespace) -> int:

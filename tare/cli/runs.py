@@ -1,4 +1,4 @@
-"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `ceilings`, `pipeline`, `run`: what launches a workload."""
+"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `run` and their like: what launches a workload."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ def add(subparsers: Any) -> None:
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
-    steps = subparsers.add_parser(
-        "steps", parents=[common], help="training steps of several workloads, compared by the same launches"
-    )
-    steps.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
-    steps.add_argument(
-        "--lane",
-        nargs=4,
-        action="append",
-        required=True,
-        metavar=("WORKLOAD", "ALLOCATOR", "DATA", "OUT"),
-        help="a campaign: `headline` or a level of the allocator, data record, sealed.json; may be repeated",
-    )
-    steps.set_defaults(run=run_steps)
+    together = {"steps": ("turns", "training steps"), "reasons": ("causes", "kernels, operators and files")}
+    for name, (kind, what) in together.items():
+        parser = subparsers.add_parser(
+            name, parents=[common], help=f"{what} of several workloads, compared by the same launches"
+        )
+        parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+        parser.add_argument(
+            "--lane",
+            nargs=4,
+            action="append",
+            required=True,
+            metavar=("WORKLOAD", "ALLOCATOR", "DATA", "OUT"),
+            help="a campaign: `headline` or a level of the allocator, data record, sealed.json; may be repeated",
+        )
+        parser.set_defaults(run=run_together, kind=kind)
 
     sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
     sweep.add_argument("--workload", required=True)
@@ -49,6 +51,18 @@ def add(subparsers: Any) -> None:
     profile.add_argument("--env", required=True)
     profile.add_argument("--out", type=Path, required=True, help="profile.json; the trace goes beside it")
     profile.set_defaults(run=run_profile)
+
+    profiles = subparsers.add_parser("profiles", parents=[common], help="profiled launches of several workloads")
+    profiles.add_argument("--env", required=True)
+    profiles.add_argument(
+        "--job",
+        nargs=3,
+        action="append",
+        required=True,
+        metavar=("WORKLOAD", "DATA", "OUT"),
+        help="workload, data record, profile.json; may be repeated",
+    )
+    profiles.set_defaults(run=run_profiles)
 
     ceilings = subparsers.add_parser("ceilings", parents=[common], help="copy, triad and GEMM on the host")
     ceilings.add_argument("--out", type=Path, required=True)
@@ -87,8 +101,8 @@ def run_comparison(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run_steps(arguments: argparse.Namespace) -> int:
-    """`tare steps`."""
+def run_together(arguments: argparse.Namespace) -> int:
+    """`tare steps` and `tare reasons`."""
     from tare.experiments import measure
 
     lanes = [
@@ -100,8 +114,9 @@ def run_steps(arguments: argparse.Namespace) -> int:
         )
         for workload, level, record, out in arguments.lane
     ]
-    measure.together(arguments.study, lanes, arguments.environments, arguments.images)
-    _say_verdicts([lane.out for lane in lanes])
+    measure.together(arguments.kind, arguments.study, lanes, arguments.environments, arguments.images)
+    if arguments.kind == "turns":
+        _say_verdicts([lane.out for lane in lanes])
     return 0
 
 
@@ -139,6 +154,15 @@ def run_profile(arguments: argparse.Namespace) -> int:
     measure.profile(
         arguments.study, arguments.workload, arguments.env, arguments.images, arguments.data, arguments.out
     )
+    return 0
+
+
+def run_profiles(arguments: argparse.Namespace) -> int:
+    """`tare profiles`: one after the other, what the command itself needs is imported once."""
+    from tare.experiments import measure
+
+    for workload, record, out in arguments.job:
+        measure.profile(arguments.study, workload, arguments.env, arguments.images, Path(record), Path(out))
     return 0
 
 

@@ -163,6 +163,13 @@ def job_spec(
     }
 
 
+def of_several_jobs(plans: Sequence[Plan]) -> dict[str, Any]:
+    """What a launch does inside that serves several campaigns: its jobs are their workloads (`lanes`)."""
+    of_a_job = ("workload", "batch", "options")
+    common = {key: value for key, value in plans[0].spec.items() if key not in of_a_job}
+    return {**common, "lanes": [{key: plan.spec[key] for key in of_a_job if key in plan.spec} for plan in plans]}
+
+
 def identity(on_gpu: bool) -> Machine:
     """What of the machine must stay equal while a campaign runs."""
     found = {**facts.identity(), **({"gpus": facts.gpu_identity()} if on_gpu else {})}
@@ -222,23 +229,26 @@ def one_after_other(
     order: Sequence[str],
     pads: Mapping[str, int],
     spec_of: Callable[[str], Mapping[str, Any]] | None = None,
+    jobs: int = 1,
 ) -> Row:
     """A unit that launches everything to its end, one after the other; what failed too often is not tried again.
 
-    Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for.
+    Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for. `jobs`: that a
+    launch does, each of which may take as long as the study allows.
     """
     gone = given_up(done)
     tried = [name for name in order if name not in gone]
+    warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
+    hurried = {"ends_at_once": True} if warms else {}  # in order takes a second, and nobody reads it
     asked = {
         name: Order(
             site=sites[name],
-            spec=plan.spec if spec_of is None else spec_of(name),
-            conditions=conditions_of(plan, name),
+            spec={**(plan.spec if spec_of is None else spec_of(name)), **hurried},
+            conditions=longer(conditions_of(plan, name), jobs),
             pad_bytes=pads[name],
         )
         for name in tried
     }
-    warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
     width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
     found: dict[str, LaunchRecord] = {}
     for start in range(0, len(tried), width):
@@ -248,6 +258,13 @@ def one_after_other(
     launches = {name: skipped(gone[name]) if name in gone else found[name] for name in order}
     pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
     return {"order": list(order), "launches": launches, "pages": pages}
+
+
+def longer(conditions: Mapping[str, Any], times: int) -> Mapping[str, Any]:
+    """Conditions under which a launch may take so many times as long."""
+    if times == 1:
+        return conditions
+    return {**conditions, "launch_timeout_s": times * conditions["launch_timeout_s"]}
 
 
 def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:

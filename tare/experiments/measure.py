@@ -33,7 +33,6 @@ from tare.model.studies.study import (
     ProfilePart,
     RoundsPart,
     SweepPart,
-    TurnsPart,
     load_part,
     settings_of,
 )
@@ -45,6 +44,7 @@ STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up 
 
 
 DESIGNS = {"rounds": rounds.rounds, "turns": turns.turns, "causes": causes.causes}
+TOGETHER = {"turns": turns.run_block, "causes": causes.run_together}  # whose launches serve several campaigns
 
 
 def _job(kind: type[Any], source: str, workload: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def compare(
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One of the campaigns of training steps that the same launches measure.
+    """One of the campaigns of training steps, or of causes, that the same launches measure.
 
     Attributes:
         workload: what is trained.
@@ -115,15 +115,17 @@ class Lane:
     out: Path
 
 
-def together(source: str, lanes: Sequence[Lane], names: Sequence[str], folder: Path | None) -> None:
-    """Campaigns of training steps of several workloads and levels of the allocator, whose blocks are the same."""
-    study = settled(load_part(TurnsPart, source))
+def together(kind: str, source: str, lanes: Sequence[Lane], names: Sequence[str], folder: Path | None) -> None:
+    """Campaigns by the same launches: of training steps (`turns`) of several workloads and levels of the allocator,
+    or of the `causes` of several workloads."""
+    part_kind: type[Any] = PARTS[kind]
+    study: JobPart = settled(load_part(part_kind, source))
     for lane in lanes:
         settings_of(study.workloads, lane.workload)
     part, first = study.to_json(), lanes[0]
     with (
         measuring(*(lane.out for lane in lanes)),
-        launch_sites(part, first.workload, names, folder, first.record, None, "turns") as (
+        launch_sites(part, first.workload, names, folder, first.record, None, kind) as (
             found,
             unavailable,
             provenance,
@@ -134,7 +136,7 @@ def together(source: str, lanes: Sequence[Lane], names: Sequence[str], folder: P
         served = {name: replace(site, data_of=places) for name, site in found.items()}
         designs = {}
         for lane in lanes:
-            designs[lane.out.parent] = turns.turns(
+            designs[lane.out.parent] = DESIGNS[kind](
                 Setup(
                     study=part,
                     workload=lane.workload,
@@ -144,7 +146,7 @@ def together(source: str, lanes: Sequence[Lane], names: Sequence[str], folder: P
                     arm=arms.parse(f"allocator={lane.allocator}") if lane.allocator else None,
                 )
             )
-        run_campaigns(designs, lambda dues: turns.run_block(dues, served))
+        run_campaigns(designs, lambda dues: TOGETHER[kind](dues, served))
 
 
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:

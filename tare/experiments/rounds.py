@@ -1,7 +1,7 @@
 """Rounds: whole runs of every environment and a second host, one after the other in balanced order.
 
 The round is the unit of every statistic on whole runs. The batch sweep is a campaign of the same kind: one unit
-runs every batch size once on the host, in balanced order.
+runs every batch size once on the host, in balanced order, after one start that all share.
 """
 
 from __future__ import annotations
@@ -9,9 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.experiments.designs import Design, Row, Setup, declare, job_spec, one_after_other, unit_order
+from tare.core.progress import say
+from tare.experiments.designs import (
+    Design,
+    Row,
+    Setup,
+    conditions_of,
+    declare,
+    job_spec,
+    launched,
+    longer,
+    one_after_other,
+    skipped,
+    unit_order,
+)
+from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
+from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.records.launches import LaunchRecord, Mark, Memory
 from tare.model.schema import parse
 from tare.model.studies.study import HOST, Rounds, sampling_of
 from tare.stats.fits import run_values
@@ -72,12 +88,68 @@ def sweep(setup: Setup) -> Design:
         batches=tuple(batches),
     )
 
+    shared = study["device"] == "cpu" and study["conditions"]["page_cache"] != "cold"
+
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         order, pads = unit_order(plan, done, list(sites))
         if number < plan.discarded:
             order = order[:1]  # one launch warms the page cache for every batch size
+        elif (
+            shared
+            and len(order) > 1
+            and (row := _after_one_start(plan, setup.sites[HOST], done, order, pads)) is not None
+        ):
+            return row
         return one_after_other(
             plan, sites, done, order, pads, lambda name: whole_run_spec(workload, int(name), study)
         )
 
     return Design(plan=plan, run_unit=run_unit, what=f"{workload} batch sweep")
+
+
+def _after_one_start(
+    plan: Plan, site: Site, done: Sequence[Unit], order: Sequence[str], pads: Mapping[str, int]
+) -> Row | None:
+    """A unit of the sweep by one launch, which runs every size in a process forked after its imports.
+
+    None where it fails: each size is then launched alone, so that it has its own reason.
+    """
+    gone = given_up(done)
+    tried = [name for name in order if name not in gone]
+    if not tried:
+        return None
+    conditions = longer(conditions_of(plan, HOST), len(tried))
+    spec = {**plan.spec, "batch": int(tried[0]), "batches": [int(name) for name in tried]}
+    launch = launched(site, spec, conditions, pads[tried[0]])
+    if not launch.ok:
+        say(f"{plan.workload} batch sweep: sizes are launched one by one: {launch.reason}")
+        return None
+    runs = dict(zip(tried, launch.seen_inside().results["runs"], strict=True))
+    launches = {
+        name: skipped(gone[name]) if name in gone else of_one_run(launch, runs[name], len(runs)) for name in order
+    }
+    kept = of_whole_runs(conditions["page_cache"])
+    return {"order": list(order), "launches": launches, "pages": dict.fromkeys(order, kept)}
+
+
+def of_one_run(launch: LaunchRecord, run: Mapping[str, Any], count: int) -> LaunchRecord:
+    """One of several runs of a launch as a record of its own: its start and its end are those of the launch.
+
+    Instants of the run are moved to follow on the imports; CPU seconds go on from theirs.
+    """
+    inside = launch.seen_inside()
+    entry, imports, last = (inside.mark(name) for name in ("entry", "imports", "last"))
+    forked, *rows = (parse(Mark, row, "a run's mark") for row in run["marks"])
+    moved_ns = forked.at_ns - imports.at_ns
+    own = [
+        mark.replace(
+            at_ns=mark.at_ns - moved_ns,
+            user_s=imports.user_s + mark.user_s - forked.user_s,
+            system_s=imports.system_s + mark.system_s - forked.system_s,
+        )
+        for mark in rows
+    ]
+    ends = [at_ns - moved_ns for at_ns in run["results"]["step_ends_ns"]]
+    results = {**run["results"], "step_ends_ns": ends, "runs": count, "moved_ns": moved_ns}
+    memory = parse(Memory, run["memory"], "a run's memory")
+    return launch.replace(inside=inside.replace(marks=(entry, imports, *own, last), results=results, memory=memory))

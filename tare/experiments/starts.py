@@ -1,9 +1,9 @@
 """First starts: how long it takes until the framework is imported, from an empty page cache and from a full one.
 
-A unit starts host, a second host and every environment, in balanced order. Each starts twice in a row: cold, right
-after this machine's page cache was emptied, and warm, with what the cold start left there: its launches are called
-`<name>/cold` and `<name>/warm`. Emptying the cache slows whatever else runs on the machine, so that nothing else of
-ours may run meanwhile.
+A unit starts host, a second host and every environment, in balanced order. Each starts cold, right after this
+machine's page cache was emptied, and, where the study's whole runs are no warm starts, a second time in a row, with
+what the cold start left there: its launches are called `<name>/cold` and `<name>/warm`. Emptying the cache slows
+whatever else runs on the machine, so that nothing else of ours may run meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from tare.model.journals.units import AS_FOUND, COLD, WARM
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import environment
+from tare.model.schema import parse
 from tare.model.studies import arms
-from tare.model.studies.study import CONTROL, HOST, StartsPart, load_part, settings_of
+from tare.model.studies.study import CONTROL, HOST, StartsPart, load_part, reduced, settings_of
 
 ALLOCATOR = "default"  # as people run it
 CONFIDENCE = 0.95  # a plan names one; of starts, no interval is taken
@@ -50,11 +51,14 @@ def read_so_far(source: Path = VMSTAT) -> int | None:
 
 def starts(setup: Setup) -> Design:
     """All cold and warm starts of a study; the workload's imports end a start."""
-    study, workload = setup.study, setup.workload
+    study, workload, obstacle = setup.study, setup.workload, cold_obstacle()
+    part = parse(StartsPart, reduced(study, "starts", workload), "starts")
+    phases = [AS_FOUND, WARM] if obstacle else [COLD] if part.warm_in_runs else [COLD, WARM]
+    spec = {"mode": "start", "workload": workload, "device": study["device"]}
     plan = declare(
         "starts",
         setup,
-        spec={"mode": "start", "workload": workload, "device": study["device"], "no_cold": cold_obstacle()},
+        spec={**spec, "no_cold": obstacle, "phases": phases},
         headline={"stack": "same", "allocator": ALLOCATOR},
         sampling=Sampling(units=study["starts"]["repetitions"], confidence=CONFIDENCE),
         discarded=0,
@@ -64,17 +68,17 @@ def starts(setup: Setup) -> Design:
         order, pads = unit_order(plan, done, plan.environments)
         launches: dict[str, LaunchRecord] = {}
         for name in order:
-            launches |= _pair(plan, name, setup.sites[name], pads[name], _failure(done, name))
+            launches |= _starts_of(plan, name, setup.sites[name], pads[name], _failure(done, name))
         return {"order": list(launches), "launches": launches}
 
     return Design(plan=plan, run_unit=run_unit, what="starts")
 
 
-def _pair(plan: Plan, name: str, site: Site, pad_bytes: int, failure: str | None) -> dict[str, LaunchRecord]:
-    """A cold start and the warm one right after it; where none can be cold, the first is as found."""
-    spec = {key: value for key, value in plan.spec.items() if key != "no_cold"}
+def _starts_of(plan: Plan, name: str, site: Site, pad_bytes: int, failure: str | None) -> dict[str, LaunchRecord]:
+    """A cold start, and the warm one right after it where the plan has any; where none can be cold, as found."""
+    spec = {key: value for key, value in plan.spec.items() if key not in ("no_cold", "phases")}
     found: dict[str, LaunchRecord] = {}
-    for phase in (AS_FOUND if plan.spec["no_cold"] else COLD, WARM):
+    for phase in plan.spec["phases"]:
         if failure is not None:
             found[f"{name}/{phase}"] = skipped(failure)
             continue

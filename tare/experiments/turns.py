@@ -32,6 +32,7 @@ from tare.experiments.designs import (
     conditions_of,
     declare,
     job_spec,
+    of_several_jobs,
     seed_of,
     skipped,
     unit_order,
@@ -269,16 +270,12 @@ def _row(job: _Job, pages: Mapping[str, str]) -> Row:
 
 def spec_of(plans: Sequence[Plan]) -> Callable[[str], Mapping[str, Any]]:
     """What a launch of each name does inside: the jobs of these campaigns, each at its level of the allocator."""
-    of_a_job = ("workload", "batch", "options")
-    common = {key: value for key, value in plans[0].spec.items() if key not in of_a_job}
+    common = of_several_jobs(plans)
 
     def spec(name: str) -> Mapping[str, Any]:
         lanes = [
-            {
-                **{key: plan.spec[key] for key in of_a_job if key in plan.spec},
-                "allocator": conditions_of(plan, name)["allocator"],
-            }
-            for plan in plans
+            {**lane, "allocator": conditions_of(plan, name)["allocator"]}
+            for lane, plan in zip(common["lanes"], plans, strict=True)
         ]
         return {**common, "lanes": lanes}
 

@@ -109,10 +109,11 @@ def _missing(name: str, variant: str, reason: str) -> dict[str, Any]:
     }
 
 
-def build(name: str, variant: str) -> OciRecord:
+def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
     """The image of a stack, from the cache or assembled, as a record; `image_of` makes the adapters' view of it.
 
-    A machine where no base image can be had gets a record with status `unavailable`: its host is still measured.
+    A machine where no base image can be had gets a record with status `unavailable`: its host is still measured. So
+    does one that nobody wants `assembled`, as only the host runs it.
 
     Raises:
         UnavailableError: the tree can't be built.
@@ -124,6 +125,8 @@ def build(name: str, variant: str) -> OciRecord:
         "tree": _facts(tree)
     }
     try:
+        if not assembled:
+            raise UnavailableError(f"the stack {name} runs on the host alone here: no image was made of its tree")
         base = base_for(tree, recipe)
     except UnavailableError as error:
         return OciRecord(

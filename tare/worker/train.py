@@ -5,15 +5,22 @@ import itertools
 import math
 import resource
 import sys
+from functools import partial
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tare.worker import frameworks, settings
+from tare.worker.apart import apart, refuse_if_alone
 from tare.worker.frameworks import Framework
-from tare.worker.marks import Marks, now_ns
+from tare.worker.marks import Marks, now_ns, peak_memory
 
 MOST_BATCH_BYTES = 64 << 20
 LEAST_BUSY_S = 0.2  # of steps, to say how many processors they kept busy
 LEAST_BATCHES = 4
+
+
+def lanes_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The jobs of a launch: each a specification of its own, laid over the launch's; one where it names none."""
+    return [dict(spec, **lane) for lane in spec.get("lanes", [{}])]
 
 
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
@@ -31,6 +38,18 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
         import_first(module if isinstance(module, (tuple, list)) else (module,))
     marks.add("imports")
     return framework, workload
+
+
+def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: int) -> Tuple[Framework, List[Any]]:
+    """Import the framework and what several jobs need, one after the other; the mark is set after the last one.
+
+    Returns:
+        (framework, the workload module of each job). Raises as `import_workload`.
+    """
+    before = Marks(now_ns())
+    modules = [import_workload(job, before, threads)[1] for job in jobs[:-1]]
+    framework, last = import_workload(jobs[-1], marks, threads)
+    return framework, modules + [last]
 
 
 def import_first(names: Sequence[str]) -> Any:
@@ -204,13 +223,25 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     """The timed run, alone or as one of a group; returns what the record holds.
 
     One epoch, or as many as the spec's or the workload's `epochs` says: a job of more steps. `steps` ends the first
-    one early, where a whole one would take too long.
+    one early, where a whole one would take too long. `batches` makes it several (`several_runs`).
     """
+    if "batches" in spec:
+        return several_runs(spec, marks)
     framework, workload = import_workload(spec, marks, spec["threads"])
     grouped = spec.get("world_size", 1) > 1
     if grouped:
         framework.join(spec["rank"], spec["world_size"])
         marks.add("joined")
+    results, training = trained(framework, workload, spec, marks)
+    if grouped:
+        results["weights_sha256"] = framework.leave(training)
+    return framework, results
+
+
+def trained(
+    framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks
+) -> Tuple[Dict[str, Any], Any]:
+    """A run from its imports on; returns (what the record holds, the trained job)."""
     dataset, training = build(framework, workload, spec, marks)
     described = description(workload, spec)
     warmup = described.get("warmup_steps", 0)
@@ -222,11 +253,33 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
         later = run_epoch(framework, training, epoch(framework, dataset, spec), None, waits)
         ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]
     marks.add("epoch_end")
-    results = {"samples": samples, "steps": len(ends), "step_ends_ns": ends, "losses": losses}
+    results: Dict[str, Any] = {"samples": samples, "steps": len(ends), "step_ends_ns": ends, "losses": losses}
     if framework.device == "cpu":
         results["processors"] = busy(marks)
     if warmup:
         results.update(warmup_steps=warmup, warmup_samples=min(samples, warmup * spec["batch"]))
-    if grouped:
-        results["weights_sha256"] = framework.leave(training)
-    return framework, results
+    return results, training
+
+
+def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
+    """Runs of several batch sizes (`batches`) after one start, each from the imports on in a process of its own."""
+    refuse_if_alone(frameworks.of(spec))
+    framework, workload = import_workload(spec, marks, 1)  # one thread: a pool would not live through a fork
+    runs = [
+        apart(
+            partial(one_of_several, framework, workload, dict(spec, batch=batch)),
+            spec["record"] + ".run",
+            "{}, batch {}".format(spec["workload"], batch),
+        )
+        for batch in spec["batches"]
+    ]
+    framework.set_threads(spec["threads"])  # for the facts: those processes' number
+    return framework, {"runs": runs}
+
+
+def one_of_several(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Dict[str, Any]:
+    """A run in a forked process: its marks, of which `entry` is the fork, its results, its memory."""
+    marks = Marks(now_ns())
+    framework.set_threads(spec["threads"])
+    results, _ = trained(framework, workload, spec, marks)
+    return {"marks": marks.rows, "results": results, "memory": peak_memory()}

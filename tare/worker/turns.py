@@ -21,16 +21,11 @@ from tare.worker import allocator, frameworks, memory, settings
 from tare.worker.frameworks import Framework
 from tare.worker.line import Line
 from tare.worker.marks import Marks, now_ns, peak_rss_bytes
-from tare.worker.train import build_model, import_workload, load_batches
+from tare.worker.train import build_model, import_workload, lanes_of, load_batches
 
 PROTOCOL = "tare-turns/1"
 PRIMING_SAMPLES = 2
 DROPPED, FAILED = 42, 1  # how a forked draw ends; a framework that calls exit(0) has done neither
-
-
-def lanes_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """The jobs that a launch's draws are of: each a specification of its own, laid over the launch's."""
-    return [dict(spec, **lane) for lane in spec.get("lanes", [{}])]
 
 
 def take_turn(

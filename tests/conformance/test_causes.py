@@ -1,6 +1,7 @@
 """Launches that look for causes, really run: two hosts run the same kernels, and so does every environment."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from tare.model.schema import parse
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
-WORKLOAD = "mnist_cnn"
+WORKLOAD, OTHER = "mnist_cnn", "sentiment_rnn"
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +75,21 @@ def test_every_environment_says_what_its_files_cost(env_in_turn, searches):
     assert found["files_count"]["value"] > 500
     for metric in ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s"):
         assert found[metric]["kind"] == "measured" and found[metric]["value"] > 0
+
+
+def test_a_launch_of_two_workloads_finds_the_kernels_of_each(study, forms, folders, searches):
+    batches = {name: describe_workload(name)["batch"] for name in (WORKLOAD, OTHER)}
+    data = {name: folders(describe_workload(name)["dataset"]) for name in batches}
+    host = environment("host")
+    site = replace(site_of("host", host, forms("host"), data[WORKLOAD]), data_of=data)
+    alone = causes.causes_spec(WORKLOAD, batches[WORKLOAD], study)
+    lanes = [{"workload": name, "batch": batch} for name, batch in batches.items()]
+    spec = {**{key: value for key, value in alone.items() if key not in lanes[0]}, "lanes": lanes}
+    conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+    with host.session():
+        first = launch(site, spec, conditions, pad_bytes=64)
+        record = launch(site, {**spec, "files": causes.listed(first)}, conditions, pad_bytes=64)
+    found = [calls(causes.of_one_job(record, number).to_json()) for number in range(len(lanes))]
+    assert found[0] == calls(searches("host"))
+    assert found[1] and set(found[1]) != set(found[0])
+    assert record.deviations == ()

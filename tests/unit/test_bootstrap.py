@@ -333,6 +333,54 @@ def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypat
     assert ends == "tare: it has its turn"
 
 
+def test_what_makes_a_tree_is_installed_before_the_rest_and_begins_then(checkout, monkeypatch):
+    (checkout / ".venv").mkdir()
+    done = []
+
+    def install(path, *options):
+        done.append(set(bootstrap.read_lock(path)))
+
+    monkeypatch.setattr(bootstrap, "pip_install", install)
+    bootstrap.install_lock("run", lambda: done.append("ahead"))
+    bootstrap.install_lock("test", lambda: done.append("ahead"))
+    run, test = (set(bootstrap.read_lock(Path("requirements", f"{name}.txt"))) for name in ("run", "test"))
+    first = {*bootstrap.FIRST, *bootstrap.EARLY}
+    assert first <= run
+    assert done[:3] == [first, "ahead", run] and done[-1] == test and done.count("ahead") == 1
+
+
+def test_only_a_study_that_is_named_is_begun_ahead(checkout, monkeypatch):
+    asked = []
+    monkeypatch.setattr(bootstrap, "start", lambda argv, **how: asked.append((argv, how)))
+    monkeypatch.delenv(bootstrap.AHEAD, raising=False)
+    assert bootstrap.start_ahead() == [] and asked == []
+    monkeypatch.setenv(bootstrap.AHEAD, "config/a study.yaml")
+    assert len(bootstrap.start_ahead()) == 1
+    [(argv, how)] = asked
+    assert argv == [".venv/bin/python", "-m", "tare.images.ahead", "config/a study.yaml"]
+    assert how["stdout"] is how["stderr"] is subprocess.DEVNULL
+
+
+def test_what_was_begun_ahead_is_waited_for_or_ended():
+    quick = subprocess.Popen(["true"], start_new_session=True)
+    bootstrap.finish_ahead([quick])
+    slow = subprocess.Popen(["sleep", "987127"], start_new_session=True)
+    bootstrap.end_ahead([quick, slow])
+    assert (quick.returncode, slow.returncode) == (0, -signal.SIGTERM)
+
+
+def test_make_report_alone_begins_ahead(checkout):
+    (checkout / "config").mkdir()
+    (checkout / "config/mine.yaml").write_text("study: mine\n")
+    told = "setup:\n\t@echo ahead: $${TARE_AHEAD:-}; exit 1\n"
+    text = (checkout / "Makefile").read_text()
+    begin, end = text.index("setup: ##"), text.index("setup-test:")
+    (checkout / "Makefile").write_text(text[:begin] + told + text[end:])
+    python = f"PYTHON={sys.executable}"  # the copy has nothing that looks for one
+    assert make("report", "STUDY=config/mine.yaml", python).stdout == "ahead: config/mine.yaml\n"
+    assert make("doctor", python).stdout == "ahead:\n"
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_set_up_that_is_ended_leaves_no_process(checkout, monkeypatch, tmp_path, end):
     program = checkout / ".venv/bin/python"

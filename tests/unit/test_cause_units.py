@@ -1,4 +1,9 @@
-"""The campaign of causes: what each unit launches, and with which list of files."""
+"""The campaign of causes: what each unit launches, with which list of files, and for which workloads at once."""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from campaign_builders import CONDITIONS, MARGINS
@@ -6,9 +11,11 @@ from cause_builders import causes_record
 
 from tare.core.errors import UnavailableError, UserError
 from tare.experiments import causes, designs
-from tare.experiments.campaign import run_campaign
-from tare.experiments.designs import Setup
+from tare.experiments.campaign import run_campaign, run_campaigns
+from tare.experiments.designs import Due, Setup
 from tare.model.journals.sealed import read_sealed
+from tare.model.records.launches import LaunchRecord
+from tare.model.schema import parse
 from tare.model.studies import arms
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
@@ -33,8 +40,6 @@ def study(page_cache="warm", units=2):
 @pytest.fixture
 def launched(monkeypatch):
     """Every launch that the campaign makes: its site and its spec; what it finds is made up."""
-    import random
-
     seen = []
 
     def launch(site, spec, conditions, *, pad_bytes):
@@ -64,6 +69,7 @@ class Named(str):
     """A site that is known by its name."""
 
     framework = "torch"
+    data_of: ClassVar[dict] = {}
 
 
 def run(folder, config, names=NAMES):
@@ -81,6 +87,8 @@ def test_the_host_lists_its_files_and_all_later_launches_read_them(tmp_path, lau
     first, later = launched[:3], launched[3:]
     assert {site: spec["keep_list"] for site, spec in first} == {name: name == "host" for name in NAMES}
     assert all(spec["files"] == LISTED for _, spec in later)
+    assert all(spec["ends_at_once"] for _, spec in first), "they only warm the page cache"
+    assert not any("ends_at_once" in spec for _, spec in later)
     found = read_sealed(tmp_path / "c/sealed.json")
     assert (found.plan.kind, found.plan.discarded, found.plan.sampling.units) == ("causes", 1, 2)
     assert found.plan.arm == "stack=same,allocator=default,page_cache=warm"
@@ -111,3 +119,108 @@ def test_a_host_that_can_not_list_its_files_ends_the_campaign_with_its_reason(tm
 def test_an_arm_is_refused(tmp_path):
     with pytest.raises(UserError, match="drop the arm allocator=steady"):
         causes.causes(Setup(study=study(), workload="mnist_cnn", sites={}, arm=arms.parse("allocator=steady")))
+
+
+# Several workloads by the same launches.
+
+WORKLOADS = ("mnist_cnn", "sentiment_rnn")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A site with the data of several workloads."""
+
+    name: str
+    data: Path = Path("mnist")
+    data_of: dict = field(default_factory=lambda: {name: Path(name) for name in WORKLOADS})
+    framework: str = "torch"
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """Every launch that the campaigns make: its site and its spec; `broken` says which of them fail."""
+    seen, broken = [], set()
+
+    def launch(site, spec, conditions, *, pad_bytes):
+        seen.append((site, spec))
+        names = [lane["workload"] for lane in spec.get("lanes", [spec])]
+        if any((site.name, name) in broken for name in names):
+            return LaunchRecord(status="failed", reason=f"no memory for {names[-1]}")
+        made = causes_record(site.name, random.Random(len(seen)))
+        memory = {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}
+        made["inside"] |= {"schema": 1, "reason": None, "memory": memory}
+        results = made["inside"]["results"]
+        if "files" not in spec:
+            made["inside"]["results"] = {"listed": LISTED if spec["keep_list"] else None}
+        elif "lanes" in spec:
+            jobs = [
+                {"kernels": {"rows": None, "reason": name}, "operators": results["operators"]} for name in names
+            ]
+            made["inside"]["results"] = {"first": results["first"], "files": results["files"], "jobs": jobs}
+        return parse(LaunchRecord, made, "a launch")
+
+    replace_launches(monkeypatch, launch)
+    return seen, broken
+
+
+def run_both(folder, config=None, names=NAMES):
+    """The causes of both workloads together; returns what was sealed, by workload."""
+    sites = {name: Place(name) for name in names}
+    config = {**(config or study()), "workloads": {name: {"batch": 64} for name in WORKLOADS}}
+    designs = {folder / name: causes.causes(Setup(study=config, workload=name, sites=sites)) for name in WORKLOADS}
+    run_campaigns(designs, lambda dues: causes.run_together(dues, sites))
+    return {name: read_sealed(folder / name / "sealed.json") for name in WORKLOADS}
+
+
+def test_one_launch_serves_every_workload_with_its_own_kernels_and_the_files_of_all(tmp_path, served):
+    found = run_both(tmp_path)
+    seen, _ = served
+    assert len(seen) == 3 * len(NAMES), "as many as of one workload"
+    assert {tuple(lane["workload"] for lane in spec["lanes"]) for _, spec in seen} == {WORKLOADS}
+    assert not any("workload" in spec for _, spec in seen)
+    assert all(spec["files"] == LISTED for _, spec in seen[len(NAMES) :])
+    for name, campaign in found.items():
+        assert (campaign.plan.workload, len(campaign.counted)) == (name, 2)
+        for unit in campaign.counted:
+            results = [launch.seen_inside().results for launch in unit.launches.values()]
+            assert {one["kernels"]["reason"] for one in results} == {name}
+            assert all({"first", "files", "operators"} <= set(one) and "jobs" not in one for one in results)
+    pairs = zip(*(campaign.counted for campaign in found.values()), strict=True)
+    for one, other in pairs:
+        assert one.order == other.order
+        assert {n: launch.spawn_ns for n, launch in one.launches.items()} == {
+            n: launch.spawn_ns for n, launch in other.launches.items()
+        }
+
+
+def test_a_workload_that_fails_is_tried_alone_and_harms_no_other(tmp_path, served):
+    seen, broken = served
+    broken.add(("docker", "sentiment_rnn"))
+    found = run_both(tmp_path)
+    assert all(unit.launches["docker"].ok for unit in found["mnist_cnn"].units)
+    statuses = [unit.launches["docker"].status for unit in found["sentiment_rnn"].units]
+    assert statuses == ["failed", "failed", "skipped"]
+    alone = [(site.data, spec["workload"]) for site, spec in seen if "lanes" not in spec]
+    assert {workload for _, workload in alone} == set(WORKLOADS)
+    assert all(data == Path(workload) for data, workload in alone)
+
+
+def test_a_campaign_that_has_come_less_far_waits(tmp_path, served):
+    ends = run_both(tmp_path).values()
+    dues = {
+        number: Due(plan=one.plan, number=number, done=one.units[:number])
+        for number, one in zip((1, 0), ends, strict=True)
+    }
+    assert set(causes.run_together(dues, {name: Place(name) for name in NAMES})) == {1}
+
+
+def test_on_a_device_of_its_own_each_workload_has_its_own_launches(tmp_path, served):
+    plans = [one.plan.replace(spec={**one.plan.spec, "device": "cuda"}) for one in run_both(tmp_path).values()]
+    seen, _ = served
+    seen.clear()
+    for plan in plans:
+        dues = {
+            one.workload: Due(plan=one, number=0, done=()) for one in sorted(plans, key=lambda p: p is not plan)
+        }
+        assert set(causes.run_together(dues, {name: Place(name) for name in NAMES})) == {plan.workload}
+    assert {(site.data, spec["workload"]) for site, spec in seen} == {(Path(name), name) for name in WORKLOADS}

@@ -109,6 +109,31 @@ def test_a_whole_run_of_several_epochs_differs_in_its_steps_alone(launches):
     assert names == ["entry", "imports", "data", "model", "first_step", "epoch_end", "last"]
 
 
+def test_a_run_whose_end_nobody_reads_leaves_its_record(launches):
+    record = launches.run(mode="train", ends_at_once=True)
+    assert record["status"] == "ok" and record["results"]["steps"] == 8
+
+
+def test_runs_of_several_batches_share_a_start_and_train_as_each_alone(launches):
+    record = launches.run(mode="train", batches=[64, 128])
+    assert record["status"] == "ok" and [mark["name"] for mark in record["marks"]] == ["entry", "imports", "last"]
+    for run, batch in zip(record["results"]["runs"], (64, 128), strict=True):
+        assert [mark["name"] for mark in run["marks"]] == ["entry", "data", "model", "first_step", "epoch_end"]
+        assert run["marks"][0]["at_ns"] > record["marks"][1]["at_ns"]
+        assert run["results"]["losses"] == launches.run(mode="train", batch=batch)["results"]["losses"]
+        assert run["memory"]["peak_rss_bytes"] > 1 << 20
+    broken = launches.run(mode="train", batches=[64, 0])
+    assert (broken["status"], broken["reason"]) == (
+        "failed", "RuntimeError: the process of softmax_numpy, batch 0 ended with status 256"
+    )  # fmt: skip
+
+
+def test_runs_of_several_batches_are_refused_where_children_can_not_follow(launches):
+    for spec in ({"mode": "train", "batches": [64, 128]}, {"mode": "causes", "lanes": [{}, {"batch": 32}]}):
+        record = launches.run(framework="apart", **spec)
+        assert record["reason"] == "Unable: apart does not go on in a forked process"
+
+
 def test_a_run_that_is_ended_early_has_the_steps_that_it_made(launches):
     whole, results = launches.run(mode="train")["results"], launches.run(mode="train", steps=2)["results"]
     assert (results["samples"], results["steps"]) == (128, 2) and results["losses"] == whole["losses"][:2]
@@ -200,6 +225,19 @@ def test_causes_are_files_and_reasons(launches):
     assert record["status"] == "ok" and record["results"]["files"]["modules"] == len(listed["modules"])
     reasons = [record["results"][key]["reason"] for key in ("kernels", "operators")]
     assert reasons == ["no library named what it ran", "tare/worker/instruments has none for numpy"]
+
+
+def test_causes_of_several_jobs_are_looked_for_in_a_process_each(launches):
+    lanes = [{"batch": 64}, {"batch": 32}]
+    listed = launches.run(mode="causes", lanes=lanes)["results"]["listed"]
+    looking = {"mode": "causes", "files": listed, "repetitions": 1, "warmup_steps": 1, "steps": 1}
+    results = launches.run(**looking, lanes=lanes)["results"]
+    alone = launches.run(**looking)["results"]
+    assert set(results) == {"first", "files", "jobs"} and len(results["jobs"]) == 2
+    assert all(job == {key: alone[key] for key in ("kernels", "operators")} for job in results["jobs"])
+    record = launches.run(**looking, lanes=[{"batch": 64}, {"data": "/nowhere"}])
+    assert record["status"] == "failed"
+    assert record["reason"] == "RuntimeError: the process of softmax_numpy ended with status 256"
 
 
 def test_what_it_has_not_is_refused_with_the_reason(launches):

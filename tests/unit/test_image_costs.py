@@ -1,12 +1,13 @@
 """What an image costs: records to the table, the table to sentences, each with what is missing."""
 
 import os
+import random
 from types import SimpleNamespace
 
 import builders
 import image_cost_builders
 import pytest
-from campaign_builders import base_plan, write_campaign
+from campaign_builders import base_plan, rounds_campaign, write_campaign
 
 from tare.analysis import image_costs
 from tare.cli.main import main
@@ -87,6 +88,42 @@ def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
     assert image_costs.cost(table, STACK, "docker", "convert_s") is None
     assert "had the image already" in image_costs.why_not(table, STACK, "docker", "convert_s")
     assert image_costs.cost(table, STACK, "docker", "ready_s") is None
+
+
+def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
+    """Six whole runs of each, beside three cold starts: nothing is paired by the number of a repetition."""
+    record = image_cost_builders.starts_record(NAMES, {})
+    for unit in record["units"]:
+        unit["launches"] = {env: {"cold": pair["cold"]} for env, pair in unit["launches"].items()}
+    image_cost_builders.image_records(tmp_path, NAMES, {})
+    forms = [image_costs.read_forms(tmp_path, STACK, NAMES)]
+    name = f"rounds.{'+'.join(sorted(NAMES))}"
+    plan, units = rounds_campaign("nyu2022", "mnist_cnn", NAMES, {}, 6, random.Random(3))
+    write_campaign(tmp_path / name, plan, units)
+    runs = image_costs.read_runs(tmp_path / name / "sealed.json")
+    cold = read_back(tmp_path, record)
+    table = image_costs.build("nyu2022", forms, cold, runs)
+    for env in NAMES:
+        starts = {phase: image_costs.repeated(table, STACK, env, f"{phase}_start_s") for phase in ("cold", "warm")}
+        assert [len(values) for values in starts.values()] == [3, 6]
+        launches = [unit["launches"][env] for unit in units if not unit["discarded"]]
+        took = [
+            next(mark["at_ns"] for mark in one["inside"]["marks"] if mark["name"] == "imports") - one["spawn_ns"]
+            for one in launches
+        ]
+        assert sorted(starts["warm"].values()) == pytest.approx(sorted(ns / 1e9 for ns in took))
+    warm = table[table["item"].str.startswith("warm_")]
+    assert set(warm["campaign"]) == {name} and not warm["item"].str.endswith("_bytes").any()
+    told = " ".join(case_of(table).starts())
+    assert "Warm starts, as whole runs begin" in told and "less the median of the warm ones" in told
+    assert "n = 3 cold and 6 warm starts each." in figures.image_costs(table).figure.get_supxlabel().replace(
+        "\n", " "
+    )
+    own = read_back(tmp_path, image_cost_builders.starts_record(NAMES, {}))
+    assert image_costs.build("nyu2022", forms, own, runs).equals(image_costs.build("nyu2022", forms, own))
+    write_campaign(tmp_path / "cold", {**plan, "conditions": {**plan["conditions"], "page_cache": "cold"}}, units)
+    with pytest.raises(IntegrityError, match="no campaign of whole runs from a warm page cache"):
+        image_costs.read_runs(tmp_path / "cold/sealed.json")
 
 
 def test_two_stacks_stand_in_one_table(tmp_path):
@@ -256,8 +293,15 @@ def test_layers_are_listed_lowest_first(tmp_path):
 def test_the_figure_shows_what_there_is_and_says_what_cold_is(tmp_path):
     drawing = figures.image_costs(table_of(tmp_path))
     shown = figures.write(drawing, tmp_path / "image_costs.svg").read_text()
-    for text in ("20.0 s", "48.0 s", "238 MiB", "Host again", "page cache was empty", "n = 3 starts each"):
+    for text in (
+        "20.0 s",
+        "48.0 s",
+        "238 MiB",
+        "Host again",
+        "page cache was empty",
+    ):
         assert text in shown, text
+    assert "n = 3 cold and 3 warm starts each" in drawing.figure.get_supxlabel().replace("\n", " ")
     assert "Podman" not in drawing.alt and "Docker: ready after 40.0 s, 839 MiB on the disk." in drawing.alt
     nothing = table_of(tmp_path, names=(), gone=dict.fromkeys(NAMES, "no disk"), starts=None)
     assert "nothing to draw" in figures.image_costs(nothing).alt

@@ -265,6 +265,20 @@ def test_base_with_too_old_a_c_library_gives_way(world, monkeypatch):
     assert asked == ["python:3.11-slim has glibc 2.31, and this machine's interpreter needs 2.36"]
 
 
+def test_a_stack_that_only_the_host_runs_needs_no_image(world, tmp_path):
+    out = tmp_path / "results"
+    common = ["--stack", STACK, "--variant", "cpu"]
+    assert main(["build-image", *common, "--tree-only", "--out", str(out / "oci.json")]) == 0
+    record = read_json(out / "oci.json")
+    assert record["status"] == "unavailable" and "runs on the host alone" in record["reason"]
+    for name in ("host", "docker"):
+        assert main(["derive-image", *common, "--env", name, "--out", str(out / f"{name}.json")]) == 0
+    host, docker = (read_json(out / f"{name}.json") for name in ("host", "docker"))
+    assert host["status"] == "ok" and host["digest"] == record["tree"]["digest"]
+    assert docker["status"] == "unavailable" and docker["reason"] == record["reason"]
+    assert not (out / "image.oci.tar").exists()
+
+
 def test_commands_write_records_and_link_the_files(world, tmp_path, capsys):
     out = tmp_path / "results"
     assert main(["build-tree", "--stack", STACK, "--variant", "cpu", "--out", str(out / "tree.json")]) == 0

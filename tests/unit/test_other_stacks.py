@@ -103,7 +103,8 @@ def test_the_stack_of_a_launch_follows_from_its_levels():
 
 
 def test_every_other_stack_is_a_campaign_of_rounds_and_one_of_turns(config):
-    everywhere = {key: value for key, value in config.items() if key != "stack_environments"}
+    chosen = ("stack_environments", "stack_workloads")
+    everywhere = {key: value for key, value in config.items() if key not in chosen}
     everywhere |= {"stacks": [OTHER], "stack_kinds": ["rounds", "turns"]}
     whole = study.check(everywhere | {"environments": ["host", "docker"]})
     ours = [f"{kind}.docker+host.stack-{OTHER}" for kind in ("rounds", "turns")]
@@ -113,6 +114,15 @@ def test_every_other_stack_is_a_campaign_of_rounds_and_one_of_turns(config):
         assert [campaign.name for campaign in found] == ours
     assert study.campaigns(whole.replace(stacks=())) == tuple(c for c in named if c.name not in ours)
     assert not any(study.is_headline(name) for name in ours)
+
+
+def test_only_the_chosen_workloads_are_measured_in_another_stack(config):
+    whole = study.check(config | {"stacks": [OTHER], "stack_workloads": ["sentiment_rnn"]})
+    assert study.workloads_of_stacks(whole) == ("sentiment_rnn",)
+    found = [(campaign.workload, campaign.name) for campaign in study.campaigns(whole) if campaign.stack == OTHER]
+    assert found == [("sentiment_rnn", f"rounds.host.stack-{OTHER}")]
+    assert study.workloads_of_stacks(whole.replace(stack_workloads=None)) == tuple(whole.workloads)
+    assert study.workloads_of_stacks(whole.replace(stacks=())) == ()
 
 
 def test_units_of_another_stack_are_its_own(config):

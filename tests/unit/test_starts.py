@@ -1,5 +1,6 @@
 """First starts: order, phases, a broken environment, a page cache that can't be emptied, what is counted inside."""
 
+import json
 import random
 
 import image_cost_builders
@@ -26,9 +27,15 @@ class Named(str):
 SITES = {name: Named(name) for name in ("host", "host.control", "docker", "apptainer")}
 
 
+def study_of(page_cache):
+    preset = {"stacks": [], "starts": {"repetitions": 2}, "conditions": {"page_cache": page_cache}}
+    return settled(load_checked(json.dumps(preset))).to_json()
+
+
 @pytest.fixture
 def study():
-    return settled(load_checked('{"stacks": [], "starts": {"repetitions": 2}}')).to_json()
+    """One whose whole runs are no warm starts."""
+    return study_of("as_found")
 
 
 @pytest.fixture
@@ -64,6 +71,12 @@ def test_every_launch_is_cold_and_then_warm_in_balanced_order(study, launches, t
     assert [phase for _, phase in seen] == ["cold", "warm"] * (len(seen) // 2)
     assert len({unit.order for unit in record.units}) == 2
     assert record.plan.unavailable == {"charliecloud": "ch-run is not installed"}
+
+
+def test_where_whole_runs_begin_warm_every_launch_is_cold(launches, tmp_path):
+    record = run(study_of("warm"), tmp_path)
+    assert {phase for _, phase in launches[0]} == {"cold"} and len(launches[0]) == 2 * len(SITES)
+    assert all(set(unit.launches) == {f"{name}/cold" for name in SITES} for unit in record.units)
 
 
 def test_a_broken_environment_is_not_tried_again_and_stops_no_other(study, launches, tmp_path):

@@ -91,6 +91,8 @@ def change(config, path, value):
         (("arms", "rounds"), ["stack=same"], "is the headline"),
         (("arms", "rounds"), ["native"], "is no factor=level"),
         (("arms", "workloads"), ["mnist_cn"], "did you mean 'mnist_cnn'"),
+        (("stack_workloads",), ["mnist_cn"], "stack_workloads: no module workloads/mnist_cn.py: did you mean"),
+        (("turns", "also_workloads"), ["rnn"], "turns: also_workloads: no module workloads/rnn.py"),
         (("stack_environments",), ["host", "podman"], "stack_environments: podman is none of the study's"),
         (("stack_environments",), ["docker"], "host is missing"),
         (("margins",), {"run": 0.05}, "margins: step missing"),
@@ -154,7 +156,7 @@ def test_a_part_holds_what_the_work_depends_on_and_nothing_else(config):
     ):  # of arms: the headline has no part in it
         changed = study.check(change(config, ("rounds", key), 77))
         assert study.part_of(changed, "rounds", "mnist_cnn") == before
-    for kind in ("causes", "sweep", "profile"):
+    for kind in ("causes", "sweep", "profile", "starts"):
         changed = study.check(change(config, ("rounds", "half_width"), 0.07))
         assert study.part_of(changed, kind, "mnist_cnn") == study.part_of(whole, kind, "mnist_cnn")
         changed = study.check(change(config, ("rounds", "allocator"), "steady"))
@@ -178,7 +180,7 @@ def test_a_command_takes_a_whole_study_or_a_preset_as_well():
 
 def test_a_workload_that_only_a_preset_names_works_in_every_rule(config, monkeypatch):
     """It is no part of config/config.yaml, from which nothing may be completed."""
-    monkeypatch.setattr(study, "module_names", lambda folder: ["mine", "host", "mnist_cnn"])
+    monkeypatch.setattr(study, "module_names", lambda folder: ["mine", "host", "mnist_cnn", "sentiment_rnn"])
     monkeypatch.setattr(study, "describe_workload", lambda name, options: {"samples": 512})
     monkeypatch.setattr(study, "whole_options", lambda name, given, where: {})
     only = {"mnist_cnn": None, "sentiment_rnn": None, "mine": {"batch": 8, "sweep_batches": [8, 16]}}

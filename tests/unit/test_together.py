@@ -150,7 +150,7 @@ def test_a_host_that_fails_at_one_job_ends_that_campaign_alone(tmp_path, environ
 
 
 def test_a_study_names_its_lanes_once():
-    beside = {"turns": {"also": ["default"]}, "arms": {"turns": []}}
+    beside = {"turns": {"also": ["default"], "also_workloads": None}, "arms": {"turns": []}}
     whole = studies.check(studies.merge(studies.load("config/config.yaml"), beside))
     lanes = studies.lanes(whole)
     assert {(lane.workload, lane.arm) for lane in lanes} == {
@@ -158,6 +158,19 @@ def test_a_study_names_its_lanes_once():
     }
     named = [(one.workload, one.name) for one in studies.campaigns(whole)]
     assert len(named) == len(set(named)) and {(one.workload, one.name) for one in lanes} <= set(named)
+
+
+def test_workloads_that_a_study_does_not_choose_have_the_headlines_level_alone():
+    some = studies.load("config/config.yaml") | {"environments": [HOST, "docker"]}
+    whole = studies.check(studies.merge(some, {"turns": {"also_workloads": ["mnist_cnn"]}}))
+    lanes = [(lane.workload, lane.arm) for lane in studies.lanes(whole)]
+    assert lanes == [("mnist_cnn", None), ("mnist_cnn", "allocator=default"), ("sentiment_rnn", None)]
+    named = {(one.workload, one.name) for one in studies.campaigns(whole) if one.kind == "turns"}
+    assert ("sentiment_rnn", "turns.docker+host.allocator-default") not in named and len(named) == 3
+    without = studies.check(studies.merge(some, {"turns": {"also_workloads": []}}))
+    for workload in ("mnist_cnn", "sentiment_rnn"):  # what is measured beside a campaign is no part of it
+        parts = {studies.part_of(study, "turns", workload) for study in (whole, without)}
+        assert len(parts) == 1
 
 
 @pytest.mark.parametrize(

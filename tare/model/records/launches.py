@@ -119,6 +119,8 @@ class TrainResults(Record):
 
     `warmup_steps`, `warmup_samples`: those before the steps by which a rate is told; 0 where a job has none.
     `processors`: how many the process itself kept busy after its first step; None on a device, or in a short run.
+    `runs`: that share the launch's start and end; then `moved_ns` has been taken off the instants between its
+    imports and the end of its epoch, so that it follows on the imports as if it had been alone.
     """
 
     samples: int
@@ -129,6 +131,8 @@ class TrainResults(Record):
     processors: float | None = None
     warmup_steps: int = 0
     warmup_samples: int = 0
+    runs: int = 1
+    moved_ns: int = 0
 
 
 class TurnsResults(Record):

@@ -28,12 +28,13 @@ SET_UP, IMAGES, HEADLINE, ARMS, CAUSES = "set-up", "images", "headline", "arms",
 SWEEPS, PROFILES, STARTS, TABLES, FIGURES, PAGE = "sweeps", "profiles", "starts", "tables", "figures", "page"
 
 RUN_S = 2.5  # a whole run at the study's batch, beyond the steps of a workload that says what they take
-SWEPT_S = 4.0  # at the batches of a sweep, which begin with small ones
+SWEPT_S = 1.3  # at the batches of a sweep, which begin with small ones, after the start that they share
 WARMING = 0.6  # of a launch's time, where it only warms the page cache, beside another
-CAUSES_S = 4.4  # a launch that looks at kernels, operators and files
-PROFILE_S = 5.5  # a profiled launch beyond a whole run
+CAUSES_S = 3.0  # a launch that looks for causes, until it has read and imported
+LOOK_S = 1.6  # and then at kernels and operators of each workload
+COMMAND_S, PROFILE_S = 2.5, 3.0  # of a command, and of a profiled launch beyond a whole run
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
-START_S = 3.0  # a first start
+START_S = 3.5  # a first start
 BESIDE_TIMES = 2.0  # a whole run beside a neighbour, by the same run alone
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
 BLOCK_STEPS = 36  # of a launch in a block, where they are long: three draws, each warm-up and four cycles of two
@@ -48,7 +49,7 @@ RULES: Mapping[str, Expected] = {
     "fetch_data": Expected(stage=SET_UP, seconds=3, kept=True),
     "take_ceilings": Expected(stage=TABLES, seconds=0),
     "describe_machine": Expected(stage=SET_UP, seconds=1),
-    "probe_environment": Expected(stage=IMAGES, seconds=2, alone=True),
+    "probe_environment": Expected(stage=IMAGES, seconds=2),
     "build_tree": Expected(stage=IMAGES, seconds=30, kept=True),
     "build_image": Expected(stage=IMAGES, seconds=10, kept=True),
     "bind_stack": Expected(stage=IMAGES, seconds=10, kept=True),
@@ -59,7 +60,7 @@ RULES: Mapping[str, Expected] = {
     "run_rounds_of_arm": Expected(stage=ARMS, seconds=90, alone=True),
     "run_turns": Expected(stage=HEADLINE, seconds=300, alone=True),
     "run_turns_of_arm": Expected(stage=ARMS, seconds=70, alone=True),
-    "run_causes": Expected(stage=CAUSES, seconds=75, alone=True),
+    "run_causes": Expected(stage=CAUSES, seconds=100, alone=True),
     "run_sweep": Expected(stage=SWEEPS, seconds=50, alone=True),
     "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
@@ -90,21 +91,27 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
         stage=HEADLINE,
         seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
     )
+    for env in study.environments:
+        yield ExpectedJob(
+            rule="run_profile",
+            outs=tuple(_profiled(study, name, env, "profile.json") for name in study.workloads),
+            stage=PROFILES,
+            seconds=COMMAND_S + sum(PROFILE_S + _run_s(name, job) for name, job in study.workloads.items()),
+        )
+    causes = [one for one in campaigns(study) if one.kind == "causes"]
+    yield ExpectedJob(
+        rule="run_causes",
+        outs=tuple(_sealed(study, one.workload, one.name) for one in causes),
+        stage=CAUSES,
+        seconds=_causes_s(study),
+    )
     for one in campaigns(study):
-        if one not in together:
+        if one not in (*together, *causes):
             yield ExpectedJob(
                 rule=f"run_{one.kind}_of_arm" if _stage(one) == ARMS else f"run_{one.kind}",
                 outs=(_sealed(study, one.workload, one.name),),
                 stage=_stage(one),
                 seconds=_seconds(study, one),
-            )
-    for name, job in study.workloads.items():
-        for env in study.environments:
-            yield ExpectedJob(
-                rule="run_profile",
-                outs=(_profiled(study, name, env, "profile.json"),),
-                stage=PROFILES,
-                seconds=PROFILE_S + _run_s(name, job),
             )
     if study.pipeline:
         passes = 2 * study.pipeline.repetitions * len(study.pipeline.workers)
@@ -116,7 +123,8 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
                 seconds=_start_s(name, study.workloads[name]) + passes * study.pipeline.images * PIPELINE_SAMPLE_S,
             )
     first = next(iter(study.workloads))
-    launches = 2 * study.starts.repetitions * (len(study.environments) + 1)
+    phases = 1 if study.warm_in_runs else 2
+    launches = phases * study.starts.repetitions * (len(study.environments) + 1)
     yield ExpectedJob(
         rule="measure_starts",
         outs=(_sealed(study, first, campaign_name("starts", study.environments)),),
@@ -146,8 +154,8 @@ def _profiled(study: Study, workload: str, *parts: str) -> str:
 
 
 def _stage(one: CampaignId) -> str:
-    if one.kind in ("causes", "sweep"):
-        return {"causes": CAUSES, "sweep": SWEEPS}[one.kind]
+    if one.kind == "sweep":
+        return SWEEPS
     return ARMS if one.arm or one.scenario != "single" else HEADLINE
 
 
@@ -174,17 +182,23 @@ def _run_s(name: str, settings: Batch) -> float:
     return _start_s(name, settings) + _steps_s(name, settings)
 
 
+def _causes_s(study: Study) -> float:
+    """Of the causes of all workloads, which the same launches look for."""
+    launches = len(arms.launch_names(None, study.environments))
+    steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
+    start_s = max(CAUSES_S, *(_start_s(name, job) for name, job in study.workloads.items()))
+    looks_s = sum(LOOK_S + steps * _step_s(name, job) for name, job in study.workloads.items())
+    return BEGIN_S + launches * ((start_s + looks_s) * study.causes.units + WARMING * start_s)
+
+
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
     step_s = _step_s(one.workload, job)
-    if one.kind == "causes":
-        steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
-        warming_s = WARMING * _start_s(one.workload, job)
-        return BEGIN_S + launches * ((CAUSES_S + step_s * steps) * study.causes.units + warming_s)
     if one.kind == "sweep":
         swept_s = [SWEPT_S + _steps_s(one.workload, job, batch) for batch in job.sweep_batches]
-        return BEGIN_S + swept_s[0] + study.sweep.repetitions * sum(swept_s)
+        start_s = _start_s(one.workload, job)
+        return BEGIN_S + start_s + swept_s[0] + study.sweep.repetitions * (start_s + sum(swept_s))
     arm = arms.parse(one.arm) if one.arm else None
     if one.scenario == SHARED:
         assert study.shared is not None

@@ -259,9 +259,15 @@ class StudyPrior(Prior):
 
 
 class Turns(_Sampled):
-    """Training steps; `also`: levels of the allocator that the same launches measure, headlines of their own."""
+    """Training steps.
+
+    Attributes:
+        also: levels of the allocator that the same launches measure, headlines of their own.
+        also_workloads: those that are measured at these levels too; all where it is not given.
+    """
 
     also: Annotated[tuple[Literal["default", "steady"], ...], Distinct] = ()
+    also_workloads: Annotated[tuple[str, ...], Distinct] | None = None
     prior: StudyPrior
 
 
@@ -360,7 +366,13 @@ class JobPart(LaunchPart):
 class StartsPart(JobPart):
     """What first starts depend on."""
 
+    rounds: Allocation
     starts: Starts
+
+    @property
+    def warm_in_runs(self) -> bool:
+        """Whether whole runs are warm starts too: from a page cache that was warmed, with glibc's own allocator."""
+        return self.conditions.page_cache == "warm" and self.rounds.allocator == "default"
 
 
 class ProfilePart(JobPart):
@@ -453,6 +465,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         environments: modules of envs/; host is the reference.
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stack_kinds: what is measured of the other stacks: whole runs, training steps.
+        stack_workloads: those that are measured in the other stacks; all where it is not given.
         scenarios: how many run and what runs beside them.
         shared: the neighbour, where `scenarios` names `shared`.
         workloads: modules of workloads/ with their settings.
@@ -469,6 +482,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         "rounds",
         "turns",
     )
+    stack_workloads: Annotated[tuple[str, ...], Distinct] | None = None
     data: DataChoices
     arms: Arms
     pipeline: Pipeline | None = None
@@ -585,8 +599,14 @@ def check(config: Mapping[str, Any]) -> Study:
         _check_arm(study, "rounds", study.rounds.allocator, text)
     for text in study.arms.turns:
         _check_arm(study, "turns", study.turns.allocator, text)
-    for name in study.arms.workloads:  # one that a preset dropped is no mistake
-        _refuse_unknown("arms: workloads", "module workloads/{}.py", name, module_names("workloads"))
+    chosen = {
+        "arms: workloads": study.arms.workloads,
+        "turns: also_workloads": study.turns.also_workloads or (),
+        "stack_workloads": study.stack_workloads or (),
+    }
+    for where, names in chosen.items():
+        for name in names:  # one that a preset dropped is no mistake
+            _refuse_unknown(where, "module workloads/{}.py", name, module_names("workloads"))
     for name in study.pipeline.workloads if study.pipeline else ():
         if name not in study.workloads:
             known = nearest(name, study.workloads)
@@ -750,12 +770,12 @@ def _unused(arm: arms.Arm | None) -> set[str]:
     if arm is None:
         return {
             *("arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"),
-            "arm_verdict_units",
+            *("arm_verdict_units", "also_workloads"),
         }
     if arm.is_setting:
-        return {"also", "arm_units", "stack_units", "verdict_units"}
+        return {"also", "also_workloads", "arm_units", "stack_units", "verdict_units"}
     return {
-        *("also", "setting_units", "setting_budget_s", "verdict_units"),
+        *("also", "also_workloads", "setting_units", "setting_budget_s", "verdict_units"),
         "arm_units" if arm.other_stack else "stack_units",
     }
 
@@ -792,7 +812,7 @@ def reduced(
     if kind in ("rounds", "turns"):
         unused = _unused(arm)
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
-    elif kind in ("causes", "sweep", "profile"):
+    elif kind in ("causes", "sweep", "profile", "starts"):
         part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
     if "workloads" in part:
         names = part["workloads"] if workload is None else {workload}
@@ -848,12 +868,22 @@ def campaigns(study: Study) -> tuple[CampaignId, ...]:
 def lanes(study: Study) -> tuple[CampaignId, ...]:
     """Headline campaigns of training steps, which the same launches measure: workloads by allocators."""
     every, stack = study.environments, study.stack
-    arms_beside = [None, *(f"allocator={level}" for level in study.turns.also)]
+    beside = [f"allocator={level}" for level in study.turns.also]
     return tuple(
         CampaignId(kind="turns", workload=workload, environments=every, arm=arm, stack=stack)
         for workload in study.workloads
-        for arm in arms_beside
+        for arm in [None, *(beside if _chosen(workload, study.turns.also_workloads) else ())]
     )
+
+
+def _chosen(workload: str, names: tuple[str, ...] | None) -> bool:
+    """Whether a workload is among those that a study chooses: all where it names none."""
+    return names is None or workload in names
+
+
+def workloads_of_stacks(study: Study) -> tuple[str, ...]:
+    """Workloads that are measured in other stacks as well."""
+    return tuple(name for name in study.workloads if study.stacks and _chosen(name, study.stack_workloads))
 
 
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
@@ -870,7 +900,7 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
             # A setting is weighed on the host: beside it stands what environments cost in the headline.
             members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
             yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
-    for stack in study.stacks:
+    for stack in study.stacks if workload in workloads_of_stacks(study) else ():
         where, arm_name = study.environments_of(stack), f"stack={stack}"
         for kind in study.stack_kinds:
             own = with_compiler(stack)[0]

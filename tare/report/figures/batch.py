@@ -78,7 +78,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         axes.plot(x, summary["median"], color=style.colour(HOST), linewidth=1.6, label="median")
         axes.plot(
             rows["batch"].map(places), rows["value"], "o", markersize=5, alpha=0.85, markeredgecolor=style.PAPER,
-            markeredgewidth=0.6, color=style.colour(HOST), label="one launch",
+            markeredgewidth=0.6, color=style.colour(HOST), label="one run",
         )  # fmt: skip
         axes.set_xticks(x, [str(batch) for batch in summary.index])
         axes.set_xlabel("batch size")
@@ -87,8 +87,8 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.bare(axes, grid="y")
         style.footnote(
             figure,
-            f"Host. n = {span(summary['count'])} launches per size, in balanced order. "
-            "Dots: launches; line: median; band: shortest to longest. The axis does not start at 0. "
+            f"Host. n = {span(summary['count'])} runs per size, in balanced order{_shared(rows)}. "
+            "Dots: runs; line: median; band: shortest to longest. The axis does not start at 0. "
             + told_apart(metrics, workload),
         )
     best = summary["median"].idxmin()
@@ -99,6 +99,11 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         + told_apart(metrics, workload)
     )
     return style.Drawing(figure=figure, title=title, alt=alt)
+
+
+def _shared(rows: pd.DataFrame) -> str:
+    """What to add where the runs of a repetition are of one launch."""
+    return "; those of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
 
 
 def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:

@@ -154,10 +154,14 @@ def _draw_starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
 
 
 def _note(table: pd.DataFrame, started: list[Row]) -> str:
-    counts = {len(costs.repeated(table, *row, f"{WARM}_start_s")) for row in started}
+    counts = {
+        phase: {len(found) for row in started if (found := costs.repeated(table, *row, f"{phase}_start_s"))}
+        for phase in (COLD, WARM)
+    }
     stacks = sorted({stack for stack, _ in started}) if len(costs.stacks_of(table)) > 1 else []
     which = f" of {' and '.join(stacks)}" if stacks else ""
-    n = f"n = {' or '.join(map(str, sorted(counts)))} starts each{which}. " if counts else ""
+    told = [f"{' or '.join(map(str, sorted(own)))} {phase}" for phase, own in counts.items() if own]
+    n = f"n = {' and '.join(told)} starts each{which}. " if told else ""
     parts = [
         "Stages as they took when they were made. Bars: allocated blocks; diamonds: the one archive to carry.",
         f"{n}Filled, above: cold ({COLD_MEANS}); hollow, below: warm; line: median." if started else "",

@@ -68,7 +68,7 @@ def _reasons(table: pd.DataFrame, stack: str, environments: Sequence[str], items
 
 def starts_table(table: pd.DataFrame, stack: str) -> Table:
     """Every start: environment, median and range of cold and warm ones, and what the disk delivered."""
-    own = table[(table["stack"] == stack) & (table["campaign"] == "starts")]
+    own = table[(table["stack"] == stack) & table["item"].isin([f"{phase}_start_s" for phase in (COLD, WARM)])]
     rows: list[Row] = []
     for env in sorted(own["env"].unique(), key=env_order):
         for phase in (COLD, WARM):
