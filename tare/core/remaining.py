@@ -97,19 +97,20 @@ class Plan:
         return found or next(starred, None) or Expected(stage=rule, seconds=UNKNOWN_S)
 
     def of_job(self, rule: str, outs: Iterable[str]) -> Expected:
-        """What is expected of the job that makes these files."""
+        """What is expected of the job that makes these files: as much as of all that are expected to make them."""
         own, known = set(outs), self.of_rule(rule)
-        one = next((job for job in self.jobs if job.rule == rule and own.intersection(job.outs)), None)
-        return known if one is None else replace(known, stage=one.stage, seconds=one.seconds)
+        found = [job for job in self.jobs if job.rule == rule and own.intersection(job.outs)]
+        return replace(known, stage=found[0].stage, seconds=sum(job.seconds for job in found)) if found else known
 
-    def waiting(self, rule: str, gone: set[str]) -> Expected:
-        """The mean of the jobs of a rule that make none of the files in `gone` and are not done."""
+    def waiting(self, rule: str, gone: set[str], count: int = 1) -> Expected:
+        """The mean of `count` jobs of a rule that make none of the files in `gone` and are not done."""
         known = self.of_rule(rule)
         jobs = [job for job in self.jobs if job.rule == rule and not gone.intersection(job.outs)]
         due = [job for job in jobs if not all(Path(out).exists() for out in job.outs)] or jobs
         if not due:
             return known
-        return replace(known, stage=due[0].stage, seconds=statistics.fmean(job.seconds for job in due))
+        several = max(1.0, len(due) / count)  # that one job does at once
+        return replace(known, stage=due[0].stage, seconds=several * statistics.fmean(job.seconds for job in due))
 
 
 _plan = Plan()
@@ -253,7 +254,7 @@ class Remaining:
         lost = self._lost()
         gone = {out for one in self._jobs.values() for out in one.outs}.union(*(due.outs for due in lost))
         for rule, count in self._waiting(lost).items():
-            mean = self._plan.waiting(rule, gone)
+            mean = self._plan.waiting(rule, gone, count)
             seconds = count * mean.seconds * self._factor(rule, mean.kept, now_s)
             if mean.alone:
                 alone_s += seconds

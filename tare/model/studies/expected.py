@@ -91,22 +91,16 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
         stage=HEADLINE,
         seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
     )
-    for env in study.environments:
-        yield ExpectedJob(
-            rule="run_profile",
-            outs=tuple(_profiled(study, name, env, "profile.json") for name in study.workloads),
-            stage=PROFILES,
-            seconds=COMMAND_S + sum(PROFILE_S + _run_s(name, job) for name, job in study.workloads.items()),
-        )
-    causes = [one for one in campaigns(study) if one.kind == "causes"]
-    yield ExpectedJob(
-        rule="run_causes",
-        outs=tuple(_sealed(study, one.workload, one.name) for one in causes),
-        stage=CAUSES,
-        seconds=_causes_s(study),
-    )
+    for name, job in study.workloads.items():  # one job for all workloads of an environment
+        for env in study.environments:
+            yield ExpectedJob(
+                rule="run_profile",
+                outs=(_profiled(study, name, env, "profile.json"),),
+                stage=PROFILES,
+                seconds=COMMAND_S / len(study.workloads) + PROFILE_S + _run_s(name, job),
+            )
     for one in campaigns(study):
-        if one not in (*together, *causes):
+        if one not in together:
             yield ExpectedJob(
                 rule=f"run_{one.kind}_of_arm" if _stage(one) == ARMS else f"run_{one.kind}",
                 outs=(_sealed(study, one.workload, one.name),),
@@ -154,8 +148,8 @@ def _profiled(study: Study, workload: str, *parts: str) -> str:
 
 
 def _stage(one: CampaignId) -> str:
-    if one.kind == "sweep":
-        return SWEEPS
+    if one.kind in ("causes", "sweep"):
+        return {"causes": CAUSES, "sweep": SWEEPS}[one.kind]
     return ARMS if one.arm or one.scenario != "single" else HEADLINE
 
 
@@ -182,19 +176,15 @@ def _run_s(name: str, settings: Batch) -> float:
     return _start_s(name, settings) + _steps_s(name, settings)
 
 
-def _causes_s(study: Study) -> float:
-    """Of the causes of all workloads, which the same launches look for."""
-    launches = len(arms.launch_names(None, study.environments))
-    steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
-    start_s = max(CAUSES_S, *(_start_s(name, job) for name, job in study.workloads.items()))
-    looks_s = sum(LOOK_S + steps * _step_s(name, job) for name, job in study.workloads.items())
-    return BEGIN_S + launches * ((start_s + looks_s) * study.causes.units + WARMING * start_s)
-
-
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
     step_s = _step_s(one.workload, job)
+    if one.kind == "causes":  # of which all workloads share the launches
+        steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
+        shared_s = max(CAUSES_S, *(_start_s(*each) for each in study.workloads.items())) / len(study.workloads)
+        own_s = LOOK_S + step_s * steps
+        return BEGIN_S + launches * ((shared_s + own_s) * study.causes.units + WARMING * shared_s)
     if one.kind == "sweep":
         swept_s = [SWEPT_S + _steps_s(one.workload, job, batch) for batch in job.sweep_batches]
         start_s = _start_s(one.workload, job)
