@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import profile_record
@@ -222,6 +223,22 @@ def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_
     assert rows["sweep mnist_cnn"]["reason"] == "it was not asked for (--only)"
     assert reference_parts.wants_again(rows["sweep mnist_cnn"])
     assert not reference_parts.wants_again({"status": "failed", "reason": "it broke"})
+
+
+def test_no_environment_is_tried_that_the_study_does_not_name(tmp_path, monkeypatch):
+    tried = []
+
+    def probed(one):
+        tried.append(one.name)
+        return SimpleNamespace(available=True, version="1", outcome=None, write=lambda path: None)
+
+    def bound(python, folder, outcomes):
+        return {name: SimpleNamespace(status="ok", reason=None) for name in outcomes}
+
+    monkeypatch.setattr(reference, "probe_record", probed)
+    monkeypatch.setattr(reference.installed, "bind", bound)
+    found = reference.prepare_environments(tmp_path, Path(sys.executable), ("host", "docker"))
+    assert tried == ["host", "docker"] == list(found) and found["docker"]["available"]
 
 
 def test_a_default_name_is_the_devices_and_the_date(monkeypatch):
