@@ -97,6 +97,7 @@ class Podman(Environment):
     title = "Podman"
     description = "A container without a daemon: each launch is a child of its own monitor process."
     programs = ("podman", "crun", "runc", "newuidmap")
+    packages: ClassVar[Mapping[str, str]] = {"podman": "podman"}
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
     sets_quotas = True
 

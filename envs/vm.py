@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -117,6 +117,7 @@ class Vm(Environment):
     unseen: ClassVar[tuple[str, ...]] = ("affinity", "user")
     joins_networks = False
     trial_s = TRY_S["tcg"]
+    kernel_words: ClassVar[str] = KERNEL_WORDS
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -173,14 +174,18 @@ class Vm(Environment):
             *("-name", launch.name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", "q35", "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", "-nic", "none"),
-            *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs), "-append", KERNEL_WORDS),
+            *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs), "-append", self.kernel_words),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
             *("-blockdev", disk, "-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"),
             *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
-            *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch))}"),
+            *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
         ]
+
+    def program(self, launch: Launch) -> str:
+        """Shell commands of the guest's first program that become the launch; pure."""
+        return in_the_root(["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(launch.workdir), *launch.argv])
 
     def virtual_machine(self, launch: Launch) -> VirtualMachine:
         """What `command` asks QEMU for."""
@@ -203,7 +208,7 @@ class Vm(Environment):
             return None
         return (
             f"its processor is emulated here ({self.setup.reason}), and no time of it says what a virtual machine "
-            "costs; one launch that is marked so: python -m tare run --env vm"
+            f"costs; one launch that is marked so: python -m tare run --env {self.name}"
         )
 
     def environment_variables(self) -> dict[str, str]:
@@ -211,12 +216,17 @@ class Vm(Environment):
         return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
-def settings(launch: Launch) -> str:
+def settings(launch: Launch, program: str) -> str:
     """What the guest's first program reads: a few variables, and PROGRAM, which becomes the launch; pure."""
-    words = shlex.join(
-        ["chroot", "/system", "/bin/sh", "-c", 'cd "$0" && exec "$@"', str(launch.workdir), *launch.argv]
-    )
-    return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nPROGRAM() {{ exec {words}; }}\n"
+    return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nPROGRAM() {{ {program}; }}\n"
+
+
+def in_the_root(words: Sequence[str]) -> str:
+    """Shell commands that become a program of the root file system.
+
+    That is made the root of the mount namespace first: in a mere chroot nothing may make a user namespace.
+    """
+    return f"cd /system && mount -o move /system / && exec chroot . {shlex.join(words)}"
 
 
 def comma(text: str) -> str:

@@ -23,7 +23,7 @@ from tare.model.registry import (
     SINGLE,
     describe_workload,
     environment,
-    module_names,
+    environment_names,
     scenario_names,
 )
 from tare.model.studies.stacks import framework_of, load_stack, lock_files
@@ -214,7 +214,7 @@ def dataset_recipe(wildcards):
 
 def campaign_environments(wildcards):
     """Environments of a campaign from its name, host first."""
-    names = wildcards.environments.split("+")
+    names = study_module.environments_named(wildcards.environments)
     return ["host", *(name for name in names if name != "host")]
 
 
@@ -310,7 +310,7 @@ def refuse_mistyped_environments(taken):
     for word in sys.argv[1:]:
         if word in taken or Path(word).exists():
             continue
-        if word in module_names("envs"):
+        if word in environment_names():
             raise WorkflowError(
                 f"{word} is no environment of the study {STUDY}: name it in `environments`"
             )

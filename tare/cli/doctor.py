@@ -77,7 +77,7 @@ def _one(check: Callable[[], Check]) -> Callable[[], list[Check]]:
 
 def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     """(section, what is tried, how)."""
-    from tare.model.registry import module_names
+    from tare.model.registry import environment_names
 
     def probe(name: str) -> Callable[[], list[Check]]:
         return lambda: [environment_check(name)]
@@ -85,7 +85,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     return [
         ("data", "data sources", data_checks),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
-        *(("environments", name, probe(name)) for name in module_names("envs")),
+        *(("environments", name, probe(name)) for name in environment_names()),
         ("profilers", "nsys", _one(profiler_checks.nsys)),
         ("profilers", "ncu", _one(profiler_checks.ncu)),
         ("profilers", "perf counters", _one(profiler_checks.cpu_counters)),

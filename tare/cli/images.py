@@ -189,11 +189,11 @@ def run_bind_stack(arguments: argparse.Namespace) -> int:
     from tare.core.progress import say
     from tare.images import installed
     from tare.model.records.images import ProbeRecord
-    from tare.model.registry import environment, module_names
+    from tare.model.registry import environment, environment_names
     from tare.model.schema import read
 
     chosen = arguments.environments
-    names = module_names("envs") if chosen is None else chosen
+    names = environment_names() if chosen is None else chosen
     probes = {}
     for name in names:
         adapter = environment(name)

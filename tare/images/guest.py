@@ -2,7 +2,7 @@
 
 The kernel comes from the distribution's package, by apt, which checks its hash. The initramfs holds a static
 busybox, the modules that root file system and channel need, and INIT. A root file system is the layers of an
-image, as one squashfs.
+image, as one squashfs; or, where something else is to run inside, a small system with that and its own form of it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from tare.core.errors import UnavailableError, as_we_can
 from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
 from tare.images.layers import layers_of, unpack
+from tare.images.skeleton import FILES, FOLDERS, LINKS, Skeleton, programs, with_libraries
 from tare.model.virtual_machine import GUEST_MARK
-from tare.runtimes.programs import apt, which
+from tare.runtimes.programs import SYSTEM_PATH, apt, which
 
 FORMAT = 1  # counts up when the same packages would give another initramfs
 KERNELS = ("linux-image-cloud-amd64", "linux-image-amd64")  # of Debian; the first that apt knows is taken
 BUSYBOX = "busybox-static"
 # What INIT needs; a module that a kernel has built in is not there, and not missed.
 MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio-rng", "qemu_fw_cfg", "squashfs")
+# What something inside may need: it loads them itself, so that no other guest waits for them.
+MORE_MODULES = ("loop", "overlay")
 KERNEL, INITRAMFS = "vmlinuz", "initramfs.cpio"
 SETTINGS = "opt/tare/launch"  # name of the blob that INIT reads
 SQUASH_S = 900.0
@@ -112,7 +115,7 @@ def _newest() -> store.Kept | None:
 
 def _ours() -> str:
     """Of what is in an initramfs besides the packages' files."""
-    return store.key_of("guest", FORMAT, INIT, MODULES)
+    return store.key_of("guest", FORMAT, INIT, MODULES, MORE_MODULES)
 
 
 def _make() -> store.Kept:
@@ -130,12 +133,13 @@ def _make() -> store.Kept:
             image.rename(folder / KERNEL)
             (program,) = (path for path in unpacked.glob("**/bin/busybox") if path.is_file())
             modules = modules_in_order(unpacked, MODULES)
-            (folder / INITRAMFS).write_bytes(initramfs(program.read_bytes(), modules))
+            more = modules_in_order(unpacked, MORE_MODULES)
+            (folder / INITRAMFS).write_bytes(initramfs(program.read_bytes(), modules, more))
             return {
                 "ours": _ours(),
                 "version": f"{kernel.name.split('_')[0]} {kernel.name.split('_')[1]}",
                 "packages": dict(zip((kernel.name, busybox.name), hashes, strict=True)),
-                "modules": [path.name for path in modules],
+                "modules": [path.name for path in (*modules, *more)],
             }
 
         return store.keep(_folder(), store.key_of(_ours(), hashes), make, what="making a guest's kernel")
@@ -187,11 +191,12 @@ def depends_of(module: bytes) -> list[str]:
     return [name for name in found.group(1).decode().split(",") if name] if found else []
 
 
-def initramfs(busybox: bytes, modules: Sequence[Path]) -> bytes:
-    """A newc archive of INIT, busybox and modules; they are loaded in the order of their names."""
-    folders = ("bin", "dev", "modules", "proc", "sys", "system")
+def initramfs(busybox: bytes, modules: Sequence[Path], more: Sequence[Path] = ()) -> bytes:
+    """A newc archive of INIT, busybox, modules, loaded in the order of their names, and `more`, which are not."""
+    folders = ("bin", "dev", "modules", "more", "proc", "sys", "system")
     files = {"init": (0o755, INIT.encode()), "bin/busybox": (0o755, busybox)}
     files |= {f"modules/{number:02}-{path.name}": (0o644, path.read_bytes()) for number, path in enumerate(modules)}
+    files |= {f"more/{path.name}": (0o644, path.read_bytes()) for path in more}
     sink = io.BytesIO()
     entries: list[tuple[str, int, bytes, int]] = [(name, stat.S_IFDIR | 0o755, b"", 0) for name in folders]
     # The kernel opens it for the first program before anything is mounted: character device 5, 1.
@@ -212,7 +217,7 @@ def _write_entry(sink: io.BytesIO, number: int, name: str, mode: int, data: byte
 
 
 def root_disk(archive: Path, target: Path, folder: Path) -> None:
-    """The layers of an image as one squashfs, all of it root's, with the folders that INIT mounts over.
+    """The layers of an image as one squashfs, all of it root's.
 
     Raises:
         UnavailableError: mksquashfs is not here, or fails.
@@ -221,9 +226,28 @@ def root_disk(archive: Path, target: Path, folder: Path) -> None:
         root = Path(temporary) / "root"
         root.mkdir()
         unpack(layers_of(archive), root)
-        for name in ("dev", "proc", "sys", "tmp"):
-            (root / name).mkdir(exist_ok=True)
-        partial = Path(temporary) / target.name
-        options = ["-all-root", "-noappend", "-no-progress", "-quiet", "-mkfs-time", "0", *COMPRESSION]
-        run(["mksquashfs", str(root), str(partial), *options], timeout_s=SQUASH_S, check=True)
-        partial.rename(target)
+        squash(root, target)
+
+
+def write_system(root: Path, tools: Sequence[str]) -> None:
+    """Write a small root file system of this machine's own programs, with their libraries, into an empty folder.
+
+    Raises:
+        UnavailableError: this machine lacks a program.
+    """
+    files = with_libraries(programs(tools, SYSTEM_PATH))
+    Skeleton(files=files, texts=FILES, links=LINKS, folders=FOLDERS).write(root)
+
+
+def squash(root: Path, target: Path) -> None:
+    """A folder as one squashfs, all of it root's, with the folders that INIT mounts over.
+
+    Raises:
+        UnavailableError: mksquashfs is not here, or fails.
+    """
+    for name in ("dev", "proc", "sys", "tmp"):
+        (root / name).mkdir(exist_ok=True)
+    partial = root.with_name(target.name)
+    options = ["-all-root", "-noappend", "-no-progress", "-quiet", "-mkfs-time", "0", *COMPRESSION]
+    run(["mksquashfs", str(root), str(partial), *options], timeout_s=SQUASH_S, check=True)
+    partial.rename(target)

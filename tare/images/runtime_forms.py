@@ -13,11 +13,12 @@ from typing import Any
 
 from tare.core import store
 from tare.core.errors import IntegrityError, TareError, UnavailableError
-from tare.core.files import cache_dir, project_root, sha256_file
+from tare.core.files import cache_dir
 from tare.core.store import Kept, Make
 from tare.images.base import Base
 from tare.images.oci import ARCHIVE, image_at
 from tare.images.storage import storage_of
+from tare.model import closure
 from tare.model.environment import Environment, OciImage, Prepared
 from tare.model.records.images import BaseImage, ImageRecord, OciRecord
 
@@ -116,7 +117,7 @@ def _prepare(
     adapter: Environment, image: OciImage, record: OciRecord, options: Mapping[str, str]
 ) -> tuple[Prepared, bool]:
     """The adapter's form: kept from last time while it is whole, and its adapter unchanged and content with it."""
-    source = sha256_file(project_root() / "envs" / f"{adapter.name}.py")
+    source = closure.programs_sha256(closure.adapters([adapter.name]))
     earlier: dict[str, float] = {}
 
     def fits(kept: Kept) -> bool:

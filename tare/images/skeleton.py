@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.core.files import sha256_file
+from tare.core.process import run
 from tare.images.oci import FolderLayer
 
 FOLDERS = (
@@ -59,15 +61,38 @@ class Skeleton:
         entries.sort(key=lambda entry: entry["path"])
         return FolderLayer(entries=entries, empty=self.folders, made_by=made_by)
 
+    def write(self, root: Path) -> None:
+        """Write it into an empty folder; what is executable here is so there."""
+        for name in self.folders:
+            (root / name).mkdir(parents=True, exist_ok=True)
+        for path, target in self.links.items():
+            (root / path).symlink_to(target)
+        for path, text in self.texts.items():
+            (root / path).write_text(text)
+        for path, source in self.files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, root / path)
 
-def programs(names: Iterable[str]) -> dict[str, Path]:
-    """Programs of this machine, by their path inside.
+
+def programs(names: Iterable[str], path: str = "/usr/bin:/bin") -> dict[str, Path]:
+    """Programs of this machine, found by `path`, by their path inside.
 
     Raises:
         UnavailableError: it lacks one.
     """
-    found = {name: shutil.which(name, path="/usr/bin:/bin") for name in names}
-    for name, path in found.items():
-        if path is None:
+    found = {name: shutil.which(name, path=path) for name in names}
+    for name, program in found.items():
+        if program is None:
             raise UnavailableError(f"this machine has no {name}, which a root filesystem needs")
-    return {f"usr/bin/{name}": Path(path).resolve() for name, path in found.items() if path}
+    return {f"usr/bin/{name}": Path(program).resolve() for name, program in found.items() if program}
+
+
+def with_libraries(files: Mapping[str, Path]) -> dict[str, Path]:
+    """Programs and the shared objects that they need, as ldd finds them, loader included; by their path inside."""
+    found = dict(files)
+    for program in files.values():
+        listed = run(["ldd", str(program)], timeout_s=10).stdout  # it fails on a program that needs none
+        for library in map(Path, re.findall(r"(?:=> |^\s*)(/\S+)", listed, re.MULTILINE)):
+            inside = str(library).lstrip("/")
+            found[inside if inside.startswith("usr/") else f"usr/{inside}"] = library.resolve()
+    return found

@@ -20,7 +20,7 @@ from tare.literature.vocabulary import (
     TIMELINE,
 )
 from tare.model.quantities import Printed, Quantity, printed_in
-from tare.model.registry import HOST, module_names
+from tare.model.registry import HOST, environment_names, module_names
 from tare.model.schema import Count, Distinct, Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
@@ -46,7 +46,7 @@ def _known(name: str) -> str:
 
 
 def _known_place(name: str) -> str:
-    known = (*module_names("envs"), *VIRTUAL)
+    known = (*environment_names(), *VIRTUAL)
     if name not in known:
         raise ValueError(f"unknown environment {name!r}: {nearest(name, known)}")
     return name

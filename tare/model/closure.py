@@ -22,7 +22,7 @@ from pathlib import Path
 from tare.core.answers import Answers
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_file, sha256_text
-from tare.model.registry import SHARED, SINGLE
+from tare.model.registry import SHARED, SINGLE, environment_module
 from tare.worker.frameworks import DEFAULT
 
 MAIN = "tare.worker.main"
@@ -79,7 +79,8 @@ def around(kind: str, environments: Iterable[str], scenario: str = SINGLE) -> tu
 
 def adapters(environments: Iterable[str]) -> tuple[str, ...]:
     """Paths of the adapters of some environments, with the helpers that they import from envs/, sorted."""
-    return tuple(sorted({path for name in environments for path in _follow((f"envs.{name}",), ("envs",))}))
+    modules = {f"envs.{environment_module(name)}" for name in environments}
+    return tuple(sorted({path for module in modules for path in _follow((module,), ("envs",))}))
 
 
 def measurement(

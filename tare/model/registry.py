@@ -24,6 +24,7 @@ HOST = "host"
 CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
 SINGLE = "single"  # the scenario of a job alone on its machine
 SHARED = "shared"  # the scenario of two jobs on one machine
+INSIDE = "_in_"  # in the name of a module of envs/: of what is inside, and of what is around it
 BASELINE = ".headline"  # ends the name of an arm's launch that runs as the headline does
 ALONE = ".alone"  # ends the name of a launch without its scenario's neighbour, in the unit of the one beside it
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
@@ -64,6 +65,16 @@ def module_names(folder: str) -> list[str]:
     return sorted(path.stem for path in (project_root() / folder).glob("*.py") if not path.stem.startswith("_"))
 
 
+def environment_names() -> list[str]:
+    """Names of the environments: the modules of envs/, of which `a_in_b.py` is called `a.b`: a inside of b."""
+    return [stem.replace(INSIDE, ".") for stem in module_names("envs")]
+
+
+def environment_module(name: str) -> str:
+    """Name of the module of an environment in envs/."""
+    return name.replace(".", INSIDE)
+
+
 def scenario_names() -> list[str]:
     """Names of the scenarios: the modules of tare/launch/scenarios/."""
     return module_names("tare/launch/scenarios")
@@ -76,11 +87,12 @@ def environments() -> dict[str, type[Environment]]:
     Raises:
         UserError: a module of envs/ can't be imported, or registers nothing under its own name.
     """
-    names = module_names("envs")
+    names = environment_names()
     for name in names:
-        _imported("envs", name)
+        module = environment_module(name)
+        _imported("envs", module)
         if name not in _ENVIRONMENTS:
-            raise UserError(f'envs/{name}.py must define one class with @register("{name}")')
+            raise UserError(f'envs/{module}.py must define one class with @register("{name}")')
     return {name: _ENVIRONMENTS[name] for name in names}
 
 

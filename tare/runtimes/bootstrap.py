@@ -68,6 +68,9 @@ TEST_TOOLS = (
     ),
     ("likwid", ("likwid-bench",), "the check of the ceilings"),
     ("qemu-system-x86", ("qemu-system-x86_64",), "the tests of virtual machines"),
+    ("bubblewrap", ("bwrap",), "the tests of environments"),
+    ("systemd-container", ("systemd-nspawn",), "the tests of environments"),
+    ("podman", ("podman",), "the tests of environments"),
 )
 # Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches
 # have a tree of their own: torch is imported by few commands, which compile it then.

@@ -33,13 +33,15 @@ from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, locked, project_root, sha256_text
-from tare.core.process import MARK, run
+from tare.core.process import MARK, at_death, ended, run, scratch_folder, start
+from tare.runtimes.programs import SYSTEM_PATH, which
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
+OTHER_RUNTIMES = ("runsc", "kata-runtime")  # a private daemon is told of those that are installed
 INSTALL = "apt-get install docker.io"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
 # closes, in order or after STOP_S by force; all that is left then ends with it.
@@ -222,6 +224,38 @@ def last_error(log: Path) -> str:
     return (message.group(1).replace('\\"', '"') if message else line)[:300]
 
 
+@contextlib.contextmanager
+def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
+    """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
+
+    Raises:
+        UnavailableError: only root can start one, a part of Docker is missing, or it does not answer.
+    """
+    program = _program()
+    data.mkdir(parents=True)
+    key = f"tare-{os.getpid()}-{sha256_text(str(data))[:8]}"
+    with scratch_folder("daemon") as scratch:
+        places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
+        places.folder.mkdir(mode=0o700)
+        (places.folder / "daemon.json").write_text("{}\n")
+        with places.log.open("wb") as log, at_death(key, folder=places.folder):
+            argv = daemon_argv(places, program)
+            daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            try:
+                deadline = time.monotonic() + START_S
+                while not answers(places.socket):
+                    if daemon.poll() is not None or time.monotonic() > deadline:
+                        raise UnavailableError(f"a Docker daemon did not answer: {last_error(places.log)}")
+                    time.sleep(0.05)
+                yield {"PATH": SYSTEM_PATH, "DOCKER_HOST": f"unix://{places.socket}"}
+            finally:
+                assert daemon.stdin is not None
+                daemon.stdin.close()
+                daemon.wait()
+                ended(daemon.pid)
+                shutil.rmtree(places.folder, ignore_errors=True)
+
+
 # --- the watcher
 
 
@@ -237,6 +271,7 @@ def daemon_argv(places: State, program: str) -> list[str]:
         *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),
         *("--data-root", str(places.data), "--exec-root", str(places.folder / "exec")),
         *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
+        *(f"--add-runtime={name}={path}" for name in OTHER_RUNTIMES if (path := which(name))),
     ]
 
 

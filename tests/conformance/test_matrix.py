@@ -4,7 +4,7 @@ import pytest
 from asking import has_own_dev, shows_read_only
 from matrix import ALL, REQUIRED, SEED, envs_in_turn, in_matrix, in_turn, workloads_of
 
-from tare.model.registry import module_names
+from tare.model.registry import environment_names, module_names
 
 
 def test_seeds_that_follow_each_other_take_every_cell():
@@ -22,7 +22,7 @@ def test_a_seed_that_is_none_is_said_in_one_line(seed):
 
 def test_the_host_has_every_workload_and_every_environment_has_one():
     assert workloads_of("host") == module_names("workloads")
-    assert all(workloads_of(name) for name in module_names("envs"))
+    assert all(workloads_of(name) for name in environment_names())
     assert "host" in envs_in_turn("test_x.py")
     assert set(in_matrix()) - REQUIRED <= set(envs_in_turn("test_x.py"))
     assert SEED == ALL or len(REQUIRED.intersection(envs_in_turn("test_x.py"))) == 2

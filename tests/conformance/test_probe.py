@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import in_matrix, in_turn
+from matrix import in_turn, tried
 
 from envs._orphans import orphans
 from tare.core.files import cache_dir, project_root
@@ -46,7 +46,7 @@ def test_it_is_available_under_equal_conditions(probes, name):
     assert probe.details["isolates_network"]
 
 
-@pytest.mark.parametrize("name", in_matrix())
+@pytest.mark.parametrize("name", tried())
 def test_it_works_or_says_why_not(probes, name):
     probe = probes(name)
     assert probe.available != bool(probe.reason)
@@ -75,7 +75,7 @@ def command_of(pid):
     return ""
 
 
-@pytest.mark.parametrize("name", in_matrix())
+@pytest.mark.parametrize("name", tried())
 def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
     if not probes(name).available:
         assert name not in REQUIRED, f"{name} must work on a test machine: {probes(name).reason}"

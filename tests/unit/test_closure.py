@@ -9,7 +9,7 @@ from project import ROOT
 
 from tare.core.files import sha256_text
 from tare.model import closure
-from tare.model.registry import module_names
+from tare.model.registry import environment_module, environment_names, module_names
 
 HEADLINE = ("rounds", "mnist_cnn", ("host", "docker"))
 
@@ -183,5 +183,5 @@ def test_every_workload_and_environment_has_a_closure():
         assert f"workloads/{workload}.py" in closure.inside("train", workload)
     on_reviews = {name for name in module_names("workloads") if "_reviews.py" in str(closure.inside("train", name))}
     assert on_reviews == {"sentiment_rnn", "sentiment_lstm", "transformer_lm"}
-    for env in module_names("envs"):
-        assert f"envs/{env}.py" in closure.around("rounds", [env])
+    for env in environment_names():
+        assert f"envs/{environment_module(env)}.py" in closure.around("rounds", [env])

@@ -43,7 +43,8 @@ def words(setup=SETUP, launch=ALONE):
 def test_every_condition_is_an_option_or_a_setting_of_the_guest():
     settings = (
         "SHM_BYTES=1073741824\nNOFILE=1024\n"
-        """PROGRAM() { exec chroot /system /bin/sh -c 'cd "$0" && exec "$@"' / /usr/bin/env -i A=b,,c; }\n"""
+        "PROGRAM() { cd /system && mount -o move /system / && exec chroot . "
+        """/bin/sh -c 'cd "$0" && exec "$@"' / /usr/bin/env -i A=b,,c; }\n"""
     )
     assert words() == [
         *("taskset", "-c", "0,2", "qemu-system-x86_64"),
@@ -95,7 +96,8 @@ def test_what_a_guest_can_not_have_is_refused(change, reason):
 
 def test_the_guest_starts_the_words_of_a_launch_as_they_are(tmp_path):
     argv = ("printf", "%s|", "a b", "it's", "$HOME", "two\nlines", "x,y", "")
-    text = vm.settings(replace(ALONE, argv=argv)).replace("exec chroot /system", "exec")
+    launch = replace(ALONE, argv=argv)
+    text = vm.settings(launch, vm.Vm(SETUP).program(launch)).replace(vm.in_the_root([]), "exec ")
     (tmp_path / "settings").write_text(text + "PROGRAM\n")
     ended = subprocess.run(["sh", tmp_path / "settings"], capture_output=True, text=True, timeout=10)
     assert ended.stdout == "".join(f"{word}|" for word in argv[2:]), ended.stderr

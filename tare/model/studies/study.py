@@ -25,6 +25,7 @@ from tare.model.registry import (
     SHARED,
     SINGLE,
     describe_workload,
+    environment_names,
     module_names,
     scenario_names,
     whole_options,
@@ -573,7 +574,7 @@ def check(config: Mapping[str, Any]) -> Study:
     _refuse_choices(config)
     study = parse(Study, without_dropped(config), "config", UserError)
     for name in study.environments:
-        _refuse_unknown("environments", "module envs/{}.py", name, module_names("envs"))
+        _refuse_unknown("environments", "environment {} in envs/", name, environment_names())
     for name, settings in study.workloads.items():
         _refuse_unknown("workloads", "module workloads/{}.py", name, module_names("workloads"))
         where = f"config: workloads: {name}"
@@ -919,10 +920,18 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
 
 
 def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
-    """Name of a campaign: kind, environments, arm, scenario: `turns.docker+host.allocator-default`."""
-    environments = "+".join(sorted(set(names)))
+    """Name of a campaign: kind, environments, arm, scenario: `turns.docker+host.allocator-default`.
+
+    Dots part it, so that an environment inside another is `docker@vm` in it.
+    """
+    environments = "+".join(sorted(set(names))).replace(".", "@")
     slug = [arms.parse(arm).slug] if arm else []
     return ".".join([kind, environments, *slug, *([scenario] if scenario != SINGLE else [])])
+
+
+def environments_named(text: str) -> list[str]:
+    """Environments of a campaign, from that part of its name."""
+    return text.replace("@", ".").split("+")
 
 
 def is_headline(campaign: str, kind: str | None = None) -> bool:

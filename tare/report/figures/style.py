@@ -114,9 +114,9 @@ def house_style() -> Iterator[None]:
 
 @cache
 def _known_environments() -> tuple[str, ...]:
-    from tare.model.registry import module_names
+    from tare.model.registry import environment_names
 
-    return tuple(name for name in module_names("envs") if name not in FIXED_COLOURS)
+    return tuple(name for name in environment_names() if name not in FIXED_COLOURS)
 
 
 def _spare(env: str, choices: tuple[str, ...]) -> str:

@@ -1,0 +1,233 @@
+"""Further walls around training, and environments inside a virtual machine: argument lists and names."""
+
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_adapters import DEVICES, LAUNCH, PREFIX
+from test_vm import ALONE, SETUP, unpacked, words
+
+from envs import docker_in_vm, nspawn
+from envs.apptainer_in_vm import ApptainerInVm
+from envs.bubblewrap import Bubblewrap
+from envs.charliecloud_in_vm import CharliecloudInVm
+from envs.docker import Docker
+from envs.docker_in_gvisor import DockerInGvisor
+from envs.docker_in_kata import DockerInKata
+from envs.docker_in_vm import DockerInVm
+from envs.nspawn import Nspawn
+from envs.unikernel import Unikernel
+from tare.core.errors import UnavailableError, UserError
+from tare.core.process import Finished
+from tare.images import guest
+from tare.images.skeleton import Skeleton
+from tare.model import closure, registry
+from tare.model.studies import study
+from tare.runtimes import daemon
+
+NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
+
+
+def test_bubblewrap():
+    assert Bubblewrap().command(LAUNCH) == [
+        *PREFIX,
+        *("bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--die-with-parent"),
+        *("--ro-bind", "/cache/image", "/", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"),
+        *("--perms", "1777", "--size", "1073741824", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", "/tmp"),
+        *("--ro-bind", "/data/my set", "/data/my set", "--bind", "/out", "/out"),
+        *("--chdir", "/out", "--", *LAUNCH.argv),
+    ]
+
+
+def test_nspawn():
+    launch = replace(LAUNCH, binds=(*LAUNCH.binds, replace(LAUNCH.binds[0], target=Path("/a:b\\c"))))
+    assert Nspawn().command(launch) == [
+        *PREFIX,
+        *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--settings=no", "--console=pipe"),
+        *("--link-journal=no", "--resolv-conf=off", "--timezone=off", "--machine=tare-7"),
+        *("--directory=/cache/image", "--read-only", "--rlimit=NOFILE=1024"),
+        "--tmpfs=/dev/shm:mode=1777,size=1073741824",
+        *("--bind-ro=/data/my set:/data/my set", "--bind=/out:/out", "--bind-ro=/data/my set:/a\\:b\\\\c"),
+        *("--chdir=/out", "--", *LAUNCH.argv),
+    ]
+    assert Nspawn().cleanup(LAUNCH) == [["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]]
+
+
+@pytest.mark.parametrize("adapter", [Bubblewrap(), Nspawn()], ids=lambda one: one.name)
+def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(adapter):
+    assert adapter.mount_points(LAUNCH) == (Path("/cache/image/data/my set"), Path("/cache/image/out"))
+    shown = adapter.command(replace(LAUNCH, gpu="plain", devices=DEVICES))
+    more = [part for part in shown if part not in adapter.command(LAUNCH)]
+    assert ["/stub/nvidiactl" in part for part in more].count(True) == 1
+    assert adapter.command(replace(LAUNCH, gpu="toolkit", devices=DEVICES)) == adapter.command(LAUNCH)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "name"), [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn")], ids=lambda one: str(one)
+)
+def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
+    monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
+    monkeypatch.setenv("PATH", "/nowhere")
+    probe = adapter.probe()
+    assert not probe.available and probe.reason == f"{name} is not installed"
+    assert probe.remedy.endswith(f"apt-get install {adapter.packages[name]}")
+
+
+def test_who_is_not_root_starts_no_nspawn(monkeypatch):
+    answer = Finished(
+        argv=("x",), returncode=0, stdout="systemd 252 (252.38)\n+PAM\n", stderr="", started_ns=0, ended_ns=1,
+        user_s=0.0, system_s=0.0, timed_out=False,
+    )  # fmt: skip
+    monkeypatch.setattr(nspawn, "run", lambda *_, **__: answer)
+    monkeypatch.setattr(nspawn.os, "getuid", lambda: 1000)
+    probe = Nspawn().probe()
+    assert (probe.available, probe.version, probe.reason) == (False, "252", "only root can start systemd-nspawn")
+
+
+@pytest.mark.parametrize(("adapter", "runtime"), [(DockerInGvisor(), "runsc"), (DockerInKata(), "kata-runtime")])
+def test_another_runtime_of_dockers_is_one_option_more(adapter, runtime):
+    plain = Docker().command(LAUNCH)
+    at = plain.index("tare-7") + 1
+    assert adapter.command(LAUNCH) == [*plain[:at], "--runtime", runtime, *plain[at:]]
+    assert adapter.transport == "channel", "its clock is not the host's"
+
+
+def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
+    adapter = DockerInGvisor()
+    answer = '{"runc":{"path":"runc"}}'
+    monkeypatch.setattr(DockerInGvisor, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
+    with pytest.raises(UnavailableError, match="knows no runtime runsc, which is not installed"):
+        adapter.check_runtime()
+    answer = '{"runc":{"path":"runc"},"runsc":{"path":"/usr/bin/runsc"}}'
+    monkeypatch.setattr(DockerInGvisor, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
+    adapter.check_runtime()
+    Docker().check_runtime()
+
+
+def test_a_private_daemon_is_told_of_the_runtimes_that_are_there(monkeypatch, tmp_path):
+    places = daemon.State(folder=tmp_path, data=tmp_path / "data", log=tmp_path / "log")
+    monkeypatch.setattr(daemon, "which", lambda name: Path("/opt/runsc") if name == "runsc" else None)
+    told = [word for word in daemon.daemon_argv(places, "dockerd") if "runtime" in word]
+    assert told == ["--add-runtime=runsc=/opt/runsc"]
+
+
+def test_a_unikernel_is_a_row_with_its_reason(monkeypatch):
+    monkeypatch.setattr("envs.unikernel.which", lambda name: None)
+    assert Unikernel().probe().reason.startswith("none of capstan (OSv), kraft (Unikraft), ops (Nanos) is")
+    monkeypatch.setattr("envs.unikernel.which", lambda name: Path("/x") if name == "ops" else None)
+    probe = Unikernel().probe()
+    assert not probe.available and probe.reason.startswith("ops (Nanos): installed, but no stack")
+    with pytest.raises(UnavailableError, match="can't be launched"):
+        Unikernel().command(LAUNCH)
+
+
+# --- inside a virtual machine
+
+
+def program_of(kind):
+    """The words that become the launch in the guest's own root."""
+    text = kind(SETUP).program(ALONE)
+    assert text.count("cd /system && mount -o move /system / && exec chroot . ") == 1
+    return shlex.split(text.partition("exec chroot . ")[2])
+
+
+def test_charliecloud_in_a_guest_is_the_adapters_own_command():
+    inside = replace(ALONE, reference="/form", cpus=(0, 1))
+    found = program_of(CharliecloudInVm)
+    at = found.index("taskset")
+    assert found[at:] == CharliecloudInVm.inner().command(inside)
+    assert found[:2] == ["/usr/bin/env", "-i"]
+    assert set(found[2:at]) == {"PATH=/usr/bin:/bin", "USER=root", "HOME=/root"}
+
+
+def test_docker_in_a_guest_talks_to_the_guests_own_daemon():
+    found = program_of(DockerInVm)
+    at = found.index("docker")
+    assert found[at:] == Docker().command(replace(ALONE, reference="form", cpus=(0, 1), uid=0, gid=0))
+    assert f"DOCKER_HOST={docker_in_vm.SOCKET}" in found[:at]
+    argv = DockerInVm(SETUP).command(ALONE)
+    assert argv[argv.index("-append") + 1].endswith(" apparmor=0")
+    load = "[ ! -e /more/overlay.ko ] || insmod /more/overlay.ko; cd /system"
+    assert DockerInVm(SETUP).program(ALONE).startswith(load)
+
+
+def test_apptainer_in_a_guest_asks_for_no_user_namespace():
+    found = program_of(ApptainerInVm)
+    assert "--userns" not in found and "APPTAINER_CONFIGDIR=/tmp/apptainer" in found
+    assert found[found.index("--pwd") :][2:] == ["/form", *ALONE.argv]
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_what_is_inside_of_a_guest_is_started_as_the_guest_is(kind):
+    ours, plain = kind(SETUP).command(ALONE), words()
+    ours = [word.replace(" apparmor=0", "") for word in ours]
+    assert ours[:-1] == plain[:-1] and ours[-1] != plain[-1]
+    assert kind.transport == "channel" and kind(SETUP).virtual_machine(ALONE).emulated
+    assert f"--env {kind.name}" in kind(SETUP).without_speed()
+    assert set(kind.modules) <= set(guest.MORE_MODULES)
+
+
+def test_what_runs_first_in_a_guest_reads_and_prints_nothing_and_stops_at_its_first_failure(tmp_path):
+    class First(CharliecloudInVm):
+        before = "read line && echo stolen\nfalse || echo told\n"
+
+    for commands, says in ((First.before, "input\n"), ("false\n", "")):
+        First.before = commands
+        found = program_of(First)
+        at = found.index("/bin/sh")
+        shell = [*found[at : at + 5], "cat"]
+        ended = subprocess.run(shell, input="input\n", capture_output=True, text=True, timeout=10)
+        assert ended.stdout == says and "stolen" not in ended.stderr
+
+
+def test_the_store_of_a_daemon_is_started_by_a_shell_script(tmp_path):
+    (tmp_path / "start").write_text(docker_in_vm.START)
+    assert subprocess.run(["sh", "-n", tmp_path / "start"], timeout=10).returncode == 0
+
+
+def test_modules_for_what_is_inside_are_brought_and_not_loaded(tmp_path):
+    for name in ("squashfs", "overlay"):
+        (tmp_path / f"{name}.ko").write_bytes(b"")
+    entries = unpacked(guest.initramfs(b"busybox", [tmp_path / "squashfs.ko"], [tmp_path / "overlay.ko"]))
+    assert {name for name in entries if name.endswith(".ko")} == {"modules/00-squashfs.ko", "more/overlay.ko"}
+    assert "/more" not in guest.INIT
+
+
+def test_a_skeleton_is_written_as_it_is_described(tmp_path):
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    root = tmp_path / "root"
+    root.mkdir()
+    Skeleton(
+        files={"usr/bin/tool": program, "usr/lib/deep/file": program},
+        texts={"etc/passwd": "root\n"},
+        links={"bin": "usr/bin"},
+        folders=("etc", "usr/bin", "tmp"),
+    ).write(root)
+    assert (root / "bin/tool").stat().st_mode & 0o111 and (root / "etc/passwd").read_text() == "root\n"
+    assert (root / "usr/lib/deep/file").exists() and list((root / "tmp").iterdir()) == []
+
+
+# --- names
+
+
+def test_a_module_of_something_inside_of_something_has_a_dot_in_its_name():
+    names = registry.environment_names()
+    assert {"docker.vm", "charliecloud.vm", "docker.gvisor", "host"} <= set(names)
+    assert [registry.environment_module(name) for name in names] == registry.module_names("envs")
+    assert {"envs/docker_in_vm.py", "envs/_nested.py", "envs/docker.py", "envs/vm.py"} <= set(
+        closure.adapters(["docker.vm"])
+    )
+
+
+def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_names():
+    name = study.campaign_name("rounds", ["host", "docker.vm"], "allocator=steady")
+    assert name == "rounds.docker@vm+host.allocator-steady"
+    assert study.environments_named(name.split(".")[1]) == ["docker.vm", "host"]
+    assert study.is_headline("turns.docker@vm+host")
+    config = study.load_checked("config/smoke.yaml").to_json() | {"environments": ["host", "docker.wm"]}
+    with pytest.raises(UserError, match=r"no environment docker.wm in envs/: did you mean 'docker.vm'"):
+        study.check(config)
