@@ -65,7 +65,9 @@ def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(a
 
 
 @pytest.mark.parametrize(
-    ("adapter", "name"), [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn")], ids=lambda one: str(one)
+    ("adapter", "name"),
+    [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn")],
+    ids=["bubblewrap", "nspawn"],
 )
 def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
     monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
@@ -86,7 +88,11 @@ def test_who_is_not_root_starts_no_nspawn(monkeypatch):
     assert (probe.available, probe.version, probe.reason) == (False, "252", "only root can start systemd-nspawn")
 
 
-@pytest.mark.parametrize(("adapter", "runtime"), [(DockerInGvisor(), "runsc"), (DockerInKata(), "kata-runtime")])
+@pytest.mark.parametrize(
+    ("adapter", "runtime"),
+    [(DockerInGvisor(), "runsc"), (DockerInKata(), "kata-runtime")],
+    ids=["gvisor", "kata"],
+)
 def test_another_runtime_of_dockers_is_one_option_more(adapter, runtime):
     plain = Docker().command(LAUNCH)
     at = plain.index("tare-7") + 1
