@@ -36,9 +36,6 @@ DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
 CONDITIONS = (DEVICE, STACK, RUNTIMES)
 
 
-VIRTUAL = ("vm", "docker.vm")  # places of others that no adapter here has: a virtual machine, a container in one
-
-
 def _known(name: str) -> str:
     if name not in module_names("workloads"):
         raise ValueError(f"unknown workload {name!r}: {nearest(name, module_names('workloads'))}")
@@ -46,7 +43,7 @@ def _known(name: str) -> str:
 
 
 def _known_place(name: str) -> str:
-    known = (*environment_names(), *VIRTUAL)
+    known = environment_names()
     if name not in known:
         raise ValueError(f"unknown environment {name!r}: {nearest(name, known)}")
     return name

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matrix import in_turn
 
-from envs.vm import PROGRAM, Vm
+from envs.vm import PROGRAM, TRY_S, Vm
 from tare.core.files import cache_dir
 from tare.images import build
 from tare.launch import transport
@@ -21,6 +22,7 @@ from tare.runtimes.programs import may_install
 
 pytestmark = pytest.mark.runtime
 SPEC = {"mode": "device", "device": "cpu", "devices": None}
+NESTED = ("apptainer.vm", "charliecloud.vm", "docker.vm")
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,17 @@ def test_a_kernel_that_panics_ends_at_once_with_its_reason(site, conditions, tmp
     (tmp_path / "nothing").write_bytes(b"\0" * 512)
     record = launch(with_setup(site, initramfs=tmp_path / "nothing"), SPEC, conditions)
     assert record.status == "failed" and "Kernel panic - not syncing: VFS" in record.reason
+    assert guests() == []
+
+
+@pytest.mark.parametrize("name", in_turn(0, NESTED))
+def test_a_container_is_started_in_a_guest(probes, name):
+    """The trial launch of the adapter's own form, by its own command; of the three one in turn."""
+    probe = probes(name)
+    if not probe.available:
+        assert may_install() is not None, f"{name} must work on a test machine: {probe.reason}"
+        pytest.skip(f"{name} is unavailable here: {probe.reason}")
+    assert probe.details["isolates_network"] and probe.details["accelerator"] in TRY_S
     assert guests() == []
 
 
