@@ -1,7 +1,8 @@
 """systemd-nspawn: the unpacked image as a container of systemd's, on a machine that systemd need not have started.
 
 With --register=no and --keep-unit it asks neither systemd nor machined for anything, and stays in its caller's
-cgroup. It has a seccomp filter, drops capabilities, and gives /dev, /run and /tmp of its own. It needs root.
+cgroup, or below it where there is v2 alone, which was not tried. It has a seccomp filter, drops capabilities, and
+gives /dev, /run and /tmp of its own. It needs root.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from tare.core.process import run
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
+from tare.runtimes.programs import SYSTEM_PATH
 
 PROGRAM = "systemd-nspawn"
 REMEDY = "apt-get install systemd-container"
 # Where it keeps what it passes to a container that runs.
 PROPAGATE = "/run/systemd/nspawn/propagate"
+CGROUPS_V2 = Path("/sys/fs/cgroup/cgroup.controllers")  # there where v2 is all that there is
 
 
 @register("nspawn")
@@ -87,9 +90,9 @@ class Nspawn(Environment):
         return [["rm", "-rf", "--one-file-system", f"{PROPAGATE}/{launch.name}"]]
 
     def environment_variables(self) -> dict[str, str]:
-        """No lock beside the image, which many launches share; cgroups as an image without systemd has them."""
-        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return {"PATH": path, "SYSTEMD_NSPAWN_LOCK": "0", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "0"}
+        """No lock beside the image, which many launches share; beside cgroups v1 it needs no group of its own."""
+        hierarchy = {} if CGROUPS_V2.exists() else {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "0"}
+        return {"PATH": SYSTEM_PATH, "SYSTEMD_NSPAWN_LOCK": "0", **hierarchy}
 
 
 def escaped(path: Path) -> str:
