@@ -34,7 +34,6 @@ from pathlib import Path
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, locked, project_root, sha256_text
 from tare.core.process import MARK, at_death, ended, run, scratch_folder, start
-from tare.runtimes.programs import SYSTEM_PATH, which
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
@@ -170,7 +169,7 @@ def _program() -> str:
     Raises:
         UnavailableError: we are not root, or a part of Docker is missing.
     """
-    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    program = _find("dockerd")
     if os.getuid() != 0:
         if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):
             name = pwd.getpwuid(os.getuid()).pw_name
@@ -187,6 +186,11 @@ def _program() -> str:
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and {missing} is not installed", INSTALL
         )
     return program
+
+
+def _find(name: str) -> str | None:
+    """A program on the PATH, or where daemons lie."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def _start(places: State, program: str) -> None:
@@ -247,7 +251,7 @@ def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
                     if daemon.poll() is not None or time.monotonic() > deadline:
                         raise UnavailableError(f"a Docker daemon did not answer: {last_error(places.log)}")
                     time.sleep(0.05)
-                yield {"PATH": SYSTEM_PATH, "DOCKER_HOST": f"unix://{places.socket}"}
+                yield {"PATH": os.environ.get("PATH", ""), "DOCKER_HOST": f"unix://{places.socket}"}
             finally:
                 assert daemon.stdin is not None
                 daemon.stdin.close()
@@ -271,7 +275,7 @@ def daemon_argv(places: State, program: str) -> list[str]:
         *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),
         *("--data-root", str(places.data), "--exec-root", str(places.folder / "exec")),
         *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
-        *(f"--add-runtime={name}={path}" for name in OTHER_RUNTIMES if (path := which(name))),
+        *(f"--add-runtime={name}={path}" for name in OTHER_RUNTIMES if (path := _find(name))),
     ]
 
 

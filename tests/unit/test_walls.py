@@ -114,7 +114,7 @@ def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
 
 def test_a_private_daemon_is_told_of_the_runtimes_that_are_there(monkeypatch, tmp_path):
     places = daemon.State(folder=tmp_path, data=tmp_path / "data", log=tmp_path / "log")
-    monkeypatch.setattr(daemon, "which", lambda name: Path("/opt/runsc") if name == "runsc" else None)
+    monkeypatch.setattr(daemon, "_find", lambda name: "/opt/runsc" if name == "runsc" else None)
     told = [word for word in daemon.daemon_argv(places, "dockerd") if "runtime" in word]
     assert told == ["--add-runtime=runsc=/opt/runsc"]
 
