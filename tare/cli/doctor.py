@@ -18,6 +18,8 @@ from tare.machine.profiler_checks import Check, lacking
 
 WIDTH = 100
 NAME_WIDTH = 24
+# A guest would boot for each of them; they are tried where a study names them.
+IN_A_GUEST = ".vm"
 SECTIONS = {
     "environments": "Environments (each by a real launch)",
     "profilers": "Profilers and counters",
@@ -85,7 +87,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     return [
         ("data", "data sources", data_checks),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
-        *(("environments", name, probe(name)) for name in environment_names()),
+        *(("environments", name, probe(name)) for name in environment_names() if not name.endswith(IN_A_GUEST)),
         ("profilers", "nsys", _one(profiler_checks.nsys)),
         ("profilers", "ncu", _one(profiler_checks.ncu)),
         ("profilers", "perf counters", _one(profiler_checks.cpu_counters)),
