@@ -35,6 +35,7 @@ class Nested(Vm):
         form_name: what the inner command finds the form by, in the guest.
     """
 
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     inner: ClassVar[type[Environment]]
     tools: ClassVar[tuple[str, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()

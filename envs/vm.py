@@ -20,14 +20,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from envs._conditions import cpu_list, image_of, in_group
+from envs._unpacked import prepare_folder
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, locked, read_json, write_json
 from tare.core.manifest import allocated_bytes
 from tare.core.process import run
-from tare.images.guest import SETTINGS, guest, root_disk
+from tare.images.guest import SETTINGS, SHARED, guest, root_disk
 from tare.images.trial_image import trial_image
 from tare.launch.record import boot_id
 from tare.launch.trial import probe_by_trial, try_launch
@@ -45,6 +46,20 @@ TRY_S = {"kvm": 20.0, "tcg": 90.0}
 CPU_MODELS = {"kvm": "host", "tcg": "max"}
 # A panic restarts at once, and QEMU ends at a restart.
 KERNEL_WORDS = "console=ttyS0 quiet loglevel=4 panic=-1"
+# Where the guest's root lies, and what it is mounted as: on a disk, or in a folder of this machine.
+ROOTS = {"disk": "squashfs", SHARED: "virtiofs"}
+SERVERS = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
+# Starts who serves a folder, then the rest; it ends with the guest.
+SHARE = """\
+server=$1; socket=$2; folder=$3; note=$4; shift 4
+"$server" -f --rlimit-nofile=0 --socket-path="$socket" -o source="$folder" < /dev/null > /dev/null &
+until [ -S "$socket" ]; do kill -0 $! || exit 1; sleep 0.01; done
+"$@"
+status=$?
+wait
+rm -f "$socket" "$note"
+exit $status
+"""
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -118,6 +133,7 @@ class Vm(Environment):
     joins_networks = False
     trial_s = TRY_S["tcg"]
     kernel_words: ClassVar[str] = KERNEL_WORDS
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {"root": tuple(ROOTS)}
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -161,16 +177,22 @@ class Vm(Environment):
         )
 
     def command(self, launch: Launch) -> list[str]:
-        """QEMU with every condition as an option or a setting of the guest."""
+        """QEMU with every condition as an option or a setting of the guest; before it, who serves a shared root."""
         reference, setup = image_of(launch), self.setup
+        shared = launch.options.get("root") == SHARED
         if launch.network is not None:
             raise UnavailableError("a virtual machine has no network here: its launches can't train together")
         if launch.binds:
             raise UnavailableError("a virtual machine shares no folder with this machine")
-        disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
         return [
             *in_group(launch),
-            *("taskset", "-c", cpu_list(launch), PROGRAM),
+            *("taskset", "-c", cpu_list(launch)),
+            *(
+                ["/bin/sh", "-c", SHARE, "share", self.server, socket_of(launch), reference, note_of(launch)]
+                if shared
+                else []
+            ),
+            PROGRAM,
             *("-name", launch.name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", "q35", "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", "-nic", "none"),
@@ -178,10 +200,43 @@ class Vm(Environment):
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
-            *("-blockdev", disk, "-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"),
+            *(shared_root(launch, setup) if shared else disk_root(reference)),
+            *("-device", "virtio-rng-pci"),
             *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
             *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
         ]
+
+    def form(self, options: Mapping[str, str]) -> str | None:
+        """A folder, where the guest's root is shared."""
+        return "folder" if options.get("root") == SHARED else None
+
+    def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
+        """The layers in one folder.
+
+        Raises:
+            UnavailableError: nothing here serves a folder to a guest, or tar fails.
+        """
+        if not Path(self.server).exists():
+            raise UnavailableError(f"no virtiofsd at {' or '.join(SERVERS)}")
+        return prepare_folder(image, folder)
+
+    @cached_property
+    def server(self) -> str:
+        """The program that serves a shared root."""
+        return next((path for path in SERVERS if Path(path).exists()), SERVERS[0])
+
+    def confirm(
+        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The root is seen to be what was asked for."""
+        found = (facts["root_mount"] or {}).get("type")
+        if "root" in options and found != ROOTS[options["root"]]:
+            raise UnavailableError(f"root={options['root']} was asked for, but the trial launch had {found}")
+        return {}
+
+    def cleanup(self, launch: Launch) -> list[list[str]]:
+        """What serves a shared root leaves a socket, and a note of its process."""
+        return [["rm", "-f", socket_of(launch), note_of(launch)]] if launch.options.get("root") == SHARED else []
 
     def program(self, launch: Launch) -> str:
         """Shell commands of the guest's first program that become the launch; pure."""
@@ -218,7 +273,33 @@ class Vm(Environment):
 
 def settings(launch: Launch, program: str) -> str:
     """What the guest's first program reads: a few variables, and PROGRAM, which becomes the launch; pure."""
-    return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nPROGRAM() {{ {program}; }}\n"
+    root = launch.options.get("root", "disk")
+    return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nROOT={root}\nPROGRAM() {{ {program}; }}\n"
+
+
+def disk_root(reference: str) -> list[str]:
+    """Options of QEMU for a root on a read-only disk."""
+    disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
+    return ["-blockdev", disk, "-device", "virtio-blk-pci,drive=root"]
+
+
+def shared_root(launch: Launch, setup: Setup) -> list[str]:
+    """Options of QEMU for a root that another process serves, which sees the guest's memory."""
+    return [
+        *("-object", f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,share=on"),
+        *("-machine", "memory-backend=memory", "-chardev", f"socket,id=shared,path={socket_of(launch)}"),
+        *("-device", "vhost-user-fs-pci,chardev=shared,tag=root"),
+    ]
+
+
+def socket_of(launch: Launch) -> str:
+    """Where QEMU and what serves a shared root meet."""
+    return f"/tmp/{launch.name}.virtiofs"
+
+
+def note_of(launch: Launch) -> str:
+    """Where what serves a shared root notes its process, and leaves it."""
+    return f"/run/virtiofsd/{socket_of(launch)[1:].replace('/', '.')}.pid"
 
 
 def in_the_root(words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import stat
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +43,7 @@ def words(setup=SETUP, launch=ALONE):
 
 def test_every_condition_is_an_option_or_a_setting_of_the_guest():
     settings = (
-        "SHM_BYTES=1073741824\nNOFILE=1024\n"
+        "SHM_BYTES=1073741824\nNOFILE=1024\nROOT=disk\n"
         "PROGRAM() { cd /system && mount -o move /system / && exec chroot . "
         """/bin/sh -c 'cd "$0" && exec "$@"' / /usr/bin/env -i A=b,,c; }\n"""
     )
@@ -79,6 +80,38 @@ def test_devices_that_are_passed_through_are_named_by_their_address():
     ]
     with pytest.raises(UserError, match=r"^TARE_VFIO: '65:00.0' is no PCI address"):
         vm.vfio_addresses("65:00.0")
+
+
+def test_a_shared_root_is_served_beside_qemu_and_is_no_disk():
+    argv = words(launch=replace(ALONE, reference="/cache/a folder", options={"root": "virtiofs"}))
+    assert argv[:5] == ["taskset", "-c", "0,2", "/bin/sh", "-c"] and argv[5] == vm.SHARE
+    note = "/run/virtiofsd/tmp.tare-7.virtiofs.pid"
+    assert argv[6:12] == ["share", argv[7], "/tmp/tare-7.virtiofs", "/cache/a folder", note, "qemu-system-x86_64"]
+    assert argv[7] in vm.SERVERS and "-blockdev" not in argv
+    assert "memory-backend-memfd,id=memory,size=4096M,share=on" in argv
+    assert "socket,id=shared,path=/tmp/tare-7.virtiofs" in argv and "ROOT=virtiofs" in argv[-1]
+    assert vm.Vm(SETUP).cleanup(replace(ALONE, options={"root": "virtiofs"})) == [["rm", "-f", argv[8], note]]
+    assert words(launch=replace(ALONE, options={"root": "disk"})) == words() and vm.Vm(SETUP).cleanup(ALONE) == []
+
+
+def test_a_root_that_was_not_asked_for_is_refused():
+    for level, kind in vm.ROOTS.items():
+        assert vm.Vm(SETUP).confirm({"root": level}, {"root_mount": {"type": kind}}, {}) == {}
+        with pytest.raises(UnavailableError, match=f"root={level} was asked for, but the trial launch had ext4"):
+            vm.Vm(SETUP).confirm({"root": level}, {"root_mount": {"type": "ext4"}}, {})
+    assert vm.Vm(SETUP).form({"root": "virtiofs"}) == "folder" and vm.Vm(SETUP).form({}) is None
+
+
+def test_who_serves_a_root_is_waited_for_and_leaves_nothing(tmp_path):
+    server, socket, note = (tmp_path / name for name in ("server", "socket", "note"))
+    serve = f"open({str(note)!r}, 'w'); socket.socket(socket.AF_UNIX).bind({str(socket)!r}); time.sleep(0.2)"
+    server.write_text(f"#!{sys.executable} -S\nimport socket, time\n{serve}\n")
+    server.chmod(0o755)
+    argv = ["sh", "-c", vm.SHARE, "share", server, socket, tmp_path, note]
+    ended = subprocess.run([*argv, "sh", "-c", "cat; exit 3"], input="heard", capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (3, "heard") and not socket.exists() and not note.exists()
+    server.write_text("#!/bin/sh\nexit 1\n")
+    assert subprocess.run([*argv, "true"], capture_output=True, timeout=10).returncode == 1
 
 
 @pytest.mark.parametrize(
