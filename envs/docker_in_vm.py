@@ -1,7 +1,8 @@
 """Docker in a virtual machine: a daemon of the guest's own, started before the launch, with the image in its store.
 
 The store is made here by a daemon that has just this image. In the guest its small files are copied into memory,
-where containers are made too, and its layers are shown from the read-only disk.
+where containers are made too, and its layers are shown from the read-only disk. (The store and its folder of layers
+are mounts already: the daemon would make them such, and hide what is mounted below.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /etc/docker
 cd /forms/docker
-mkdir -p {DATA}/overlay2
+mkdir {DATA}
+mount -t tmpfs tmpfs {DATA}
+mount --make-shared {DATA}
+mkdir {DATA}/overlay2
+mount -t tmpfs tmpfs {DATA}/overlay2
 for part in *; do [ "$part" = overlay2 ] || cp -a "$part" {DATA}; done
 for part in overlay2/*/*; do
     mkdir -p "{DATA}/${{part%/*}}"

@@ -76,8 +76,8 @@ class Nspawn(Environment):
         ]
 
     def mount_points(self, launch: Launch) -> tuple[Path, ...]:
-        """One in the image for each bind."""
-        return points_in_folder(launch)
+        """One in the image for each bind; and one of its own, which it leaves where /run is on a disk."""
+        return (*points_in_folder(launch), Path(PROPAGATE, launch.name))
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]

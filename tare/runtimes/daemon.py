@@ -40,7 +40,9 @@ START_S = 60.0
 PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
-OTHER_RUNTIMES = ("runsc", "kata-runtime")  # a private daemon is told of those that are installed
+# A private daemon is told of those that are installed, with their arguments. Its containers have no network, and
+# runsc would want one.
+OTHER_RUNTIMES = {"runsc": ["--network=none"], "kata-runtime": []}
 INSTALL = "apt-get install docker.io"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
 # closes, in order or after STOP_S by force; all that is left then ends with it.
@@ -241,7 +243,7 @@ def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
     with scratch_folder("daemon") as scratch:
         places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
         places.folder.mkdir(mode=0o700)
-        (places.folder / "daemon.json").write_text("{}\n")
+        (places.folder / "daemon.json").write_text(daemon_settings())
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
             argv = daemon_argv(places, program)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -275,8 +277,17 @@ def daemon_argv(places: State, program: str) -> list[str]:
         *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),
         *("--data-root", str(places.data), "--exec-root", str(places.folder / "exec")),
         *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
-        *(f"--add-runtime={name}={path}" for name in OTHER_RUNTIMES if (path := _find(name))),
     ]
+
+
+def daemon_settings() -> str:
+    """The daemon's settings file: the OCI runtimes besides its own."""
+    found = {
+        name: {"path": path, "runtimeArgs": words}
+        for name, words in OTHER_RUNTIMES.items()
+        if (path := _find(name))
+    }
+    return json.dumps({"runtimes": found} if found else {})
 
 
 def wait_until_idle(places: State, users: int) -> None:
@@ -299,7 +310,7 @@ def watch(places: State, program: str) -> int:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)
         places.folder.mkdir(mode=0o700, parents=True)
-        (places.folder / "daemon.json").write_text("{}\n")
+        (places.folder / "daemon.json").write_text(daemon_settings())
         argv = daemon_argv(places, program)
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
 

@@ -1,5 +1,6 @@
 """Further walls around training, and environments inside a virtual machine: argument lists and names."""
 
+import json
 import shlex
 import subprocess
 from dataclasses import replace
@@ -52,12 +53,13 @@ def test_nspawn():
         *("--bind-ro=/data/my set:/data/my set", "--bind=/out:/out", "--bind-ro=/data/my set:/a\\:b\\\\c"),
         *("--chdir=/out", "--", *LAUNCH.argv),
     ]
+    assert Nspawn().mount_points(LAUNCH)[2:] == (Path("/run/systemd/nspawn/propagate/tare-7"),)
     assert Nspawn().cleanup(LAUNCH) == [["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]]
 
 
 @pytest.mark.parametrize("adapter", [Bubblewrap(), Nspawn()], ids=lambda one: one.name)
 def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(adapter):
-    assert adapter.mount_points(LAUNCH) == (Path("/cache/image/data/my set"), Path("/cache/image/out"))
+    assert adapter.mount_points(LAUNCH)[:2] == (Path("/cache/image/data/my set"), Path("/cache/image/out"))
     shown = adapter.command(replace(LAUNCH, gpu="plain", devices=DEVICES))
     more = [part for part in shown if part not in adapter.command(LAUNCH)]
     assert ["/stub/nvidiactl" in part for part in more].count(True) == 1
@@ -102,6 +104,7 @@ def test_another_runtime_of_dockers_is_one_option_more(adapter, runtime):
 
 def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
     adapter = DockerInGvisor()
+    monkeypatch.setattr("envs.docker.which", lambda name: None)
     answer = '{"runc":{"path":"runc"}}'
     monkeypatch.setattr(DockerInGvisor, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
     with pytest.raises(UnavailableError, match="knows no runtime runsc, which is not installed"):
@@ -112,11 +115,12 @@ def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
     Docker().check_runtime()
 
 
-def test_a_private_daemon_is_told_of_the_runtimes_that_are_there(monkeypatch, tmp_path):
-    places = daemon.State(folder=tmp_path, data=tmp_path / "data", log=tmp_path / "log")
+def test_a_private_daemon_is_told_of_the_runtimes_that_are_there(monkeypatch):
     monkeypatch.setattr(daemon, "_find", lambda name: "/opt/runsc" if name == "runsc" else None)
-    told = [word for word in daemon.daemon_argv(places, "dockerd") if "runtime" in word]
-    assert told == ["--add-runtime=runsc=/opt/runsc"]
+    told = json.loads(daemon.daemon_settings())
+    assert told == {"runtimes": {"runsc": {"path": "/opt/runsc", "runtimeArgs": ["--network=none"]}}}
+    monkeypatch.setattr(daemon, "_find", lambda name: None)
+    assert json.loads(daemon.daemon_settings()) == {}
 
 
 def test_a_unikernel_is_a_row_with_its_reason(monkeypatch):
@@ -198,7 +202,7 @@ def test_modules_for_what_is_inside_are_brought_and_not_loaded(tmp_path):
         (tmp_path / f"{name}.ko").write_bytes(b"")
     entries = unpacked(guest.initramfs(b"busybox", [tmp_path / "squashfs.ko"], [tmp_path / "overlay.ko"]))
     assert {name for name in entries if name.endswith(".ko")} == {"modules/00-squashfs.ko", "more/overlay.ko"}
-    assert "/more" not in guest.INIT
+    assert "overlay" not in guest.INIT
 
 
 def test_a_skeleton_is_written_as_it_is_described(tmp_path):
