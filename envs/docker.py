@@ -44,7 +44,7 @@ class Docker(Environment):
 
     title = "Docker"
     description = "A container started by the Docker daemon, with its default seccomp profile."
-    programs = ("docker", "dockerd")
+    programs: ClassVar[tuple[str, ...]] = ("docker", "dockerd")
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
     sets_quotas = True
     joins_networks = False  # the daemon enters those of its own containers only

@@ -37,6 +37,7 @@ class Nspawn(Environment):
     programs = (PROGRAM,)
     packages: ClassVar[Mapping[str, str]] = {PROGRAM: "systemd-container"}
     factors = GPU_PLAIN
+    draws_boot_id = True
 
     def probe(self) -> Probe:
         """Unpack the trial image and launch it."""

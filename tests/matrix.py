@@ -21,8 +21,8 @@ SEED = os.environ.get(VARIABLE) or str(datetime.date.today().toordinal())
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
 # Tried in every run (test_probe.py), and of which one in turn has the matrix; `make setup-test` installs them.
 WALLS = ("bubblewrap", "nspawn", "podman")
-# What takes too long to start for the matrix has a test file of its own: tests/conformance/test_vm.py. What is inside of
-# something else is reached over its streams, and only tried.
+# What takes too long to start for the matrix has a test file of its own: tests/conformance/test_vm.py.
+# What is inside of something else is reached over its streams, and only tried.
 APART = "vm"
 
 

@@ -28,7 +28,8 @@ OTHER_KERNEL = ("affinity", "namespaces")
 def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]) -> LaunchRecord:
     """The record of a launch that has ended, however it ended."""
     planned, carried = prepared.planned, prepared.carried
-    inside, problem = read_inside(prepared.record_path)
+    own_boot_id = prepared.environment.draws_boot_id
+    inside, problem = read_inside(prepared.record_path, own_boot_id=own_boot_id)
     problem = carried.problem or problem
     values: dict[str, Any] = {
         "status": "ok",
@@ -51,7 +52,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         values["vm"] = with_phases(vm, finished, carried)
         if inside is None:
             problem = console_reason(problem or finished.explain(), finished.stderr)
-    elsewhere = inside is not None and on_another_kernel(inside.facts)
+    elsewhere = inside is not None and not own_boot_id and on_another_kernel(inside.facts)
     unseen = tuple(dict.fromkeys((*prepared.environment.unseen, *(OTHER_KERNEL if elsewhere else ()))))
     if unseen:
         values["unseen"] = unseen
@@ -103,8 +104,13 @@ def console_reason(problem: str, console: str) -> str:
     return problem if said is None or said[:300] in problem else f"{problem}; its console says: {said[:300]}"
 
 
-def read_inside(path: Path) -> tuple[Inside | None, str | None]:
-    """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record."""
+def read_inside(path: Path, *, own_boot_id: bool = False) -> tuple[Inside | None, str | None]:
+    """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record.
+
+    Args:
+        path: of the record.
+        own_boot_id: the launch was shown a boot ID that is not its kernel's.
+    """
     if not path.exists():
         return None, None
     try:
@@ -116,7 +122,7 @@ def read_inside(path: Path) -> tuple[Inside | None, str | None]:
     except IntegrityError as error:
         return None, str(error)
     facts = inside.facts
-    own = None if on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))
+    own = None if not own_boot_id and on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))
     return inside.replace(facts=facts.replace(own_namespaces=own)), None
 
 

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_adapters import DEVICES, LAUNCH, PREFIX
@@ -24,6 +25,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.images import guest
 from tare.images.skeleton import Skeleton
+from tare.launch import record
 from tare.model import closure, registry
 from tare.model.studies import study
 from tare.runtimes import daemon
@@ -241,3 +243,15 @@ def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_name
     config = study.load_checked("config/smoke.yaml").to_json() | {"environments": ["host", "docker.wm"]}
     with pytest.raises(UserError, match=r"no environment docker.wm in envs/: did you mean 'docker.vm'"):
         study.check(config)
+
+
+def test_a_runtime_that_draws_a_boot_id_is_on_this_kernel_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "read_json", lambda path: {"schema": 1})
+    facts = SimpleNamespace(boot_id="another", namespaces={"net": "net:[1]"}, replace=lambda **kept: kept)
+    inside = SimpleNamespace(facts=facts, replace=lambda facts: facts)
+    monkeypatch.setattr(record, "parse", lambda *_: inside)
+    (tmp_path / "record.json").touch()
+    for own, namespaces in ((False, None), (True, ("net",))):
+        found, _ = record.read_inside(tmp_path / "record.json", own_boot_id=own)
+        assert found == {"own_namespaces": namespaces}
+    assert Nspawn.draws_boot_id and not Docker.draws_boot_id

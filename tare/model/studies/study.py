@@ -79,7 +79,8 @@ StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
 StackLevel = Annotated[
     str, matching(r"[a-z][a-z0-9.-]{0,39}(\+[a-z]+)?", f"{_LETTERS}, and +compiler where it has one")
 ]
-Environments = Annotated[tuple[Name, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
+EnvironmentName = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}(?:\.[a-z][a-z0-9_-]{0,39})?", _LETTERS)]
+Environments = Annotated[tuple[EnvironmentName, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
 Scenario = Annotated[str, AfterValidator(_known_scenario)]
 Scenarios = Annotated[tuple[Scenario, ...], Distinct, AfterValidator(_with_single)]
 BatchSize = Annotated[int, Field(ge=1, le=65536)]
