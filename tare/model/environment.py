@@ -183,7 +183,7 @@ class Environment(ABC):
     group that has one elsewhere. `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
-    `draws_boot_id`: the runtime shows each launch a boot ID of its own, so that another one tells of no other kernel.
+    `draws_boot_id`: the runtime shows each launch a boot ID of its own, which tells of no other kernel then.
     """
 
     name: ClassVar[str]
