@@ -84,7 +84,10 @@ class Nested(Vm):
 
     def program(self, launch: Launch) -> str:
         """The inner environment's own command, for root and the guest's own processors."""
-        inside = replace(launch, reference=self.form_name, cpus=tuple(range(len(launch.cpus))), uid=0, gid=0)
+        cpus = tuple(range(len(launch.cpus)))
+        inside = replace(
+            launch, reference=self.form_name, cpus=cpus, uid=0, gid=0, quota=None
+        )  # the host's: QEMU's
         named = [f"{key}={value}" for key, value in self.variables().items()]
         words = ["/usr/bin/env", "-i", *named, *self.adapter().command(inside)]
         if self.before:

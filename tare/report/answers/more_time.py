@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tare.analysis.choice import METRIC_OF
 from tare.analysis.more_time import Prospect, of_one_more, prospects
-from tare.model.registry import module_names
+from tare.model.registry import environment_names
 from tare.report.answers.job_length import duration
 from tare.report.evidence import Evidence
 from tare.report.methods.designs import WHAT, name_of
@@ -15,7 +15,8 @@ from tare.report.words.labels import arm_title, env_title, sentence_case, units_
 from tare.report.words.layout import Table
 from tare.report.words.wording import listed, margin_text, width_text
 
-GUESTS = ("vm",)  # they boot in every launch: what others take says nothing of them
+# They boot in every launch, as what is inside of another does, or have none: what others take says nothing of them.
+GUESTS = ("vm", "unikernel")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,8 @@ def _of_arms(found: Sequence[Prospect]) -> list[str]:
 
 def _left_out(evidence: Evidence) -> list[str]:
     """Environments that there are and the study does not name, and what one of them more would take."""
-    names = [name for name in module_names("envs") if name not in (*evidence.environments, *GUESTS)]
+    known = [name for name in environment_names() if "." not in name]
+    names = [name for name in known if name not in (*evidence.environments, *GUESTS)]
     if not names:
         return []
     share_s = of_one_more(evidence.campaigns)
