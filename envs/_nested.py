@@ -83,7 +83,7 @@ class Nested(Vm):
         )
 
     def program(self, launch: Launch) -> str:
-        """The inner environment's own command, for root, the guest's own processors, and without the host's quota."""
+        """The inner environment's own command, for root, the guest's own processors, without the host's quota."""
         cpus = tuple(range(len(launch.cpus)))
         inside = replace(
             launch, reference=self.form_name, cpus=cpus, uid=0, gid=0, quota=None

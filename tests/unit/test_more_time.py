@@ -12,7 +12,7 @@ from pages import row, visible
 
 from tare.analysis.more_time import of_one_more, prospects, units_for_width
 from tare.model.records.campaigns import Sampling
-from tare.model.registry import module_names
+from tare.model.registry import environment_names
 from tare.model.studies import arms
 from tare.report.answers import more_time
 from tare.report.words.labels import env_title
@@ -115,7 +115,8 @@ def test_the_page_says_how_many_units_and_how_long_they_take():
         "beyond the margin of 5%; about 18 rounds instead of 6 would tell, if spreads stay as they are: 6 minutes "
         "of machine time instead of 2 minutes."
     )
-    others = [name for name in module_names("envs") if name not in ("host", "docker", "apptainer", "vm")]
+    apart = ("host", "docker", "apptainer", "vm", "unikernel")
+    others = [name for name in environment_names() if "." not in name and name not in apart]
     assert last.startswith("Not in this study: ") and all(env_title(name, short=True) in last for name in others)
     assert "about 35 seconds more" in last
     [cells] = found.table.rows
