@@ -155,7 +155,7 @@ def test_arms_with_too_few_units_are_named_with_what_a_verdict_takes():
 
 
 def test_a_study_that_is_as_precise_as_it_asked_says_so():
-    every = ("host", *(name for name in module_names("envs") if name != "host"))
+    every = ("host", *(name for name in environment_names() if name != "host"))
     [line] = more_time.section(evidence([campaign()], [verdict(0.01, verdict="equivalent")], every)).sentences
     assert line.endswith("inside the margin of 5%; for what the study asks no more units are needed.")
     assert more_time.section(evidence([campaign()], [verdict(0.01, env="host", reference="x")])) is None
