@@ -35,12 +35,12 @@ SETTINGS = {
     "tf32": ("default", "off", "on"),
     "amp": ("off", "bf16", "fp16"),
     "layout": ("contiguous", "channels-last"),
-    "compile": ("off", "inductor", "torchscript", "xla", "ngraph"),
+    "compile": ("off", "inductor", "torchscript", "xla"),
     "graph": ("off", "capture"),
     "cudnn": ("default", "benchmark"),
 }
 # Compilers that need nothing beside their stack: another stack is compared with and without (`tensorflow-2.1+xla`).
-STACK_COMPILERS = ("torchscript", "xla", "ngraph")
+STACK_COMPILERS = ("torchscript", "xla")
 # What a job reads; the first level is the headline's. Applied inside as settings are, and compared in every
 # environment, as an environment may be what makes reading slow.
 INPUTS = {"input": ("real", "synthetic")}

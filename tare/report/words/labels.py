@@ -160,7 +160,6 @@ LEVELS = {
     "compile=inductor": "compilation (torch.compile)",
     "compile=torchscript": "TorchScript",
     "compile=xla": "compilation (XLA)",
-    "compile=ngraph": "compilation (nGraph)",
     "input=synthetic": "synthetic input",
     "graph=capture": "CUDA graph of the step",
     "cudnn=benchmark": "kernels picked by trial (cuDNN)",

@@ -6,7 +6,6 @@
     compile  inductor            torch.compile of the model
              torchscript         torch.jit.script of the model
              xla                 TensorFlow's graph in clusters that XLA compiles
-             ngraph              TensorFlow's graph in clusters that nGraph runs
     graph    capture             the whole step as one CUDA graph, replayed
     cudnn    benchmark           cuDNN tries its algorithms and keeps the fastest
     input    synthetic           one batch, made once where steps take it from, instead of the data set
@@ -25,7 +24,7 @@ from tare.worker.frameworks import DEFAULT, Framework, Unable
 
 # A captured step holds what the others did.
 ORDER = ("input", "tf32", "cudnn", "layout", "compile", "amp", "graph")
-OWNERS = {("compile", "xla"): "tensorflow", ("compile", "ngraph"): "tensorflow"}  # of levels that are not PyTorch's
+OWNERS = {("compile", "xla"): "tensorflow"}  # of levels that are not PyTorch's
 
 
 def prepare(framework: Framework, wanted: Mapping[str, str]) -> None:

@@ -1,10 +1,9 @@
-"""`compile=inductor, torchscript, xla, ngraph`: a graph compiler, each in the framework that has it.
+"""`compile=inductor, torchscript, xla`: a graph compiler, each in the framework that has it.
 
-TensorFlow's cut the graph into clusters of what they can compile, on a CPU by these flags alone, in version 1 and 2
-alike. It reads them when it first looks at a graph, so that they may follow its import.
+XLA cuts TensorFlow's graph into clusters of what it can compile, on a CPU by these flags alone, in version 1 and 2
+alike. They are read when a graph is first looked at, so that they may follow the import.
 """
 
-import importlib
 import os
 from typing import Any
 
@@ -14,20 +13,11 @@ XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 
 
 def prepare(module: Any, level: str) -> None:
-    """Switch on what has to be on before a model is built.
-
-    Raises:
-        Unable: the stack has no such compiler.
-    """
+    """Switch on what has to be on before a model is built."""
     if level == "inductor":
         place_compiled_code()
     elif level == "xla":
         os.environ["TF_XLA_FLAGS"] = XLA_FLAGS
-    elif level == "ngraph":
-        try:
-            importlib.import_module("ngraph_bridge")  # which takes its place in TensorFlow when it is imported
-        except ImportError as error:
-            raise Unable("compile=ngraph needs a stack with nGraph's bridge: {}".format(error)) from None
 
 
 def place_compiled_code() -> None:
@@ -49,7 +39,7 @@ def place_compiled_code() -> None:
 
 
 def apply(module: Any, training: Any, level: str, device: str) -> None:
-    """Have PyTorch compile the model; TensorFlow's compilers see the graph by themselves."""
+    """Have PyTorch compile the model; XLA sees TensorFlow's graph by itself."""
     if level == "inductor":
         apply_inductor(module, training)
     elif level == "torchscript":
