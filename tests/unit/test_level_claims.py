@@ -11,7 +11,7 @@ from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, faster, speed_of
 from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.model.studies import arms
+from tare.model.studies import arms, study
 from tare.report.figures import paper_changes, style
 
 WORKLOAD = "mnist_cnn_equal"
@@ -116,3 +116,9 @@ def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_m
     builds = paper.plot("4")
     assert "nothing that it shows" in paper_changes.paper_changes(paper, tables, builds).alt
     assert any("17" in line for line in paper_changes.change_sentences(paper, tables, builds))
+
+
+def test_the_study_measures_what_its_papers_claims_compare():
+    measured = {(one.workload, one.arm) for one in study.campaigns(study.load_checked("config/modak2020.yaml"))}
+    for one in published.load("modak2020").claims:
+        assert {(name, level) for name in one.workloads for level in (one.level, one.against)} <= measured
