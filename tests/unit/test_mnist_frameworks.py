@@ -183,6 +183,7 @@ def test_a_graph_compiler_that_there_is_not_is_named(level, says):
 
 def test_a_stack_is_built_once_for_all_its_levels():
     config = {**study.load_checked("config/config.yaml").to_json(), "stacks": ["paper-2022", "paper-2022+xla"]}
+    config |= {"stack_workloads": ["mnist_cnn"]}
     found = study.check(config)
     assert found.stacks_needed == ("torch-2.13", "paper-2022")
     names = {
