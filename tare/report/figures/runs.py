@@ -124,7 +124,9 @@ def split(metrics: pd.DataFrame, workload: str) -> style.Drawing:
             )  # fmt: skip
             left += table[part]
         for place, value in enumerate(total):
-            axes.text(value, place, f"  {value:.2f} s", va="center", fontsize=9)
+            axes.annotate(
+                f"{value:.2f} s", (value, place), (6, 0), textcoords="offset points", va="center", fontsize=9
+            )
         axes.set_yticks(range(len(table)), [env_title(env, short=True) for env in table.index])
         axes.set_ylim(len(table) - 0.5, -0.5)
         axes.set_xlim(0, total.max() * 1.16)
