@@ -25,6 +25,8 @@ PROGRAM = "systemd-nspawn"
 REMEDY = "apt-get install systemd-container"
 # Where it keeps what it passes to a container that runs.
 PROPAGATE = "/run/systemd/nspawn/propagate"
+# Kills whatever has a folder, $1, among its mounts.
+KILL = 'grep -lsF "$1 " /proc/[0-9]*/mountinfo | cut -d / -f 3 | xargs -r kill -KILL'
 CGROUPS_V2 = Path("/sys/fs/cgroup/cgroup.controllers")  # there where v2 is all that there is
 
 
@@ -87,8 +89,10 @@ class Nspawn(Environment):
         return confirm_gpu(options)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
-        """Where it was killed, it leaves the folder that it shared with the container."""
-        return [["rm", "-rf", "--one-file-system", f"{PROPAGATE}/{launch.name}"]]
+        """Where it was killed, the container lives on, and the folder that it shared with it is left."""
+        shared = f"{PROPAGATE}/{launch.name}"
+        mounted = shared.removeprefix("/run")  # as it is called where /run is a file system of its own, and where not
+        return [["sh", "-c", KILL, "sh", mounted], ["rm", "-rf", "--one-file-system", shared]]
 
     def environment_variables(self) -> dict[str, str]:
         """No lock beside the image, which many launches share; beside cgroups v1 it needs no group of its own."""

@@ -19,7 +19,7 @@ from envs.docker import Docker
 from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
 from envs.docker_in_vm import DockerInVm
-from envs.nspawn import Nspawn
+from envs.nspawn import KILL, Nspawn
 from envs.unikernel import Unikernel
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
@@ -56,7 +56,9 @@ def test_nspawn():
         *("--chdir=/out", "--", *LAUNCH.argv),
     ]
     assert Nspawn().mount_points(LAUNCH)[2:] == (Path("/run/systemd/nspawn/propagate/tare-7"),)
-    assert Nspawn().cleanup(LAUNCH) == [["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]]
+    killing, removing = Nspawn().cleanup(LAUNCH)
+    assert killing == ["sh", "-c", KILL, "sh", "/systemd/nspawn/propagate/tare-7"]
+    assert removing == ["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]
 
 
 @pytest.mark.parametrize("adapter", [Bubblewrap(), Nspawn()], ids=lambda one: one.name)
