@@ -91,7 +91,7 @@ class Nspawn(Environment):
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """Where it was killed, the container lives on, and the folder that it shared with it is left."""
         shared = f"{PROPAGATE}/{launch.name}"
-        mounted = shared.removeprefix("/run")  # as it is called where /run is a file system of its own, and where not
+        mounted = shared.removeprefix("/run")  # in either case: /run may be a file system
         return [["sh", "-c", KILL, "sh", mounted], ["rm", "-rf", "--one-file-system", shared]]
 
     def environment_variables(self) -> dict[str, str]:
