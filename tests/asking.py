@@ -1,13 +1,18 @@
-"""What an adapter is asked by the arguments that it builds, so that no test has to name environments."""
+"""What adapters are asked by the arguments that they build, and machines by what they lack, without naming any."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import pytest
+
+from tare.core.errors import UnavailableError
+from tare.images.interpreter import find_interpreter
 from tare.model.environment import Bind, Device, Launch
 from tare.model.registry import environment
+from tare.model.studies.stacks import load_stack
 
 
 def a_launch(name: str, argv: tuple[str, ...], **fields: Any) -> Launch:
@@ -44,3 +49,12 @@ def has_own_dev(name: str) -> bool:
         return environment(name).command(launch)
 
     return arguments((device,)) != arguments(())
+
+
+def skip_without_interpreter(stack: str, reason: str | None) -> NoReturn:
+    """Skip where this machine has no interpreter for a stack; fail where it was not made for any other reason."""
+    version = load_stack(stack, "cpu").python
+    with pytest.raises(UnavailableError):
+        find_interpreter(version)
+    assert reason and f"no CPython {version}" in reason
+    pytest.skip(reason)

@@ -4,6 +4,7 @@ import functools
 
 import inside_code
 import pytest
+from asking import skip_without_interpreter
 from matrix import in_turn
 from project import ROOT
 
@@ -45,7 +46,7 @@ def losses(study, folders):
 
 @pytest.fixture(scope="module")
 def image_of(tmp_path_factory):
-    """Image record of a stack for the host; skips where the machine lacks its interpreter or its wheels."""
+    """Image record of a stack for the host; skips where the machine lacks its interpreter, and there only."""
 
     @functools.cache
     def make(stack):
@@ -53,7 +54,7 @@ def image_of(tmp_path_factory):
         assert main(["build-image", "--stack", stack, "--variant", "cpu", "--optional", "--out", str(out)]) == 0
         record = read(OciRecord, out)
         if record.status != "ok":
-            pytest.skip(record.reason)
+            skip_without_interpreter(stack, record.reason)
         return build.derive(record, HOST)
 
     return make

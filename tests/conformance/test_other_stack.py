@@ -6,21 +6,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from asking import skip_without_interpreter
 from matrix import in_turn
 
 from tare.cli.main import main
-from tare.core.errors import UnavailableError
 from tare.core.files import project_root
 from tare.experiments import rounds
 from tare.images import build
-from tare.images.interpreter import find_interpreter
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.records.images import OciRecord
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.schema import read
 from tare.model.studies import arms
-from tare.model.studies.stacks import load_stack
 
 pytestmark = pytest.mark.runtime
 OTHER = "paper-2022"
@@ -62,11 +60,7 @@ def other(tmp_path_factory):
     assert main(["build-image", "--stack", OTHER, "--variant", "cpu", "--optional", "--out", str(out)]) == 0
     record = read(OciRecord, out)
     if record.status != "ok":
-        version = load_stack(OTHER, "cpu").python
-        with pytest.raises(UnavailableError):
-            find_interpreter(version)
-        assert record.reason and f"no CPython {version}" in record.reason
-        pytest.skip(record.reason)
+        skip_without_interpreter(OTHER, record.reason)
     return record
 
 
