@@ -4,7 +4,8 @@ False alarms: two intervals at 99% together (each at 99.5%) miss the truth in on
 log-ratio to the two hosts varies by 0.6 to 1.2% on a shared virtual machine, and the budget of an attempt pays for
 six units at least, so that 3% stays away from zero. The wanted half-width of 1.5% lets a quiet machine stop there.
 On a machine that is too noisy to tell, which the test prints, it tries again: up to three attempts, the later ones
-with more time. No attempt may miss the truth: only an interval that is too wide is a reason for another.
+with more time. What is promised is missed by chance now and then, so that a miss is measured again too, and a
+second one is no chance any more: an instrument that keeps its word fails here in one run of some three thousand.
 """
 
 import pandas as pd
@@ -59,19 +60,33 @@ def attempts(host, study, tmp_path_factory):
         noise = (found.loc["zero", "ci_high"] - found.loc["zero", "ci_low"]) / 2
         print(f"in {budget_s} s this machine tells {noise:.1%} from zero")
         made.append((rows, found))
-        if found.loc["three", "ci_low"] > 1:
+        if missed(found):
+            print(f"the truth was missed: {missed(found)}")
+        elif found.loc["three", "ci_low"] > 1:
             break
     return made
 
 
+def missed(found):
+    """What the verdicts of one campaign, a row for each environment, say against what was planted."""
+    wrong = [
+        f"{name} is {truth:g}, not {found.loc[name, 'ci_low']:.4f} to {found.loc[name, 'ci_high']:.4f}"
+        for name, truth in (("zero", 1.0), ("three", 1 + EFFECT))
+        if not found.loc[name, "ci_low"] <= truth <= found.loc[name, "ci_high"]
+    ]
+    return "; ".join(wrong)
+
+
 @pytest.mark.timeout(1200)
 def test_known_effects_are_found_in_full(attempts):
+    misses = [missed(found) for _, found in attempts if missed(found)]
+    assert len(misses) <= 1, misses
     for _, found in attempts:
-        for name, truth in (("zero", 1.0), ("three", 1 + EFFECT)):
-            assert found.loc[name, "n_units"] >= TURNS["pilot"]
-            assert found.loc[name, "ci_low"] <= truth <= found.loc[name, "ci_high"], name
-        assert not found.loc["zero", "verdict"].startswith("different")
+        assert (found.loc[["zero", "three"], "n_units"] >= TURNS["pilot"]).all()
+        if not missed(found):
+            assert not found.loc["zero", "verdict"].startswith("different")
     last = attempts[-1][1]
+    assert not missed(last)
     assert last.loc["three", "ci_low"] > 1, f"{EFFECT:.0%} can't be told from zero"
     assert last.loc["three", "verdict"].startswith("different")
 
