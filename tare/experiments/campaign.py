@@ -86,14 +86,17 @@ def run_campaigns(
     found: dict[Path, Sealed] = {}
     with contextlib.ExitStack() as stack:
         running, studies = [], set()
-        for folder, design in sorted(designs.items()):
-            waited = stack.enter_context(writing(folder))
-            plan = _as_started(design)
+        waited = {folder: stack.enter_context(writing(folder)) for folder in sorted(designs)}
+        plans = {folder: _as_started(design) for folder, design in sorted(designs.items())}
+        for folder, plan in plans.items():
             study = study_folder(folder, plan.study, plan.workload)
             if study is not None:
                 ledger.bring_up_to_date(study)  # one that was edited is refused before anything is measured
                 studies.add(study)
-            settled = take_over(folder, plan, waited)
+        carried_on = any(_was_left(folder, plan) for folder, plan in plans.items())
+        for folder, plan in plans.items():
+            design = designs[folder]
+            settled = take_over(folder, plan, waited[folder], carried_on)
             if settled is None:
                 running.append(_Running(folder, design, read(Plan, folder / PLAN)))
             else:
@@ -332,17 +335,27 @@ def machine_change(before: Machine) -> str | None:
     return f"the machine changed: {'; '.join(changed)}" if changed else None
 
 
-def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
+def _was_left(folder: Path, plan: Plan) -> bool:
+    """Whether a campaign of this plan was begun and never sealed: it failed, or its command was ended."""
+    finish_setting_aside(folder)
+    if not (folder / PLAN).exists() or read_json(folder / PLAN).get(VERSION) != Plan.VERSION:
+        return False
+    return _design(read(Plan, folder / PLAN)) == _design(plan) and read_rows(folder).seal is None
+
+
+def take_over(folder: Path, plan: Plan, waited: bool, carried_on: bool = False) -> Sealed | None:
     """Make a campaign's folder ready to be written; what cannot be resumed is moved aside, never deleted.
 
     Args:
         folder: of the campaign.
         plan: what is to be run now.
         waited: another process wrote the campaign until a moment ago.
+        carried_on: another campaign of the same command was begun and never sealed: this start goes on with it.
 
     Returns:
         Its seal, where nothing is left to be run: another process has just sealed it, or was killed before it, or
-        Snakemake, could say that it was done. None otherwise.
+        Snakemake, could say that it was done, or the start that it was sealed at has not come to its end. None
+        otherwise.
 
     Raises:
         IntegrityError: the journal is not what one writer leaves.
@@ -365,13 +378,13 @@ def take_over(folder: Path, plan: Plan, waited: bool) -> Sealed | None:
     old, rows = read(Plan, folder / PLAN), read_rows(folder)
     if old.adopted and rows.seal is None:  # a crash left the copy without its units
         (folder / PLAN).unlink()
-        return take_over(folder, plan, waited)
+        return take_over(folder, plan, waited, carried_on)
     same = _design(old) == _design(plan)
     if rows.seal is not None and same:
         if (folder / SEALED).exists():
-            if waited:
+            if waited or carried_on:
                 return read(Sealed, folder / SEALED)
-        elif not accepted_by_snakemake(folder / SEALED, folder / UNITS):
+        elif carried_on or not accepted_by_snakemake(folder / SEALED, folder / UNITS):
             return summarise(folder, rows)
     done = rows.seal is not None or rows.ended is not None
     if done or not same:
