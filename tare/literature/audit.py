@@ -16,7 +16,6 @@ from tare.literature import (
     limits,
     log_checks,
     recordings,
-    restated,
     roofline,
     specifications,
 )
@@ -40,7 +39,6 @@ def judge(published: Published, here: Here) -> pd.DataFrame:
         *kernel_sums.findings(published),
         *log_checks.findings(published),
         *contradictions.findings(published),
-        *restated.findings(published),
         *formulas.findings(published),
         *recordings.findings(published, here),
         *roofline.findings(published),
