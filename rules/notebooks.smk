@@ -155,6 +155,16 @@ if REFERENCES:
     )
 
 
+def figure_options(wildcards, output):
+    """What each notebook draws: where one fails, the page is drawn from the others, and says so."""
+    own = iter(output.figures)
+    words = [
+        ["--figures", name, *(str(next(own)) for _ in drawn)]
+        for name, (_, _, _, drawn) in NOTEBOOKS.items()
+    ]
+    return shlex.join(word for each in words for word in each)
+
+
 rule draw_notebooks:
     # One command: what all of them import takes longer than most of them draw.
     input:
@@ -184,11 +194,13 @@ rule draw_notebooks:
             for name, (title, _, _, _) in NOTEBOOKS.items()
         ],
         figures=[figure for _, _, _, drawn in NOTEBOOKS.values() for figure in drawn],
+        failed="<results>/notebooks/failed.json",
     log:
         "<logs>/notebooks.log",
     threads: workflow.cores
     params:
         names=list(NOTEBOOKS),
+        figures=figure_options,
         code=DRAWING,
         results=lambda wildcards, output: str(Path(output.notebooks[0]).parents[1]),
         workloads=WORKLOADS,
@@ -196,4 +208,4 @@ rule draw_notebooks:
         "draw the figures, by notebooks"
     shell:
         "python -m tare notebook {params.names:q} --results {params.results:q} --workloads {params.workloads:q}"
-        " --jobs {threads} --out {params.results:q}/notebooks 2> {log:q}"
+        " --jobs {threads} {params.figures} --out {params.results:q}/notebooks 2> {log:q}"

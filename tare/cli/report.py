@@ -16,6 +16,13 @@ def add(subparsers: Any) -> None:
     notebook.add_argument("name", nargs="+", help="a notebook of notebooks/, or a paper, whose figures are drawn")
     notebook.add_argument("--workloads", nargs="+", required=True, help="those of the study")
     notebook.add_argument("--jobs", type=int, default=1, help="how many side by side (default 1)")
+    notebook.add_argument(
+        "--figures",
+        nargs="+",
+        action="append",
+        metavar=("NOTEBOOK", "FILE"),
+        help="what a notebook draws; then one that fails stops nothing: why stands in its place; may be repeated",
+    )
     notebook.add_argument("--out", type=Path, required=True, help="folder of executed notebooks and their pages")
     notebook.set_defaults(run=run_notebook)
 
@@ -35,8 +42,14 @@ def run_notebook(arguments: argparse.Namespace) -> int:
     """`tare notebook`."""
     from tare.report import notebooks
 
+    drawn = {name: [Path(file) for file in files] for name, *files in arguments.figures or ()}
     notebooks.execute_all(
-        arguments.name, arguments.results, arguments.workloads, arguments.out, max(1, arguments.jobs)
+        arguments.name,
+        arguments.results,
+        arguments.workloads,
+        arguments.out,
+        max(1, arguments.jobs),
+        drawn if arguments.figures else None,
     )
     return 0
 

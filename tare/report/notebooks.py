@@ -12,19 +12,20 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UserError
-from tare.core.files import atomic_path, cache_dir, project_root, write_text
+from tare.core.files import atomic_path, cache_dir, project_root, read_json, write_json, write_text
 from tare.core.process import scratch_folder
-from tare.core.progress import step
+from tare.core.progress import say, step
 from tare.model.studies.papers import paper_names
 from tare.model.words import nearest
 
 OF_A_PAPER = "paper"  # the notebook that is run once for each published study, under the study's name
+FAILED = "failed.json"  # beside the notebooks: those that failed, each with its error
 ENGINE = "tare"  # as papermill knows what runs the cells
 LIMIT_S = 600.0
 PAGE = """<!doctype html>
@@ -69,7 +70,12 @@ def execute(name: str, results: Path, workloads: Sequence[str], out: Path) -> No
 
 
 def execute_all(
-    chosen: Sequence[str], results: Path, workloads: Sequence[str], folder: Path, at_once: int = 1
+    chosen: Sequence[str],
+    results: Path,
+    workloads: Sequence[str],
+    folder: Path,
+    at_once: int = 1,
+    drawn: Mapping[str, Sequence[Path]] | None = None,
 ) -> None:
     """Run notebooks on a study's results; writes each executed notebook, its page, and the figures it draws.
 
@@ -82,6 +88,8 @@ def execute_all(
         workloads: those whose figures are drawn.
         folder: of the executed notebooks and their pages.
         at_once: how many may run side by side.
+        drawn: the figures of each notebook. Where they are told, a notebook that fails stops nothing: in its place,
+            and in that of each figure that is missing, stands why, and FAILED lists it.
 
     Raises:
         UserError: there is no such notebook.
@@ -90,7 +98,7 @@ def execute_all(
     for name in chosen:
         source_of(name)
     _prepare()
-    problems = []
+    problems: dict[str, str] = {}
     with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
         running = [(name, pool.apply_async(_execute, (name, results, workloads, folder))) for name in chosen]
         for name, one in running:
@@ -100,9 +108,42 @@ def execute_all(
                 except multiprocessing.TimeoutError:
                     problem = f"not done after {LIMIT_S:.0f} s"
             if problem is not None:
-                problems.append(f"notebook {name}: {problem}")
-    if problems:
-        raise TareError("; ".join(problems))
+                problems[name] = problem
+    if drawn is not None:
+        for name, problem in problems.items():
+            _stand_in(name, problem, folder, drawn.get(name, ()))
+            say(f"notebook {name} failed, and the page says so: {problem}")
+        write_json(folder / FAILED, problems)
+    elif problems:
+        raise TareError("; ".join(f"notebook {name}: {problem}" for name, problem in problems.items()))
+
+
+def failed(folder: Path) -> dict[str, str]:
+    """Why notebooks of a folder failed, by name; empty where none did."""
+    path = folder / FAILED
+    found: dict[str, str] = read_json(path) if path.exists() else {}
+    return found
+
+
+def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> None:
+    """Say in the place of a notebook that failed, and of what it did not draw, why it is not there."""
+    import nbformat
+    import nbformat.v4
+
+    from tare.report import figures
+    from tare.report.figures import style
+
+    reason = f"The notebook {name} failed: {problem}"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(f"# {name}\n\n{reason}")])
+    for position, cell in enumerate(notebook.cells):
+        cell["id"] = f"{name}-{position}"  # equal text, equal file
+    write_text(folder / f"{name}.ipynb", nbformat.writes(notebook))
+    write_text(folder / f"{name}.html", to_page(folder / f"{name}.ipynb"))
+    for path in drawn:
+        if path.suffix != ".svg":
+            path.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            figures.write(style.empty(path.stem, reason), path)
 
 
 def _prepare() -> None:

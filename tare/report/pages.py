@@ -25,7 +25,7 @@ from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
 from tare.model import tables
 from tare.model.studies.study import CONTROL, DEFAULT_STUDY, Study
-from tare.report import figures, search
+from tare.report import figures, notebooks, search
 from tare.report.answers import answer
 from tare.report.evidence import Evidence
 from tare.report.figures import style
@@ -236,6 +236,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "scaled": scaled(evidence.study),
+        "failed": notebooks.failed(evidence.results / "notebooks"),
         "summary": answer.summary(evidence),
         "together": answer.together(evidence),
         "glances": answer.glances(evidence),
@@ -267,9 +268,9 @@ def _links(evidence: Evidence, folder: Path) -> dict[str, list[dict[str, str]]]:
         ]
 
     results = evidence.results
-    notebooks = {**{paper: f"Figures of {paper}" for paper in evidence.papers}, **NOTEBOOKS}
+    named = {**{paper: f"Figures of {paper}" for paper in evidence.papers}, **NOTEBOOKS}
     return {
-        "notebooks": existing({results / f"notebooks/{name}.html": title for name, title in notebooks.items()}),
+        "notebooks": existing({results / f"notebooks/{name}.html": title for name, title in named.items()}),
         "tables": existing({results / f"tables/{name}.csv": name for name in tables.NAMES}),
     }
 

@@ -108,6 +108,32 @@ def test_a_cell_that_fails_is_one_line_and_its_notebook_leaves_nothing(results, 
     )
 
 
+def test_the_page_is_drawn_from_the_notebooks_that_worked_and_names_the_others(results, tmp_path, capsys):
+    """One command of nine notebooks: what fails in one of them must not keep the page away."""
+    broken = tmp_path / "results"
+    shutil.copytree(results, broken, ignore=shutil.ignore_patterns("report", "figures", "notebooks"))
+    lost = broken / "tables/job_length.csv"
+    saved = lost.read_bytes()
+    lost.unlink()
+    drawn = {
+        name: [broken / f"figures/{name}_{workload}.svg" for workload in builders.WORKLOADS]
+        for name in ("batch_size", "job_length")
+    }
+    out = broken / "notebooks"
+    notebooks.execute_all([*drawn, "why"], broken, list(builders.WORKLOADS), out, 1, drawn)
+    assert list(notebooks.failed(out)) == ["job_length"]
+    assert "job_length failed, and the page says so: " in capsys.readouterr().out
+    for name, figures in drawn.items():
+        for path in figures:
+            assert ("The notebook job_length failed" in path.read_text()) == (name == "job_length")
+        assert ("The notebook job_length failed" in (out / f"{name}.html").read_text()) == (name == "job_length")
+        nbformat.read(out / f"{name}.ipynb", as_version=4)
+    assert not (broken / "figures/why_mnist_cnn.svg").read_text().count("failed:")
+    lost.write_bytes(saved)
+    notebooks.execute_all([*drawn], broken, list(builders.WORKLOADS), out, 1, drawn)
+    assert notebooks.failed(out) == {}
+
+
 def test_the_notebook_of_image_costs_draws_its_figure_and_shows_every_number(results):
     page = run_cells("image_costs", results, builders.WORKLOADS)
     assert "What an image costs" in (results / "figures/image_costs.svg").read_text()
