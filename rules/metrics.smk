@@ -34,6 +34,7 @@ rule extract_tables:
         ledger="<results>/tables/ledger.csv",
     log:
         "<logs>/tables.log",
+    threads: workflow.cores
     params:
         study=study_json("tables"),
         code=EXTRACTION,
@@ -42,7 +43,7 @@ rule extract_tables:
         "extract metrics and judge them"
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
-        " --profiles {input.profiles:q} --copies {input.copies:q} --out {params.folder:q} 2> {log:q}"
+        " --profiles {input.profiles:q} --copies {input.copies:q} --jobs {threads} --out {params.folder:q} 2> {log:q}"
 
 
 rule judge_published:

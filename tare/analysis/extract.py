@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,14 @@ import pandas as pd
 from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
 from tare.analysis.choice import headlines
 from tare.analysis.copies import between_copies
+from tare.analysis.launch_rows import Row
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import share_of
-from tare.model.records.measured import CopiesRecord
+from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.schema import parse
 from tare.model.studies.study import Batch
 
@@ -31,6 +34,7 @@ def build(
     margins: Mapping[str, float] | None = None,
     witnesses: Witnesses = nobody,
     copies: CopiesRecord | None = None,
+    jobs: int = 1,
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
@@ -40,6 +44,7 @@ def build(
         margins: the study's, where they are known: campaigns that were planned with others are refused.
         witnesses: who holds the hash of a study's stamp beside the stamp itself.
         copies: how much copies of the files differ, where this machine has measured it.
+        jobs: processes; from two on the profiled launches, whose traces are long, are read beside the campaigns.
 
     Raises:
         IntegrityError: a record was changed after it was sealed, or is cut short; a ledger was edited.
@@ -51,6 +56,21 @@ def build(
     refuse_mixtures(read, margins)
     _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
     studies = Studies(read, witnesses)
+    with _profiled(records, jobs) as profiled:
+        _add_campaigns(rows, read, studies, copies)
+        for found in profiled:
+            for name, own in found.items():
+                rows[name] += own
+    by_workload = {one.workload: one for one in read}
+    for row in (row for found in rows.values() for row in found if row.get("workload") in by_workload):
+        row["scaled"] = _scaled(by_workload[row["workload"]], row.get("batch"))
+    return {name: tables.make(name, found) for name, found in rows.items()}
+
+
+def _add_campaigns(
+    rows: dict[str, list[Row]], read: Sequence[SealedCampaign], studies: Studies, copies: CopiesRecord | None
+) -> None:
+    """Rows of campaigns and what they are judged to say."""
     judged, attempts = [], {}
     for campaign in read:
         found = metrics.campaign_metrics(campaign)
@@ -76,19 +96,32 @@ def build(
     rows["job_length"] = job_length.cost_rows(judged)
     rows["fault_costs"] = fault_costs.fault_rows(judged)
     rows["ledger"] = studies.rows()
-    for path, record in records:
-        profile = ProfileRows(record, path.parent)
-        rows["metrics"] += profile.metrics()
-        rows["operators"] += profile.operator_rows()
-        rows["families"] += profile.family_rows()
-        rows["samples"] += profile.sample_rows()
-        rows["steps"] += profile.step_rows()
-        rows["device_samples"] += profile.device_sample_rows()
-        rows["fingerprints"] += profile.fingerprint_rows()
-    by_workload = {one.workload: one for one in read}
-    for row in (row for found in rows.values() for row in found if row.get("workload") in by_workload):
-        row["scaled"] = _scaled(by_workload[row["workload"]], row.get("batch"))
-    return {name: tables.make(name, found) for name, found in rows.items()}
+
+
+@contextlib.contextmanager
+def _profiled(
+    records: Sequence[tuple[Path, ProfileRecord]], jobs: int
+) -> Iterator[Iterator[Mapping[str, list[Row]]]]:
+    """Rows of profiled launches by table, in their order; with several jobs they are made meanwhile, elsewhere."""
+    if jobs < 2 or len(records) < 2:
+        yield map(_rows_of_profile, records)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs - 1) as pool:
+        yield pool.imap(_rows_of_profile, records)
+
+
+def _rows_of_profile(one: tuple[Path, ProfileRecord]) -> dict[str, list[Row]]:
+    path, record = one
+    profile = ProfileRows(record, path.parent)
+    return {
+        "metrics": profile.metrics(),
+        "operators": profile.operator_rows(),
+        "families": profile.family_rows(),
+        "samples": profile.sample_rows(),
+        "steps": profile.step_rows(),
+        "device_samples": profile.device_sample_rows(),
+        "fingerprints": profile.fingerprint_rows(),
+    }
 
 
 def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:

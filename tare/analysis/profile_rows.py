@@ -114,6 +114,15 @@ class ProfileRows:
             )
         return events
 
+    @cached_property
+    def _own_times(self) -> torch_trace.OwnTimes:
+        return torch_trace.own_times(self.events or ())
+
+    @cached_property
+    def _operators(self) -> pd.DataFrame:
+        """What the trace says of each operator, by its name."""
+        return torch_trace.operators(self.events or (), self._own_times).set_index("name")
+
     @property
     def _told(self) -> ProfileResults:
         """What a launch that succeeded gave; nobody asks another."""
@@ -152,7 +161,7 @@ class ProfileRows:
         if self.events is None:
             why = self._told.profiler_reason or NO_TRACE
             return [*rows, unavailable("profiler_slowdown", "1", source, why)]
-        operators = torch_trace.operators(self.events).set_index("name")
+        operators = self._operators
         slowdown = statistics.median(self._told.profiled_step_s) / plain
         rows += [
             measured("profiler_slowdown", slowdown, "1", source),
@@ -312,7 +321,7 @@ class ProfileRows:
         counted = self.results.counts.operators or {}
         timed: dict[Any, dict[Any, Any]] = {}
         if self.events is not None:
-            timed = torch_trace.operators(self.events).set_index("name").to_dict("index")
+            timed = self._operators.to_dict("index")
         return [
             {
                 **self.identity,
@@ -335,7 +344,7 @@ class ProfileRows:
         counted = self.results.counts.families or {}
         timed: dict[str, list[Mapping[Any, Any]]] = {}
         if self.events is not None and not self.record.on_cuda:
-            for row in torch_trace.families(self.events).to_dict("records"):
+            for row in torch_trace.families(self.events, self._own_times).to_dict("records"):
                 timed.setdefault(row["family"], []).append(row)
         return [
             self._family_row(name, timed.get(name, []), counted.get(name)) for name in sorted({*counted, *timed})

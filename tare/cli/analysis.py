@@ -18,6 +18,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--only", nargs="+", help="names of the tables to write (default: all)")
     parser.add_argument("--study", help="the study, to refuse campaigns that were planned with other margins")
     parser.add_argument("--show", action="store_true", help="also print the verdicts on whole runs and steps")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that read (default 1)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.set_defaults(run=run_tables)
 
@@ -40,7 +41,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
     margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
     copies = read(CopiesRecord, arguments.copies[0]) if arguments.copies else None
-    tables = extract.build(arguments.campaigns, arguments.profiles, margins, witnesses, copies)
+    tables = extract.build(arguments.campaigns, arguments.profiles, margins, witnesses, copies, arguments.jobs)
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:
         for line in extract.describe_verdicts(tables["verdicts"]):

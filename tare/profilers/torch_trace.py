@@ -10,7 +10,9 @@ import gzip
 import json
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ DEVICE_CATEGORIES = {
     "Memset": "memset",
 }  # fmt: skip
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
+OwnTimes = list[tuple[dict[str, Any], str | None, float]]  # of operators: event, family of its caller, own seconds
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -54,27 +57,31 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def operators(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Calls, total and own seconds of each operator (category cpu_op), largest own time first."""
-    rows = [(event["name"], event["dur"] / 1e6, own_s) for event, _, own_s in _own_times(events)]
+def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
+    """Calls, total and own seconds of each operator (category cpu_op), largest own time first.
+
+    `own`: `own_times` of the events, where they are known.
+    """
+    rows = [(event["name"], event["dur"] / 1e6, own_s) for event, _, own_s in own or own_times(events)]
     table = pd.DataFrame(rows, columns=["name", "total_s", "self_s"]).groupby("name", sort=False, as_index=False)
     found = table.agg(calls=("total_s", "size"), total_s=("total_s", "sum"), self_s=("self_s", "sum"))
     return found.sort_values("self_s", ascending=False, ignore_index=True)[OPERATOR_COLUMNS]
 
 
-def families(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+def families(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
     """Calls and own seconds of each family of operators in each profiled step; steps are numbered from 0.
 
     What runs inside an optimizer's step or a dropout belongs to it (tare/worker/families.py). Operators outside any
-    step are left out.
+    step are left out. `own`: `own_times` of the events, where they are known.
     """
     events = list(events)
     steps = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events if _is_step(e))
+    begins, family_of = [begin for begin, _ in steps], cache(family)
     rows: dict[tuple[str, int], list[float]] = {}
-    for event, inside, own_s in _own_times(events):
-        step = next((i for i, (begin, end) in enumerate(steps) if begin <= event["ts"] < end), None)
-        if step is not None:
-            row = rows.setdefault((family(event["name"], inside), step), [0, 0.0])
+    for event, inside, own_s in own or own_times(events):
+        step = bisect_right(begins, event["ts"]) - 1
+        if step >= 0 and event["ts"] < steps[step][1]:
+            row = rows.setdefault((family_of(event["name"], inside), step), [0, 0.0])
             row[0] += 1
             row[1] += own_s
     table = pd.DataFrame([[*key, *values] for key, values in sorted(rows.items())], columns=FAMILY_COLUMNS)
@@ -85,7 +92,7 @@ def _is_step(event: dict[str, Any]) -> bool:
     return event.get("cat") == "user_annotation" and event["name"].startswith(STEP_NAME)
 
 
-def _own_times(events: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str | None, float]]:
+def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
     """Each operator with the family of the caller that it runs inside, and its own seconds.
 
     Events of a thread nest: an open one closes before its parent.
@@ -97,16 +104,16 @@ def _own_times(events: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], s
             by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
     found: list[tuple[dict[str, Any], str | None, list[float]]] = []
     for thread in by_thread.values():
-        open_events: list[tuple[float, str | None, list[float] | None]] = []  # end, family inside, own seconds
+        # End, family inside, own seconds of the innermost operator.
+        open_events: list[tuple[float, str | None, list[float] | None]] = []
         for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
             while open_events and open_events[-1][0] <= event["ts"]:
                 open_events.pop()
-            inside = open_events[-1][1] if open_events else None
+            _, inside, parent = open_events[-1] if open_events else (0.0, None, None)
             end = event["ts"] + event["dur"]
             if event["cat"] != "cpu_op":
-                open_events.append((end, caller_family(event["name"]), None))
+                open_events.append((end, caller_family(event["name"]), parent))
                 continue
-            parent = next((own for _, _, own in reversed(open_events) if own is not None), None)
             if parent is not None:
                 parent[0] -= event["dur"] / 1e6
             own_s = [event["dur"] / 1e6]
