@@ -116,10 +116,14 @@ def run_together(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any
 
     if len(plans) == 1:
         own_sites = {name: _with_data(site, plan.workload) for name, site in sites.items()}
-        row = one_after_other(plan, own_sites, first.done, order, pads, lambda name: spec_of(plan.spec, name))
+        row = one_after_other(
+            plan, own_sites, first.done, order, pads, lambda name: spec_of(plan.spec, name), needed=[HOST]
+        )
         return {key: row for key in chosen}
     shared = of_several_jobs(plans)
-    row = one_after_other(plan, sites, first.done, order, pads, lambda name: spec_of(shared, name), jobs=len(plans))
+    row = one_after_other(
+        plan, sites, first.done, order, pads, lambda name: spec_of(shared, name), jobs=len(plans), needed=[HOST]
+    )
     found = {}
     for number, (key, due) in enumerate(chosen.items()):
         gone, launches = given_up(due.done), dict[str, LaunchRecord]()
@@ -128,6 +132,8 @@ def run_together(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any
                 launches[name] = of_one_job(launch, number)
             elif name in gone:
                 launches[name] = skipped(gone[name])
+            elif launch.status == "skipped":  # what it would warm is warm
+                launches[name] = launch
             else:
                 site, own = _with_data(sites[name], due.plan.workload), spec_of(due.plan.spec, name)
                 launches[name] = launched(site, own, conditions_of(due.plan, name), pads[name])

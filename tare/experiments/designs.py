@@ -9,19 +9,20 @@ import itertools
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tare.core.files import canonical_json, sha256_text
 from tare.experiments.orders import balanced_orders
+from tare.launch import warmth
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts
 from tare.model import closure
-from tare.model.journals.units import WARM, given_up
+from tare.model.journals.units import IN_MEMORY, WARM, given_up
 from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import BASELINE, NO_OPTIONS, SHARED, SINGLE, whole_options
@@ -230,14 +231,15 @@ def one_after_other(
     pads: Mapping[str, int],
     spec_of: Callable[[str], Mapping[str, Any]] | None = None,
     jobs: int = 1,
+    needed: Collection[str] = (),
 ) -> Row:
     """A unit that launches everything to its end, one after the other; what failed too often is not tried again.
 
-    Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for. `jobs`: that a
-    launch does, each of which may take as long as the study allows.
+    Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for, and those whose
+    files are in memory already are left out, but for `needed` ones. `jobs`: that a launch does, each of which may
+    take as long as the study allows.
     """
     gone = given_up(done)
-    tried = [name for name in order if name not in gone]
     warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
     hurried = {"ends_at_once": True} if warms else {}  # in order takes a second, and nobody reads it
     asked = {
@@ -247,15 +249,24 @@ def one_after_other(
             conditions=longer(conditions_of(plan, name), jobs),
             pad_bytes=pads[name],
         )
-        for name in tried
+        for name in order
+        if name not in gone
     }
+    warm = [
+        name for name, one in asked.items() if warms and name not in needed and warmth.in_memory(one.site, one.spec)
+    ]
+    tried = [name for name in asked if name not in warm]
     width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
     found: dict[str, LaunchRecord] = {}
     for start in range(0, len(tried), width):
         now = {name: asked[name] for name in tried[start : start + width]}
         alone = width == 1
         found |= {name: launched(**vars(one)) for name, one in now.items()} if alone else launch_side_by_side(now)
-    launches = {name: skipped(gone[name]) if name in gone else found[name] for name in order}
+    for name, record in found.items():
+        if record.ok:
+            warmth.note(asked[name].site, asked[name].spec)
+    left_out = gone | dict.fromkeys(warm, IN_MEMORY)
+    launches = {name: skipped(left_out[name]) if name in left_out else found[name] for name in order}
     pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
     return {"order": list(order), "launches": launches, "pages": pages}
 

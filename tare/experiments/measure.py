@@ -12,7 +12,7 @@ from typing import Any
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import sha256_file, write_json
 from tare.core.progress import say
-from tare.experiments import beside, causes, counter_launches, rounds, turns
+from tare.experiments import beside, causes, rounds, turns
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Design, Setup
@@ -203,6 +203,8 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
             write_json(out, done)
         say(f"{workload} in {env}: {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
         if on_device and result["status"] == "ok":
+            from tare.experiments import counter_launches  # with pandas, a third of what a command imports
+
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
             done["counters"] = counter_launches.count(available[env], spec, conditions, out.parent, capability)
             if keeps_parts:

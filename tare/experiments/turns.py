@@ -37,6 +37,7 @@ from tare.experiments.designs import (
     skipped,
     unit_order,
 )
+from tare.launch import warmth
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import draw_anew
 from tare.launch.place import Site
@@ -229,6 +230,11 @@ def run_block(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any, R
                     settled_bursts.setdefault(job.due.plan.workload, _found_at(job))
                 else:
                     block.run(stretch_of(job.settled))
+    spec = spec_of([job.due.plan for job in jobs.values()])
+    for name in names:
+        own = [row[name] for job in jobs.values() if name in (row := job.lane.record["launches"])]
+        if own and all(one["status"] == "ok" for one in own):
+            warmth.note(sites[name], spec(name))
     return {key: {**_row(job, pages), "block": block_name} for key, job in jobs.items()}
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from tare.core.errors import TareError
+from tare.launch import warmth
 from tare.launch.place import Site
 from tare.model.environment import Environment, Prepared
 from tare.model.journals.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
@@ -43,6 +44,7 @@ def draw_anew(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
     """
     if page_cache == AS_FOUND:
         return dict.fromkeys(sites, f"{KEPT}: the study leaves the page cache as found")
+    warmth.forget(sites.values())
     return {name: _drop(site) for name, site in sites.items()}
 
 

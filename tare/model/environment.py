@@ -184,6 +184,7 @@ class Environment(ABC):
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
     `draws_boot_id`: the runtime shows each launch a boot ID of its own, which tells of no other kernel then.
+    `has_daemon`: a daemon starts its launches, which may have ended since the last one (tare.launch.warmth).
     """
 
     name: ClassVar[str]
@@ -197,6 +198,7 @@ class Environment(ABC):
     joins_networks: ClassVar[bool] = True
     sets_quotas: ClassVar[bool] = False
     draws_boot_id: ClassVar[bool] = False
+    has_daemon: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 

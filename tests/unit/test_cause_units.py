@@ -49,7 +49,7 @@ def launched(monkeypatch):
         record["inside"] |= {"schema": 1, "reason": None, "memory": memory}
         if "files" not in spec:
             record["inside"]["results"] = {"listed": LISTED if spec["keep_list"] else None}
-        return record
+        return parse(LaunchRecord, record, "a launch")
 
     replace_launches(monkeypatch, launch)
     return seen
@@ -69,6 +69,7 @@ class Named(str):
     """A site that is known by its name."""
 
     framework = "torch"
+    reference = None
     data_of: ClassVar[dict] = {}
 
 
@@ -109,7 +110,7 @@ def test_units_have_random_orders_from_the_plans_seed(tmp_path, launched):
 
 def test_a_host_that_can_not_list_its_files_ends_the_campaign_with_its_reason(tmp_path, monkeypatch, launched):
     def fails(site, spec, conditions, *, pad_bytes):
-        return {"status": "failed", "reason": "no torch", "inside": None, "deviations": []}
+        return LaunchRecord(status="failed", reason="no torch")
 
     replace_launches(monkeypatch, fails)
     with pytest.raises(UnavailableError, match="could not list the files that its imports need: no torch"):
@@ -134,6 +135,7 @@ class Place:
     data: Path = Path("mnist")
     data_of: dict = field(default_factory=lambda: {name: Path(name) for name in WORKLOADS})
     framework: str = "torch"
+    reference: str | None = None
 
 
 @pytest.fixture

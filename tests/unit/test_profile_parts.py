@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tare.core.files import project_root, read_json
-from tare.experiments import measure
+from tare.experiments import counter_launches, measure
 from tare.experiments.alone import WORKFLOW
 from tare.model.studies import study
 
@@ -48,7 +48,7 @@ def test_what_is_cut_off_between_its_parts_is_kept_by_hand_alone(profiled, monke
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measure.counter_launches, "count", interrupted)
+    monkeypatch.setattr(counter_launches, "count", interrupted)
     monkeypatch.delenv(WORKFLOW, raising=False) if by_hand else monkeypatch.setenv(WORKFLOW, "1:1")
     with pytest.raises(KeyboardInterrupt):
         run()
@@ -60,12 +60,12 @@ def test_what_is_cut_off_between_its_parts_is_kept_by_hand_alone(profiled, monke
 def test_for_a_workflow_it_is_written_when_all_of_it_is_there(profiled, monkeypatch):
     run, out = profiled
     monkeypatch.setenv(WORKFLOW, "1:1")
-    monkeypatch.setattr(measure.counter_launches, "count", lambda *_: {"reason": "no ncu here"})
+    monkeypatch.setattr(counter_launches, "count", lambda *_: {"reason": "no ncu here"})
 
     def traced(*_):
         assert not out.exists()
         return {"reason": "no nsys here"}
 
-    monkeypatch.setattr(measure.counter_launches, "trace", traced)
+    monkeypatch.setattr(counter_launches, "trace", traced)
     run()
     assert {"counters", "nsys"} <= set(read_json(out))

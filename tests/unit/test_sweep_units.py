@@ -26,6 +26,7 @@ class Host(str):
     """A site that is known by its name."""
 
     framework = "torch"
+    reference = None
 
 
 def marks_of(instants):

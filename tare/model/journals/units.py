@@ -14,6 +14,8 @@ from tare.model.studies.arms import environment_of
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
 COLD, WARM, AS_FOUND = "cold", "warm", "as_found"  # the page cache before a start
 DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
+# Why a launch of a discarded unit was not made.
+IN_MEMORY = "left out: this workload trained here before, and the kernel has kept all pages since"
 COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
 AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tare.analysis.copies import matters
-from tare.model.journals.units import DRAWN_ANEW
+from tare.model.journals.units import DRAWN_ANEW, IN_MEMORY
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.records.measured import CopiesRecord
 from tare.model.registry import BASELINE
@@ -65,7 +65,7 @@ def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
         f"Rounds: each round launched {len(plan.environments)} whole runs to completion, one after the other in "
-        f"{_ordered(plan)}, the host among them twice. {_discarded(plan.discarded, 'round')}A seed in the plan "
+        f"{_ordered(plan)}, the host among them twice. {_discarded(campaign, 'round')}A seed in the plan "
         "gives every order and every size of the environment block; both are in the records."
     )
 
@@ -168,8 +168,14 @@ def _ordered(plan: Plan) -> str:
     return "balanced order (Williams squares: equal mean places, each after each other equally often)"
 
 
-def _discarded(count: int, name: str) -> str:
-    return f"{count} discarded {name}{'s' if count > 1 else ''} came first. " if count else ""
+def _discarded(campaign: Campaign, name: str) -> str:
+    count = campaign.plan.discarded
+    if not count:
+        return ""
+    first = [launch for unit in campaign.units if unit.discarded for launch in unit.launches.values()]
+    left_out = sum(launch.reason == IN_MEMORY for launch in first)
+    warm = f" ({left_out} of its launches left out, as their files were in memory)" if left_out else ""
+    return f"{count} discarded {name}{'s' if count > 1 else ''} came first{warm}. "
 
 
 def _sampling(campaigns: list[Campaign]) -> str:
