@@ -1,4 +1,4 @@
-"""Makes ahead what a study's images begin with, beside the set-up: wheels of its stacks, the tree of the first one.
+"""Makes ahead what a study's images begin with, beside the set-up: wheels of its stacks, its own tree and image.
 
 `python -m tare.images.ahead STUDY`. All of it goes into the store, where the workflow finds it, or waits for it. It
 says nothing and decides nothing: what can't be had is left to the workflow, which tells the reason.
@@ -11,23 +11,24 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tare.core.errors import TareError
-from tare.images.build import build_stack_tree
+from tare.images.build import build
 from tare.images.interpreter import with_interpreter
 from tare.images.wheels import fetch_wheels
 from tare.machine.fitting import AUTO, fitting_device
+from tare.model.registry import HOST
 from tare.model.studies.stacks import BOUND, load_stack
 from tare.model.studies.study import load_checked
 
 
 def make_ahead(source: str) -> None:
-    """Build the tree of a study's stack, and fetch the wheels of the others meanwhile."""
+    """Build tree and image of a study's stack, and fetch the wheels of the others meanwhile."""
     study = load_checked(source)
     with ThreadPoolExecutor(max_workers=1) as beside:
         for name in study.stacks:
             beside.submit(_fetch, name, _variant(name, study.device))
         if study.stack != BOUND:
             with contextlib.suppress(TareError):
-                build_stack_tree(study.stack, _variant(study.stack, study.device))
+                build(study.stack, _variant(study.stack, study.device), assembled=set(study.environments) != {HOST})
 
 
 def _fetch(name: str, variant: str) -> None:

@@ -1,4 +1,4 @@
-"""What is made ahead of a study: the tree of its stack and the wheels of the others, and no word of failures."""
+"""What is made ahead of a study: tree and image of its stack, the wheels of the others, and no word of failures."""
 
 import json
 
@@ -19,15 +19,22 @@ def made(monkeypatch):
             raise UnavailableError(f"no network for {name}")
 
     monkeypatch.setattr(ahead, "fitting_device", lambda stack: ("cpu", "no NVIDIA GPU"))
-    monkeypatch.setattr(ahead, "build_stack_tree", lambda name, variant: make("tree", name, variant))
+    monkeypatch.setattr(
+        ahead, "build", lambda name, variant, assembled: make("image" if assembled else "tree", name, variant)
+    )
     monkeypatch.setattr(ahead, "with_interpreter", lambda stack: (stack, None))
     monkeypatch.setattr(ahead, "fetch_wheels", lambda stack: make("wheels", stack.name, stack.variant))
     return found, lacking
 
 
-def test_the_tree_of_the_stack_and_the_wheels_of_the_others(made):
+def test_the_image_of_the_stack_and_the_wheels_of_the_others(made):
     ahead.make_ahead("config/config.yaml")
-    assert made[0] == {("tree", "torch-2.13", "cpu"), ("wheels", "paper-2022", "cpu")}
+    assert made[0] == {("image", "torch-2.13", "cpu"), ("wheels", "paper-2022", "cpu")}
+
+
+def test_the_host_alone_needs_no_image(made):
+    ahead.make_ahead(json.dumps({"environments": ["host"], "stacks": []}))
+    assert made[0] == {("tree", "torch-2.13", "cpu")}
 
 
 def test_what_can_not_be_had_is_left_to_the_workflow(made):

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -107,6 +106,8 @@ class Drawing:
 @contextlib.contextmanager
 def house_style() -> Iterator[None]:
     """Draw in the house style, whatever the reader's own settings are."""
+    import seaborn as sns  # it takes longer than all else that a page needs, which draws nothing itself
+
     with matplotlib.rc_context(), sns.axes_style("ticks"):
         matplotlib.rcParams.update(RC)
         yield
@@ -183,7 +184,8 @@ def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | No
 
 def bare(axes: Axes, *, grid: str = "x") -> None:
     """Light grid along one axis, no frame but the bottom line."""
-    sns.despine(ax=axes, left=True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
     axes.grid(axis=grid)
 
 
