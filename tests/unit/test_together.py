@@ -5,9 +5,11 @@ from fakes import Fake, site, still_running, study
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import Journal
+from tare.experiments import campaign as running
 from tare.experiments import turns
 from tare.experiments.campaign import run_campaigns
 from tare.experiments.designs import Setup
+from tare.model.journals.ledger import read_ledger, tries_of
 from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed
 from tare.model.studies import arms
 from tare.model.studies import study as studies
@@ -27,7 +29,16 @@ def environments(tmp_path):
     assert still_running(tmp_path / "pids") == []
 
 
-def run(folder, environments, units=(2, 2, 2)):
+def by_name(folder, workload, name):
+    return folder / name
+
+
+def as_a_study(folder, workload, name):
+    """Where a study's campaigns lie, which have a ledger."""
+    return folder / "fakes" / workload / name
+
+
+def run(folder, environments, units=(2, 2, 2), place=by_name):
     """Three campaigns of fakes together; returns what was sealed, by lane."""
     sites = {name: site(environment) for name, environment in environments.items()}
     designs = {}
@@ -35,9 +46,10 @@ def run(folder, environments, units=(2, 2, 2)):
         own = study(units=count, also=["default"])
         own["workloads"] = {"mnist_cnn": {"batch": 64}, "sentiment_rnn": {"batch": 64}}
         arm = arms.parse(f"allocator={level}") if level else None
-        designs[folder / name] = turns.turns(Setup(study=own, workload=workload, sites=sites, arm=arm))
+        design = turns.turns(Setup(study=own, workload=workload, sites=sites, arm=arm))
+        designs[place(folder, workload, name)] = design
     run_campaigns(designs, lambda dues: turns.run_block(dues, sites))
-    return {name: read_sealed(folder / name / SEALED) for name in LANES}
+    return {name: read_sealed(place(folder, workload, name) / SEALED) for name, (workload, _) in LANES.items()}
 
 
 def dying_at(workload, script):
@@ -149,6 +161,42 @@ def test_a_host_that_fails_at_one_job_ends_that_campaign_alone(tmp_path, environ
         assert len(read_sealed(tmp_path / name / SEALED).counted) == 2
 
 
+def test_a_lane_that_failed_costs_what_its_start_sealed_no_try(tmp_path, environments, monkeypatch):
+    """The next command carries the start on: it runs what failed. Once all are sealed, a command is a new try."""
+
+    class Dies(Fake):
+        def command(self, launch):
+            words = super().command(launch)
+            return [*words[:5], dying_at("sentiment_rnn", words[5]), *words[6:]]
+
+    def tries():
+        found = tries_of(read_ledger(tmp_path / "fakes"))
+        return {name: sum(one.counts for one in found[workload, name]) for name, (workload, _) in LANES.items()}
+
+    def again(environments):
+        # Snakemake takes a job's outputs away before it runs it, and has noted them as done also where it failed.
+        for path in tmp_path.glob(f"fakes/*/*/{SEALED}"):
+            path.unlink()
+        return run(tmp_path, environments, place=as_a_study)
+
+    monkeypatch.setattr(running, "accepted_by_snakemake", lambda sealed, journal: True)
+    whole = environments[CONTROL]
+    environments[CONTROL] = Dies(environments[HOST].pids)
+    with pytest.raises(UnavailableError, match="given up after 2"):
+        run(tmp_path, environments, place=as_a_study)
+    places = {name: as_a_study(tmp_path, "mnist_cnn", name) for name in ("steady", "default")}
+    sealed = {name: (place / UNITS).read_bytes() for name, place in places.items()}
+    environments[CONTROL] = whole
+    found = again(environments)
+    for name, units in sealed.items():
+        assert (places[name] / UNITS).read_bytes() == units
+        assert found[name].plan.attempt == 1
+    assert len(found["rnn"].counted) == 2 and tries() == {"steady": 1, "default": 1, "rnn": 1}
+    found = again(environments)
+    assert tries() == {"steady": 2, "default": 2, "rnn": 2}
+    assert {one.plan.attempt for one in found.values()} == {2}
+
+
 def test_a_study_names_its_lanes_once():
     beside = {"turns": {"also": ["default"], "also_workloads": None}, "arms": {"turns": []}}
     whole = studies.check(studies.merge(studies.load("config/config.yaml"), beside))
@@ -162,12 +210,12 @@ def test_a_study_names_its_lanes_once():
 
 def test_workloads_that_a_study_does_not_choose_have_the_headlines_level_alone():
     some = studies.load("config/config.yaml") | {"environments": [HOST, "docker"]}
-    whole = studies.check(studies.merge(some, {"turns": {"also_workloads": ["mnist_cnn"]}}))
+    whole = studies.check(studies.merge(some, {"turns": {"also": ["default"], "also_workloads": ["mnist_cnn"]}}))
     lanes = [(lane.workload, lane.arm) for lane in studies.lanes(whole)]
     assert lanes == [("mnist_cnn", None), ("mnist_cnn", "allocator=default"), ("sentiment_rnn", None)]
     named = {(one.workload, one.name) for one in studies.campaigns(whole) if one.kind == "turns"}
     assert ("sentiment_rnn", "turns.docker+host.allocator-default") not in named and len(named) == 3
-    without = studies.check(studies.merge(some, {"turns": {"also_workloads": []}}))
+    without = studies.check(studies.merge(some, {"turns": {"also": ["default"], "also_workloads": []}}))
     for workload in ("mnist_cnn", "sentiment_rnn"):  # what is measured beside a campaign is no part of it
         parts = {studies.part_of(study, "turns", workload) for study in (whole, without)}
         assert len(parts) == 1
@@ -177,7 +225,10 @@ def test_workloads_that_a_study_does_not_choose_have_the_headlines_level_alone()
     ("change", "says"),
     [
         ({"turns": {"also": ["steady"]}}, "turns: also: steady is what turns already run at"),
-        ({"arms": {"turns": ["allocator=default"]}}, "allocator=default is what turns already run at"),
+        (
+            {"turns": {"also": ["default"]}, "arms": {"turns": ["allocator=default"]}},
+            "allocator=default is what turns already run at",
+        ),
         ({"turns": {"also": ["jemalloc"]}}, "also"),
     ],
 )
