@@ -23,6 +23,9 @@ STEADY_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "MALLOC_TOP_PAD_": "67108864",
 }
+# The same, and memory in huge pages (glibc from 2.35 on; the kernel's setting must not be `never`).
+HUGE_PAGES = {**STEADY_ALLOCATOR, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+ALLOCATORS: Mapping[str, Mapping[str, str]] = {"default": {}, "steady": STEADY_ALLOCATOR, "huge": HUGE_PAGES}
 BUSY_BESIDE = 0.5  # of a processor: what a framework's threads take beside those that compute, and some more
 NO_VARIABLES: Mapping[str, str] = {}
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -49,8 +52,7 @@ def program_environment(
         "RAYON_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if conditions["allocator"] == "steady":
-        variables |= STEADY_ALLOCATOR
+    variables |= ALLOCATORS[conditions["allocator"]]
     variables |= more
     variables["TARE_PAD"] = "x" * pad_bytes
     return variables

@@ -22,7 +22,8 @@ from tare.literature.contrasts import CONFIDENCE, MARGIN, units
 from tare.literature.published_file import Claim
 from tare.literature.vocabulary import RATES, kind_of
 from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.stats.intervals import t_quantile
+from tare.stats.intervals import Interval, t_quantile
+from tare.stats.slopes import quotient_of_sums
 
 Weighed = list[tuple[float, pd.Series]]  # log-ratios to a common reference, each with the sign that it counts with
 FEWEST = 4  # units of each level, as many as a verdict on an arm needs
@@ -53,18 +54,55 @@ class Speed:
         return f"{self.ratio - 1:+.0%} [{self.low - 1:+.0%}, {self.high - 1:+.0%}]"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Confound:
+    """What of a change is not the level's own: another workload of the claim, alike at both levels, lacks it.
+
+    Attributes:
+        workload: that other one.
+        alike: how fast the level is there.
+        left: what that leaves of the change.
+        share: of the logarithm of the change, by Fieller; without ends where the change can't be told from none.
+    """
+
+    workload: str
+    alike: Speed
+    left: Speed
+    share: Interval
+
+    @property
+    def share_text(self) -> str:
+        """The share with its interval, in percent."""
+        if self.share.mean is None:
+            return "no share of it"
+        if self.share.low is None or self.share.high is None:
+            return f"{self.share.mean:.0%} of it, with no interval: the change itself may be none"
+        return f"{self.share.mean:.0%} [{self.share.low:.0%}, {self.share.high:.0%}] of it by logarithms"
+
+    def __str__(self) -> str:
+        """As a sentence has it."""
+        return (
+            f"Of this {self.workload} has {self.alike}; what is left, {self.left}, is not the level's own: "
+            f"{self.share_text}."
+        )
+
+
 def faster(claim: Claim, workload: str, environments: Sequence[str], here: HasMetrics) -> Answer:
     """Rule `faster`: HOLDS with the interval inside the margin around the published size, FAILS with it outside."""
     assert claim.change is not None
+    if claim.why_not is not None:
+        return opened(NOTHING, claim.why_not)
     published, metric = 1 + claim.change.value / 100, claim.metrics[0]
     weighed, why = _measured(claim, workload, here)
     if weighed is None:
         return opened(NOTHING, why)
     speed = speed_of(weighed)
     counts = " and ".join(str(len(values)) for _, values in weighed)
+    confound = confound_of(claim, workload, here)
+    also = f" {confound}" if confound else ""
     evidence = (
         f"{metric}: the speed of {claim.level} is {speed} beside {claim.against}, where {published - 1:+.0%} is "
-        f"published ({counts} units).{_other_part(claim, workload, here, weighed)}"
+        f"published ({counts} units).{also}"
     )
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
     if least <= speed.low and speed.high <= most:
@@ -76,6 +114,8 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: HasMe
 
 def change_of(claim: Claim, workload: str, here: HasMetrics) -> tuple[Speed | None, str]:
     """The speed that a claim of the rule `faster` is about, as measured here; None, and why there is none."""
+    if claim.why_not is not None:
+        return None, claim.why_not
     weighed, why = _measured(claim, workload, here)
     return (None, why) if weighed is None else (speed_of(weighed), why)
 
@@ -108,16 +148,24 @@ def speed_of(weighed: Weighed) -> Speed:
     return Speed(ratio=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half))
 
 
-def _other_part(claim: Claim, workload: str, here: HasMetrics, weighed: Weighed) -> str:
-    """How much of the change another workload of the claim, which is alike at all levels, does not show."""
-    if workload != claim.workloads[0] or len(claim.workloads) < 2:
-        return ""
-    other = claim.workloads[1]
-    alike, _ = _measured(claim, other, here)
-    if alike is None:
-        return ""
-    part = speed_of([*weighed, *((-sign, values) for sign, values in alike)])
-    return f" Of this {other} has {speed_of(alike)}; what is left, {part}, is not the level's own."
+def confound_of(claim: Claim, workload: str, here: HasMetrics) -> Confound | None:
+    """How much of the change in a claim's first workload its second, which is alike at all levels, does not show.
+
+    None of another workload, and where one of the two is not measured.
+    """
+    if workload != claim.workloads[0] or len(claim.workloads) < 2 or claim.why_not is not None:
+        return None
+    weighed, alike = (_measured(claim, name, here)[0] for name in claim.workloads[:2])
+    if weighed is None or alike is None:
+        return None
+    alikes = quotient_of_sums(alike, weighed, 1 - CONFIDENCE)
+    ends = [None if end is None else 1 - end for end in (alikes.mean, alikes.high, alikes.low)]
+    return Confound(
+        workload=claim.workloads[1],
+        alike=speed_of(alike),
+        left=speed_of([*weighed, *((-sign, values) for sign, values in alike)]),
+        share=Interval(n=alikes.n, mean=ends[0], low=ends[1], high=ends[2]),
+    )
 
 
 def _logs(here: HasMetrics, workload: str, metric: str, level: str) -> pd.Series:

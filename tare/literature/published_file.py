@@ -187,6 +187,7 @@ class Claim(Record):
             of a slow-down by a neighbour, than the same environment without one.
         level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
             first does in the same time; negative where it is slower.
+        why_not: of the rule faster, instead of level and against: why nothing here is what was compared.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -206,6 +207,7 @@ class Claim(Record):
     level: Level | None = None
     against: Level | None = None
     change: Percent | None = None
+    why_not: Text | None = None
     arm: Level | None = None
     scenario: Scenario = "single"
     needs: tuple[Annotated[str, _one_of("condition", CONDITIONS)], ...] = ()
@@ -223,9 +225,14 @@ class Claim(Record):
             raise ValueError("facts are of one metric: needs one in metrics")
         if (self.rule in BOUNDED) != (self.bound is not None):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
-        for name in ("level", "against", "change"):
-            if (self.rule == FASTER) != (getattr(self, name) is not None):
-                raise ValueError(f"rule {self.rule} {'needs' if self.rule == FASTER else 'takes no'} {name}")
+        has_levels = self.rule == FASTER and self.why_not is None
+        wanted = {"level": has_levels, "against": has_levels, "change": self.rule == FASTER}
+        for name, is_wanted in wanted.items():
+            if is_wanted != (getattr(self, name) is not None):
+                beside = " with why_not" if self.why_not is not None else ""
+                raise ValueError(f"rule {self.rule}{beside} {'needs' if is_wanted else 'takes no'} {name}")
+        if self.why_not is not None and self.rule != FASTER:
+            raise ValueError(f"rule {self.rule} takes no why_not")
         to_themselves = self.rule in BOUNDED and set(self.metrics) == {SLOWDOWN}
         if self.environments and self.environments[0] != HOST and not to_themselves:
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")

@@ -30,8 +30,48 @@ def quotient_interval(above: Sequence[float], below: Sequence[float], alpha: flo
     if n < FEWEST_UNITS:
         return Interval(n=n, mean=None, low=None, high=None)
     upper, lower = float(first.mean()), float(second.mean())
-    quotient = upper / lower if lower else None
     (of_upper, of_both), (_, of_lower) = (np.cov(first, second) * t_quantile(alpha, n - 1) ** 2 / n).tolist()
+    return _fieller(n, upper, lower, of_upper, of_both, of_lower)
+
+
+def quotient_of_sums(
+    above: Sequence[tuple[float, Sequence[float]]], below: Sequence[tuple[float, Sequence[float]]], alpha: float
+) -> Interval:
+    """A sum of means by another, with Fieller's interval at level 1 - alpha; the samples are independent.
+
+    Degrees of freedom are Welch's and Satterthwaite's of `above` - q `below` at the quotient q itself.
+
+    Args:
+        above, below: each sample with the sign that its mean counts with; none stands in both.
+        alpha: of the two-sided interval.
+
+    Returns:
+        The interval; `n` is the size of the smallest sample. None where the sum below can't be told from zero.
+    """
+    samples = [np.asarray(values, dtype=float) for _, values in (*above, *below)]
+    n = min(map(len, samples))
+    if n < FEWEST_UNITS:
+        return Interval(n=n, mean=None, low=None, high=None)
+    upper, lower = (sum(sign * float(np.mean(values)) for sign, values in side) for side in (above, below))
+    if not lower:
+        return Interval(n=n, mean=None, low=None, high=None)
+    parts = [
+        (weight * float(np.var(values, ddof=1)) / len(values), len(values) - 1)
+        for weight, side in ((1.0, above), ((upper / lower) ** 2, below))
+        for _, values in side
+    ]
+    squares = sum(part**2 / degrees for part, degrees in parts)
+    degrees = sum(part for part, _ in parts) ** 2 / squares if squares else float(sum(own for _, own in parts))
+    scale = t_quantile(alpha, degrees) ** 2
+    of_upper, of_lower = (
+        scale * sum(float(np.var(values, ddof=1)) / len(values) for _, values in side) for side in (above, below)
+    )
+    return _fieller(n, upper, lower, of_upper, 0.0, of_lower)
+
+
+def _fieller(n: int, upper: float, lower: float, of_upper: float, of_both: float, of_lower: float) -> Interval:
+    """A quotient of two estimates; `of_…` are their variances and covariance times t squared."""
+    quotient = upper / lower if lower else None
     # Its ends are the roots of a q^2 - 2 b q + c.
     a, b, c = lower**2 - of_lower, upper * lower - of_both, upper**2 - of_upper
     if a <= 0:

@@ -27,11 +27,12 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
     """Import the framework and what the workload needs; returns (framework, workload module).
 
     Raises:
-        Unable: no such framework, or the workload has no implementation in it.
+        Unable: no such framework, or the workload has no implementation in it, or it lacks a setting of the launch.
     """
     workload = importlib.import_module("workloads." + spec["workload"])
     framework = frameworks.of(spec)
     training = frameworks.training_class(workload, framework.name)
+    settings.begin(framework, spec.get("settings") or {})
     framework.import_()
     framework.set_threads(threads)
     for module in getattr(training, "imports", workload.DESCRIPTION["imports"]):

@@ -18,7 +18,7 @@ from tare.model import tables
 from tare.model.studies.study import CONTROL, HOST
 from tare.report.arms import fault_costs as report
 from tare.report.words.wording import signed
-from tare.stats.slopes import common_slope, quotient_interval
+from tare.stats.slopes import common_slope, quotient_interval, quotient_of_sums
 
 COST_S, FAULTS, STEP_S = 2e-6, 5000.0, 0.05
 BESIDE_S = -0.002  # what the default level changes beside its faults
@@ -85,6 +85,18 @@ def test_fiellers_interval_by_hand():
     assert quotient_interval([1.0, 2.0], [0.0, 0.0], 0.05).told is None
     assert quotient_interval([1.0, 2.0, 3.0], [-1.0, 0.1, 1.0], 0.05).told is None
     assert quotient_interval([1.0], [1.0], 0.05).mean is None
+
+
+def test_the_interval_of_a_quotient_of_independent_sums_covers_it():
+    generator = np.random.default_rng(11)
+    inside = 0
+    for _ in range(1000):
+        one, other, third, fourth = (generator.normal(mean, 0.1, 4) for mean in (0.5, 0.2, 1.0, 0.4))
+        found = quotient_of_sums([(1.0, one), (-1.0, other)], [(1.0, third), (-1.0, fourth)], 0.05)
+        inside += found.low is not None and found.low <= 0.5 <= found.high
+    assert 0.92 < inside / 1000 < 0.99
+    assert quotient_of_sums([(1.0, [1.0, 2.0])], [(1.0, [1.0, -1.0])], 0.05).told is None
+    assert quotient_of_sums([(1.0, [1.0, 2.0])], [(1.0, [1.0])], 0.05).told is None
 
 
 def test_fiellers_interval_covers_as_often_as_it_says():

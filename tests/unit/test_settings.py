@@ -2,17 +2,21 @@
 
 import json
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from project import ROOT
 
 from tare.cli import images as images_commands
 from tare.core.errors import UserError
+from tare.launch.conditions import program_environment
 from tare.machine import fitting
 from tare.model.studies import arms, study
 from tare.worker import frameworks, settings, train
-from tare.worker.settings import amp
+from tare.worker.settings import amp, onednn
 from tare.worker.settings import graph as captures
 from workloads import mnist_cnn, sentiment_rnn
 
@@ -75,6 +79,29 @@ def test_settings_have_units_and_a_budget_of_their_own():
     assert (found.units, found.budget_s) == (3, 7)
     found = study.sampling_of(settings.replace(setting_budget_s=None), 0.95, "real_s", arms.parse("amp=bf16"))
     assert found.budget_s == 8
+
+
+def test_threads_are_a_condition_that_is_weighed_as_settings_are():
+    arm = arms.parse("threads=2")
+    assert arm.is_setting and not arm.is_inside and not arm.needs_image and arm.settings == {}
+    assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]
+    levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
+    assert arms.conditions_at({"threads": 1, "cpus": 2}, levels)["threads"] == 2
+    assert arms.of_campaign("rounds.host.threads-2") == arm
+
+
+@pytest.mark.parametrize(
+    ("level", "says"), [("1", "is the headline"), ("3", "more than conditions: cpus, 2"), ("0", "no level '0'")]
+)
+def test_a_number_of_threads_that_can_not_be_weighed_is_refused(level, says):
+    with pytest.raises(UserError, match=says):
+        study.load_checked(json.dumps({"study": "x", "arms": {"rounds": [f"threads={level}"]}}))
+
+
+def test_huge_pages_are_a_level_of_the_allocator():
+    found = program_environment({"threads": 1, "allocator": "huge"}, ROOT, 0)
+    steady = program_environment({"threads": 1, "allocator": "steady"}, ROOT, 0)
+    assert found == {**steady, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 @pytest.mark.parametrize("name", ["tf32=on", "graph=capture", "cudnn=benchmark"])
@@ -177,6 +204,71 @@ def switches():
     kept = backends.cudnn.benchmark, backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32
     yield
     backends.cudnn.benchmark, backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32 = kept
+
+
+# Runs a step with oneDNN's own words on; the first line of its output is what the framework says of itself.
+ONE_STEP = """
+import json, sys
+from tare.worker import frameworks, settings, train
+from workloads import mnist_cnn
+wanted = json.loads(sys.argv[1])
+framework = frameworks.of({})
+settings.begin(framework, wanted)
+framework.import_()
+training = train.build_model(framework, mnist_cnn, {"settings": wanted})
+torch = framework.module
+print(torch.backends.cpu.get_cpu_capability(), framework.facts()["switches"]["onednn"], flush=True)
+print(float(training.step([torch.ones(4, 1, 28, 28), torch.arange(4)])))
+"""
+
+
+def one_step(**wanted):
+    variables = {**os.environ, "ONEDNN_VERBOSE": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, "-c", ONE_STEP, json.dumps(wanted)]
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_kernels_are_of_no_newer_processor_than_the_setting_says():
+    found = one_step(isa="sse4")
+    assert "DEFAULT True" in found and "isa:Intel SSE4.1" in found
+    executed = [line for line in found.splitlines() if ",exec," in line]
+    assert executed and not any(newer in line for line in executed for newer in ("avx", "amx"))
+
+
+def test_without_onednn_none_of_its_primitives_runs():
+    found = one_step(onednn="off")
+    assert " False" in found and ",exec," not in found
+
+
+def test_a_release_without_the_switch_says_so():
+    old = SimpleNamespace(__name__="torch", __version__="1.4.0", backends=SimpleNamespace(mkldnn=object()))
+    with pytest.raises(settings.Unable, match=r"torch 1\.4\.0 has no switch for oneDNN"):
+        onednn.prepare(old, "off")
+    with pytest.raises(settings.Unable, match="from the package index has no oneDNN"):
+        onednn.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.1.0"), "off")
+    onednn.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.21.0"), "off")
+
+
+@pytest.mark.parametrize("name", ["jax", "mxnet", "numpy", "tensorflow"])
+def test_limits_of_instructions_are_pytorchs(name):
+    with pytest.raises(settings.Unable, match=f"{name} has no setting isa=sse4"):
+        settings.begin(frameworks.of({"framework": name}), {"isa": "sse4"})
+
+
+class Refusing(torch.nn.Module):
+    """A model that TorchScript can't compile."""
+
+    def forward(self, *images, **other):
+        return images[0]
+
+
+def test_a_compiler_that_refuses_a_model_is_quoted_in_one_line():
+    """As a launch's record shortens what it raises: the first line."""
+    with pytest.raises(Exception, match="variable number of arguments") as raised:
+        settings.apply(pytorch(), SimpleNamespace(model=Refusing()), {"compile": "torchscript"})
+    assert "\n" in str(raised.value).strip() and len(str(raised.value).strip().splitlines()[0]) < 300
 
 
 def test_facts_say_how_the_switches_stand(switches):

@@ -24,12 +24,12 @@ from tare.model.registry import (
     environments,
     scenario_names,
 )
-from tare.model.studies.stacks import known_stacks, with_compiler
+from tare.model.studies.stacks import known_stacks, with_setting
 from tare.model.words import nearest
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
 # of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
-COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady")}
+COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady", "huge")}
 # Settings of the framework itself (tare/worker/settings/ applies them); the first level is the headline's.
 SETTINGS = {
     "tf32": ("default", "off", "on"),
@@ -38,9 +38,18 @@ SETTINGS = {
     "compile": ("off", "inductor", "torchscript", "xla"),
     "graph": ("off", "capture"),
     "cudnn": ("default", "benchmark"),
+    "onednn": ("default", "off"),
+    "isa": ("default", "avx2", "sse4"),
 }
-# Compilers that need nothing beside their stack: another stack is compared with and without (`tensorflow-2.1+xla`).
-STACK_COMPILERS = ("torchscript", "xla")
+# Threads of the framework: a condition of every launch, weighed as settings are.
+THREADS = "threads"
+MOST_THREADS = 64
+# Settings that need nothing beside their stack: another stack is compared with and without (`tensorflow-2.1+xla`).
+STACK_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "torchscript": {"compile": "torchscript"},
+    "xla": {"compile": "xla"},
+    "no-onednn": {"onednn": "off"},
+}
 # What a job reads; the first level is the headline's. Applied inside as settings are, and compared in every
 # environment, as an environment may be what makes reading slow.
 INPUTS = {"input": ("real", "synthetic")}
@@ -75,7 +84,7 @@ class Arm:
     @property
     def is_setting(self) -> bool:
         """Whether it is a setting of the framework, which no environment has a part in."""
-        return self.factor in SETTINGS
+        return self.factor in SETTINGS or self.factor == THREADS
 
     @property
     def is_inside(self) -> bool:
@@ -90,7 +99,7 @@ class Arm:
     @property
     def needs_image(self) -> bool:
         """Whether launches of this arm take another image record than the headline's."""
-        return self.factor != "allocator" and not self.is_inside and not self.is_beside
+        return self.factor not in ("allocator", THREADS) and not self.is_inside and not self.is_beside
 
     @property
     def is_optional(self) -> bool:
@@ -101,11 +110,11 @@ class Arm:
     def other_stack(self) -> str | None:
         """The stack that this arm launches instead of the headline's; None where it launches the same packages."""
         other = self.factor == "stack" and self.level not in COMMON["stack"]
-        return with_compiler(self.level)[0] if other else None
+        return with_setting(self.level)[0] if other else None
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the program inside applies: the arm's own setting, or the graph compiler that its stack has."""
+        """What the program inside applies: the arm's own setting, or the one that its stack has."""
         if self.is_inside:
             return {self.factor: self.level}
         return _settings_of_stack(self.level) if self.other_stack else {}
@@ -119,6 +128,7 @@ def parse(text: str) -> Arm:
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
     known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE}.items()}
+    known[THREADS] = {str(number) for number in range(1, MOST_THREADS + 1)}
     known["stack"].update(level for name in known_stacks() for level in stack_levels(name))
     if not sign or factor not in known:  # adapters are imported for their own factors alone
         for adapter in environments().values():
@@ -132,13 +142,13 @@ def parse(text: str) -> Arm:
 
 
 def stack_levels(name: str) -> list[str]:
-    """Levels of the factor `stack` that launch one: as it is, and with each graph compiler that it may bring."""
-    return [name, *(f"{name}+{compiler}" for compiler in STACK_COMPILERS)]
+    """Levels of the factor `stack` that launch one: as it is, and with each setting that it may bring."""
+    return [name, *(f"{name}+{setting}" for setting in STACK_SETTINGS)]
 
 
 def _settings_of_stack(level: str) -> dict[str, str]:
-    compiler = with_compiler(level)[1]
-    return {"compile": compiler} if compiler else {}
+    setting = with_setting(level)[1]
+    return dict(STACK_SETTINGS[setting]) if setting else {}
 
 
 def of_campaign(name: str) -> Arm | None:
@@ -153,7 +163,7 @@ def of_campaign(name: str) -> Arm | None:
 
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
-    if arm.factor in COMMON or arm.is_inside or arm.is_beside:
+    if arm.factor in COMMON or arm.is_inside or arm.is_beside or arm.factor == THREADS:
         return True
     return arm.level in environment(env).factors.get(arm.factor, ())
 
@@ -215,7 +225,7 @@ def describe(levels: Mapping[str, str]) -> str:
 def stack_of(described: str, headline: str) -> str:
     """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own."""
     levels = dict(level.partition("=")[::2] for level in described.split(","))
-    return headline if levels.get("stack", "same") in COMMON["stack"] else with_compiler(levels["stack"])[0]
+    return headline if levels.get("stack", "same") in COMMON["stack"] else with_setting(levels["stack"])[0]
 
 
 def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
@@ -227,4 +237,6 @@ def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> d
     """The study's conditions at a campaign's levels."""
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
     settings |= _settings_of_stack(levels.get("stack", "same"))
-    return {**conditions, "allocator": levels["allocator"], **({"settings": settings} if settings else {})}
+    threads = {THREADS: int(levels[THREADS])} if THREADS in levels else {}
+    own = {"settings": settings} if settings else {}
+    return {**conditions, "allocator": levels["allocator"], **threads, **own}

@@ -158,10 +158,10 @@ def variants_of(name: str) -> tuple[str, ...]:
     return tuple(_read(stacks_dir() / name / "stack.yaml").variants)
 
 
-def with_compiler(level: str) -> tuple[str, str | None]:
-    """Name of a stack and the graph compiler of its launches: of `tensorflow-2.1` or `tensorflow-2.1+xla`."""
-    name, _, compiler = level.partition("+")
-    return name, compiler or None
+def with_setting(level: str) -> tuple[str, str | None]:
+    """Name of a stack and the setting of its launches: of `tensorflow-2.1` or `tensorflow-2.1+xla`."""
+    name, _, setting = level.partition("+")
+    return name, setting or None
 
 
 def lock_files(name: str) -> list[Path]:

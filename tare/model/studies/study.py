@@ -33,7 +33,7 @@ from tare.model.registry import (
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
 from tare.model.studies.papers import paper_names
-from tare.model.studies.stacks import BOUND, known_stacks, with_compiler
+from tare.model.studies.stacks import BOUND, known_stacks, with_setting
 from tare.model.words import nearest
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
@@ -77,7 +77,7 @@ Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
 StudyName = Annotated[Name, AfterValidator(_no_folder)]
 StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
 StackLevel = Annotated[
-    str, matching(r"[a-z][a-z0-9.-]{0,39}(\+[a-z]+)?", f"{_LETTERS}, and +compiler where it has one")
+    str, matching(r"[a-z][a-z0-9.-]{0,39}(\+[a-z][a-z-]*)?", f"{_LETTERS}, and +setting where it has one")
 ]
 EnvironmentName = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}(?:\.[a-z][a-z0-9_-]{0,39})?", _LETTERS)]
 Environments = Annotated[tuple[EnvironmentName, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]
@@ -445,7 +445,7 @@ class ImageCostsPart(Record):
     @property
     def stacks_needed(self) -> tuple[str, ...]:
         """Every stack that has to be built, the study's own first."""
-        return tuple(dict.fromkeys((self.stack, *(with_compiler(level)[0] for level in self.stacks))))
+        return tuple(dict.fromkeys((self.stack, *(with_setting(level)[0] for level in self.stacks))))
 
     def environments_of(self, stack: str) -> tuple[str, ...]:
         """Where a stack runs: the study's own everywhere, the others where the study says so, or everywhere."""
@@ -582,10 +582,10 @@ def check(config: Mapping[str, Any]) -> Study:
         _check_batches(name, settings, where, (settings.batch, *settings.sweep_batches))
     _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
     for name in study.stacks:
-        base, compiler = with_compiler(name)
+        base, setting = with_setting(name)
         _refuse_unknown("stacks", "folder containers/stacks/{}", base, known_stacks())
-        if compiler:
-            _refuse_unknown("stacks", f"graph compiler {{}} beside {base}", compiler, arms.STACK_COMPILERS)
+        if setting:
+            _refuse_unknown("stacks", f"setting {{}} beside {base}", setting, arms.STACK_SETTINGS)
         elif name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
     for name in study.stack_environments or ():
@@ -685,6 +685,10 @@ def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
         wrong = "is another stack; name it in `stacks` instead"
     elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.INSIDE.get(arm.factor, (None,))[0]:
         wrong = "is the headline; name another level"
+    elif arm.factor == arms.THREADS and int(arm.level) == study.conditions.threads:
+        wrong = "is the headline; name another number"
+    elif arm.factor == arms.THREADS and int(arm.level) > study.conditions.cpus:
+        wrong = f"is more than conditions: cpus, {study.conditions.cpus}; threads would wait for each other"
     elif (arm.factor, arm.level, study.stack) == ("stack", "native", BOUND):
         wrong = f"needs packages that are locked, and {BOUND} has none; drop it"
     elif unable := [name for name in study.arms.workloads if name in study.workloads and not _reads(name, arm)]:
@@ -905,7 +909,7 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     for stack in study.stacks if workload in workloads_of_stacks(study) else ():
         where, arm_name = study.environments_of(stack), f"stack={stack}"
         for kind in study.stack_kinds:
-            own = with_compiler(stack)[0]
+            own = with_setting(stack)[0]
             yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=own)
     for scenario in study.scenarios:
         for kind in kinds if scenario not in (SINGLE, SHARED) else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.literature.level_claims import HasMetrics, Speed, change_of
+from tare.literature.level_claims import HasMetrics, Speed, change_of, confound_of
 from tare.literature.published import Published
 from tare.literature.published_file import FASTER, Plot
 from tare.report.figures import style
@@ -34,11 +34,11 @@ def changes(published: Published, given: HasMetrics, plot: Plot) -> list[Change]
     for claim in published.claims:
         if claim.rule != FASTER or plot.figure not in claim.figures:
             continue
-        assert claim.level is not None and claim.against is not None and claim.change is not None
-        names = [level.partition("=")[2] for level in (claim.level, claim.against)]
+        assert claim.change is not None
+        names = [level.partition("=")[2] for level in (claim.level, claim.against) if level is not None]
+        label = " by ".join(names) or claim.id.replace("_", " ")
         for workload in claim.workloads:
             speed, reason = change_of(claim, workload, given)
-            label = f"{names[0]} by {names[1]}"
             found.append(
                 Change(label=label, workload=workload, published=claim.change.value, measured=speed, reason=reason)
             )
@@ -78,14 +78,21 @@ def change_caption(published: Published, given: HasMetrics, plot: Plot) -> list[
 
 
 def change_sentences(published: Published, given: HasMetrics, plot: Plot) -> list[str]:
-    """Every number: claims with what is measured, then what the text states."""
+    """Every number: claims with what is measured, what of it is not the level's own, then what the text states."""
     stated = [
         f"The text states {fact.quantity} ({name})."
         for name in plot.facts
         for fact in published.facts_of(name)
         if fact.quantity is not None
     ]
-    return [*map(_told, changes(published, given, plot)), *dict.fromkeys(stated)]
+    parts = [
+        f"{workload_title(workload)}: {found}"
+        for claim in published.claims
+        if claim.rule == FASTER and plot.figure in claim.figures
+        for workload in claim.workloads
+        if (found := confound_of(claim, workload, given)) is not None
+    ]
+    return [*map(_told, changes(published, given, plot)), *parts, *dict.fromkeys(stated)]
 
 
 def _told(row: Change) -> str:

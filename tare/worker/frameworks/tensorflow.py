@@ -43,7 +43,11 @@ class TensorFlow(frameworks.Framework):
             "version": self.module.__version__,
             "threads": threading.get_intra_op_parallelism_threads(),
             "interop_threads": threading.get_inter_op_parallelism_threads(),
-            "switches": {"functions": self.module.executing_eagerly(), "xla": os.environ.get("TF_XLA_FLAGS")},
+            "switches": {
+                "functions": self.module.executing_eagerly(),
+                "xla": os.environ.get("TF_XLA_FLAGS"),
+                "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS"),
+            },
         }
 
     def parameters(self, training: Any) -> int:

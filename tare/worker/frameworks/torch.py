@@ -196,6 +196,7 @@ def switches(torch: Any) -> Dict[str, Optional[bool]]:
         "tf32_convolutions": getattr(getattr(backends, "cudnn", None), "allow_tf32", None),
         "cudnn_benchmark": backends.cudnn.benchmark,
         "cudnn_deterministic": backends.cudnn.deterministic,
+        "onednn": torch._C._get_mkldnn_enabled() if hasattr(torch._C, "_get_mkldnn_enabled") else None,
         "deterministic": torch.are_deterministic_algorithms_enabled()
         if hasattr(torch, "are_deterministic_algorithms_enabled")
         else None,

@@ -7,24 +7,36 @@
              torchscript         torch.jit.script of the model
              xla                 TensorFlow's graph in clusters that XLA compiles
     graph    capture             the whole step as one CUDA graph, replayed
+    onednn   off                 the framework's own kernels instead of oneDNN's
+    isa      avx2, sse4          kernels for no newer processors than those with these instructions
     cudnn    benchmark           cuDNN tries its algorithms and keeps the fastest
     input    synthetic           one batch, made once where steps take it from, instead of the data set
 
-Each is a module of this package, imported only where it is used: `prepare(torch, level)` before the model is built,
-`apply(torch, training, level, device)` after; `samples(…)` where it brings the job's samples. They are PyTorch's,
-but for the levels that `OWNERS` has.
+Each is a module of this package, imported only where it is used: `begin(name, level)` before the framework of that
+name is imported, `prepare(torch, level)` before the model is built, `apply(torch, training, level, device)` after;
+`samples(…)` where it brings the job's samples. They are PyTorch's, but for the levels that `OWNERS` has.
 Without a setting the framework's own default stands, and the facts of the launch say what that is. A setting that
 this framework, device or workload can't have raises `Unable` with the reason: it is not passed over.
 """
 
 import importlib
-from typing import Any, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from tare.worker.frameworks import DEFAULT, Framework, Unable
 
 # A captured step holds what the others did.
-ORDER = ("input", "tf32", "cudnn", "layout", "compile", "amp", "graph")
-OWNERS = {("compile", "xla"): "tensorflow"}  # of levels that are not PyTorch's
+ORDER = ("isa", "onednn", "input", "tf32", "cudnn", "layout", "compile", "amp", "graph")
+# Of levels that are not PyTorch's alone.
+OWNERS: Dict[Tuple[str, str], Tuple[str, ...]] = {
+    ("compile", "xla"): ("tensorflow",),
+    ("onednn", "off"): ("torch", "tensorflow"),
+}
+
+
+def begin(framework: Framework, wanted: Mapping[str, str]) -> None:
+    """What has to stand before the framework is imported: variables that its libraries read once."""
+    for module, level in used(framework, wanted, "begin"):
+        module.begin(framework.name, level)
 
 
 def prepare(framework: Framework, wanted: Mapping[str, str]) -> None:
@@ -62,7 +74,7 @@ def used(framework: Framework, wanted: Mapping[str, str], verb: str) -> Iterator
     Raises:
         Unable: another framework has that level of that setting, and this one has not.
     """
-    others = [pair for pair in sorted(wanted.items()) if OWNERS.get(pair, DEFAULT) != framework.name]
+    others = [pair for pair in sorted(wanted.items()) if framework.name not in OWNERS.get(pair, (DEFAULT,))]
     if others:
         raise Unable("{} has no setting {}".format(framework.name, ", ".join(map("=".join, others))))
     for name in ORDER:
