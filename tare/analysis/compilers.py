@@ -21,7 +21,7 @@ from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies import arms
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
-GRAPHS, BREAKS = "compiled_graphs", "compiled_breaks"
+COUNTS = ("graphs", "breaks", "operators", "left")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,8 @@ class Compiled:
     """One compiler beside none, in one stack.
 
     Attributes:
-        graphs, breaks: graphs that it made of a job, and breaks between them; None where it does not say.
+        graphs, breaks: graphs that it made of a job, and breaks between them.
+        operators, left: operators in its graphs, and those outside of them. All None where it does not say.
     """
 
     stack: str
@@ -48,6 +49,8 @@ class Compiled:
     plain: Steps
     graphs: int | None = None
     breaks: int | None = None
+    operators: int | None = None
+    left: int | None = None
 
     @property
     def compile_s(self) -> float:
@@ -77,7 +80,7 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
         with_it = _steps(own[own["env"].isin((HOST, CONTROL))])
         without = next(filter(None, map(_steps, _plain(rows, own, arm, stack))), None)
         if with_it and without:
-            counts = {word: _count(own, metric) for word, metric in (("graphs", GRAPHS), ("breaks", BREAKS))}
+            counts = {word: _count(own, f"compiled_{word}") for word in COUNTS}
             found.append(Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without, **counts))
     return found
 

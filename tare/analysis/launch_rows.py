@@ -148,9 +148,9 @@ def _later_step(results: TrainResults, rest_s: float) -> list[Row]:
 
 
 def _compiled(launch: LaunchRecord) -> list[Row]:
-    """Graphs that a compiler made, and breaks between them; none where nothing was compiled."""
+    """Graphs that a compiler made, breaks between them, operators in and outside; none without a compiler."""
     framework = launch.seen_inside().facts.framework
-    found = framework.compiled if framework else None
+    found = launch.compiled or (framework.compiled if framework else None)
     return [measured(f"compiled_{name}", count, "1", "framework") for name, count in (found or {}).items()]
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from tare.analysis.compilers import Compiled, Steps, compiled
 from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.profilers.clusters import xla_clusters
 
 
 def steps(first_s, later_s):
@@ -45,7 +46,7 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
         slow = {"first_step_s": 1.0, "later_step_s": 0.2, "peak_rss_bytes": 1e9}
         table += rows("rounds.host.stack-paper-2022+xla", env, "paper-2022", **fast)
         table += rows("rounds.host.stack-paper-2022", env, "paper-2022", **slow)
-        counted = {"first_step_s": 9.0, "compiled_graphs": 2, "compiled_breaks": 1}
+        counted = {"first_step_s": 9.0, "compiled_graphs": 2, "compiled_breaks": 1, "compiled_operators": 40}
         table += rows("rounds.host.compile-inductor", env, "torch-2.13", **{**fast, **counted})
     beside = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
     for name in ("compile-inductor", "stack-paper-2022", "stack-paper-2022+xla"):
@@ -55,9 +56,25 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
     xla, inductor = found["paper-2022", "xla"], found["torch-2.13", "inductor"]
     assert (xla.plain.first_s, xla.compile_s, xla.pays_from, xla.compiled.launches) == (1.0, 3.0, 31, 2)
     assert (inductor.plain.first_s, inductor.compile_s) == (1.5, 7.5)
-    assert (inductor.graphs, inductor.breaks, xla.graphs) == (2, 1, None)
+    assert (inductor.graphs, inductor.breaks, inductor.operators, xla.graphs) == (2, 1, 40, None)
 
 
 def test_without_a_plain_campaign_nothing_is_said():
     table = rows("rounds.host.stack-paper-2022+xla", HOST, "paper-2022", first_step_s=4.0, later_step_s=0.1)
     assert compiled(pd.DataFrame(table), "mnist_cnn") == []
+
+
+# As TensorFlow 2.1 logs it: a graph that only makes variables, then that of the step.
+LOG = """
+I tensorflow/compiler/jit/mark_for_compilation_pass.cc:1612] *** Clustering info for graph of size 12
+I tensorflow/compiler/jit/mark_for_compilation_pass.cc:1613]  Built 0 clusters, size 0 / 12 (0.00%)
+I tensorflow/compiler/jit/mark_for_compilation_pass.cc:1612] *** Clustering info for graph of size 140
+I tensorflow/compiler/jit/mark_for_compilation_pass.cc:1613]  Built 2 clusters, size 98 / 140 (70.00%)
+I tensorflow/compiler/jit/mark_for_compilation_pass.cc:1619]   cluster_0 90 / 140 (64.29%)
+I tensorflow/compiler/jit/mark_for_compilation_pass.cc:1628]  Unclustered nodes: 42 / 140 (30.00%)
+"""
+
+
+def test_what_xla_left_outside_its_clusters_is_counted():
+    assert xla_clusters(LOG) == {"graphs": 2, "operators": 98, "left": 42}
+    assert xla_clusters("E some error of TensorFlow") is None

@@ -533,6 +533,7 @@ class LaunchRecord(Record):
             they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's.
         scenario: what ran besides (`single`: nothing).
         vm: the virtual machine that it ran in; None where it ran on this machine's kernel.
+        compiled: what its graph compiler said of its graphs on standard error; None where it said nothing there.
         draws: of a launch that took turns.
         neighbour: the job that trained beside it; None where none did.
         contention: of the machine meanwhile; None where nobody counted.
@@ -563,6 +564,7 @@ class LaunchRecord(Record):
     instances: tuple[Instance, ...] = ()
     scenario: str = "single"
     vm: VirtualMachine | None = None
+    compiled: Mapping[str, int] | None = None
     neighbour: Neighbour | None = None
     contention: Contention | None = None
 

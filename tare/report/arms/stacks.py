@@ -117,17 +117,19 @@ def _compiler_tables(evidence: Evidence, workload: str) -> list[Table]:
             caption=f"{workload_title(workload)}: graph compilers in whole runs on the host, with and without",
             columns=[
                 "stack", "compiler", "compile time, s", "first step, s", "later steps, ms", "peak memory, MiB",
-                "pays from step", "graphs / breaks",
+                "pays from step", "graphs", "breaks", "operators inside", "operators outside",
             ],
             rows=[_compiler_row(one) for one in found],
             note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first "
-            "step takes longer. It pays from the step on at which faster later steps have made good for that.",
+            "step takes longer. It pays from the step on at which faster later steps have made good for that. "
+            "Operators outside XLA's clusters: unsupported ones, variables, and what is too small to compile.",
         )
     ]  # fmt: skip
 
 
 def _compiler_row(one: Compiled) -> Row:
     pair = (one.compiled, one.plain)
+    counts = (one.graphs, one.breaks, one.operators, one.left)
     return [
         one.stack,
         one.compiler,
@@ -136,7 +138,7 @@ def _compiler_row(one: Compiled) -> Row:
         " / ".join(f"{each.later_s * 1e3:.1f}" for each in pair),
         " / ".join(f"{each.peak_bytes / 2**20:.0f}" for each in pair),
         str(one.pays_from) if one.pays_from else "never",
-        "not told" if one.graphs is None else f"{one.graphs} / {one.breaks}",
+        *("not told" if count is None else str(count) for count in counts),
     ]
 
 

@@ -204,7 +204,10 @@ def switches(torch: Any) -> Dict[str, Optional[bool]]:
 
 
 def compiled() -> Optional[Dict[str, int]]:
-    """What torch.compile made of the models of this process; None where nothing was compiled."""
+    """What torch.compile or TorchScript made of the models of this process; None where nothing was compiled."""
+    scripted: Dict[str, int] = getattr(sys.modules.get("tare.worker.settings.compile"), "SCRIPTED", {})
+    if scripted:
+        return dict(scripted)
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     if not counters.get("stats"):
         return None

@@ -5,11 +5,20 @@ alike. They are read when a graph is first looked at, so that they may follow th
 """
 
 import os
-from typing import Any
+from typing import Any, Dict
 
 from tare.worker.frameworks import Unable
 
 XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+# TensorFlow says on standard error what it leaves to XLA; it reads these when it is imported.
+XLA_WORDS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "mark_for_compilation_pass=2"}
+SCRIPTED: Dict[str, int] = {}  # what TorchScript made of the model of this process, as facts have it
+
+
+def begin(name: str, level: str) -> None:
+    """Have TensorFlow say what it compiles."""
+    if level == "xla":
+        os.environ.update(XLA_WORDS)
 
 
 def prepare(module: Any, level: str) -> None:
@@ -44,6 +53,7 @@ def apply(module: Any, training: Any, level: str, device: str) -> None:
         apply_inductor(module, training)
     elif level == "torchscript":
         training.model = module.jit.script(training.model)
+        SCRIPTED.update(graphs=1, breaks=0)  # a model that it can't compile whole it refuses
 
 
 def apply_inductor(torch: Any, training: Any) -> None:
