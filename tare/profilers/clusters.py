@@ -1,7 +1,7 @@
 """What XLA made of TensorFlow's graphs, as TensorFlow logs it (`TF_CPP_VMODULE=mark_for_compilation_pass=2`).
 
-Source: `VLogClusteringSummary` in TensorFlow's mark_for_compilation_pass.cc, alike from 1.14 on. Operators that stay
-outside are not all unsupported: variables, what is fed, and clusters too small to pay are among them.
+Source: `VLogClusteringSummary` in TensorFlow's mark_for_compilation_pass.cc, alike from 1.14 on. Operators that
+stay outside are not all unsupported: variables, what is fed, and clusters too small to pay are among them.
 """
 
 from __future__ import annotations
