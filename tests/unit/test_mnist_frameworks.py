@@ -14,7 +14,7 @@ from tare.launch.conditions import crowding
 from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
-from tare.model.studies import arms, study
+from tare.model.studies import arms, expected, study
 from tare.model.studies.stacks import framework_of
 from tare.worker import frameworks, settings, train
 from workloads import _mnist, mnist_cnn, mnist_cnn_equal, mnist_cnn_scripts
@@ -220,3 +220,14 @@ def test_xlas_flags_stand_in_the_environment_before_a_graph_is_looked_at(monkeyp
     monkeypatch.setenv("TF_XLA_FLAGS", "")
     settings.prepare(frameworks.of({"framework": "tensorflow"}), {"compile": "xla"})
     assert "--tf_xla_cpu_global_jit" in os.environ["TF_XLA_FLAGS"]
+
+
+def test_the_study_and_its_images_built_cold_take_at_most_45_minutes_by_its_own_estimate():
+    found = study.load_checked("config/modak2020.yaml")
+    cold_s = sum(expected.RULES[rule].seconds for rule in ("build_tree", "build_image", "derive_image"))
+    assert expected.whole_s(found) + cold_s * len(found.stacks_needed) < 45 * 60
+
+
+def test_the_smoke_preset_has_a_slice():
+    names = {one.name for one in study.campaigns(study.load_checked("config/smoke.yaml"))}
+    assert "rounds.host.compile-torchscript" in names
