@@ -143,7 +143,7 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
 )
 def test_a_claim_has_levels_or_the_reason_why_not(over, says):
     with pytest.raises(UserError, match=says):
-        parse(Claim, {**claim().to_json(), **over}, "claim", UserError)
+        parse(Claim, {**claim().to_json(), "change": "54 %", **over}, "claim", UserError)
 
 
 def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_measured(tmp_path):
