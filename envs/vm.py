@@ -36,7 +36,7 @@ from tare.machine import facts as machine
 from tare.machine.memory import meminfo_bytes
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
-from tare.model.virtual_machine import VirtualMachine
+from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
 
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
@@ -48,6 +48,10 @@ CPU_MODELS = {"kvm": "host", "tcg": "max"}
 KERNEL_WORDS = "console=ttyS0 quiet loglevel=4 panic=-1"
 # Where the guest's root lies, and what it is mounted as: on a disk, or in a folder of this machine.
 ROOTS = {"disk": "squashfs", SHARED: "virtiofs"}
+# Whether all virtual processors share the launch's CPUs, or each has one of its own.
+FREE, PINNED = "free", "pinned"
+# What the guest's memory is made of: pages as this machine gives them, or huge ones that were reserved before.
+ORDINARY, HUGE = "ordinary", "huge"
 SERVERS = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
 # Starts who serves a folder, then the rest; it ends with the guest.
 SHARE = """\
@@ -59,6 +63,24 @@ status=$?
 wait
 rm -f "$socket" "$note"
 exit $status
+"""
+# Becomes QEMU. Beside it each of its processors' threads gets a CPU of its own, $1, as soon as it is there, and the
+# console says so. A QEMU that ended has no program; one whose threads have other names is left as it is.
+PIN = f"""\
+cpus=$1; shift
+(
+    number=0 waited=0
+    for cpu in $cpus; do
+        until thread=$(grep -ls "^CPU $number/" /proc/$$/task/*/comm); do
+            [ -e /proc/$$/exe ] && [ "$waited" -lt 500 ] || exit
+            waited=$((waited + 1)); sleep 0.01
+        done
+        thread=${{thread%/comm}}
+        taskset -pc "$cpu" "${{thread##*/}}" && echo "{GUEST_MARK} pinned $number to $cpu" >> /dev/stderr
+        number=$((number + 1))
+    done
+) < /dev/null > /dev/null &
+exec "$@"
 """
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -133,7 +155,12 @@ class Vm(Environment):
     joins_networks = False
     trial_s = TRY_S["tcg"]
     kernel_words: ClassVar[str] = KERNEL_WORDS
-    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {"root": tuple(ROOTS)}
+    machine: ClassVar[str] = "q35"  # QEMU's name of what it makes, with options
+    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "root": tuple(ROOTS),
+        "vcpus": (FREE, PINNED),
+        "memory": (ORDINARY, HUGE),
+    }
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -179,7 +206,7 @@ class Vm(Environment):
     def command(self, launch: Launch) -> list[str]:
         """QEMU with every condition as an option or a setting of the guest; before it, who serves a shared root."""
         reference, setup = image_of(launch), self.setup
-        shared = launch.options.get("root") == SHARED
+        shared, pinned = launch.options.get("root") == SHARED, launch.options.get("vcpus") == PINNED
         if launch.network is not None:
             raise UnavailableError("a virtual machine has no network here: its launches can't train together")
         if launch.binds:
@@ -192,15 +219,19 @@ class Vm(Environment):
                 if shared
                 else []
             ),
+            *(["/bin/sh", "-c", PIN, "pin", " ".join(map(str, launch.cpus))] if pinned else []),
             PROGRAM,
-            *("-name", launch.name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-            *("-machine", "q35", "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
+            *("-name", f"{launch.name},debug-threads=on" if pinned else launch.name),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-machine", self.machine, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", "-nic", "none"),
-            *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs), "-append", self.kernel_words),
+            *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
+            *("-append", kernel_words(self.kernel_words, setup)),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
             *(shared_root(launch, setup) if shared else disk_root(reference)),
+            *(huge_memory(setup) if launch.options.get("memory") == HUGE else []),
             *("-device", "virtio-rng-pci"),
             *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
             *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
@@ -228,10 +259,12 @@ class Vm(Environment):
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
     ) -> dict[str, Any]:
-        """The root is seen to be what was asked for."""
+        """The root, and CPUs of its own, are seen to be what was asked for; without huge pages QEMU has ended."""
         found = (facts["root_mount"] or {}).get("type")
         if "root" in options and found != ROOTS[options["root"]]:
             raise UnavailableError(f"root={options['root']} was asked for, but the trial launch had {found}")
+        if options.get("vcpus") == PINNED and not pinned_cpus(seen["console"]):
+            raise UnavailableError(f"vcpus={PINNED} was asked for, but no thread of a virtual processor was seen")
         return {}
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
@@ -249,11 +282,13 @@ class Vm(Environment):
             accelerator=setup.accelerator,
             emulated=setup.accelerator == "tcg",
             reason=setup.reason,
+            machine=self.machine.partition(",")[0],
             cpu_model=CPU_MODELS[setup.accelerator],
             vcpus=len(launch.cpus),
             cpus=launch.cpus,
             memory_bytes=setup.memory_bytes,
-            huge_pages=setup.huge_pages,
+            pinned=launch.options.get("vcpus") == PINNED,
+            huge_pages="reserved" if launch.options.get("memory") == HUGE else setup.huge_pages,
             kernel=setup.kernel_version,
         )
 
@@ -290,6 +325,17 @@ def shared_root(launch: Launch, setup: Setup) -> list[str]:
         *("-machine", "memory-backend=memory", "-chardev", f"socket,id=shared,path={socket_of(launch)}"),
         *("-device", "vhost-user-fs-pci,chardev=shared,tag=root"),
     ]
+
+
+def huge_memory(setup: Setup) -> list[str]:
+    """Options of QEMU for a memory of huge pages, all taken before the start; QEMU ends where there are too few."""
+    memory = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
+    return ["-object", memory, "-machine", "memory-backend=memory"]
+
+
+def kernel_words(words: str, setup: Setup) -> str:
+    """A guest's kernel is told this machine's setting of transparent huge pages, so that launches have the same."""
+    return words if setup.huge_pages is None else f"{words} transparent_hugepage={setup.huge_pages}"
 
 
 def socket_of(launch: Launch) -> str:

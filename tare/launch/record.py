@@ -16,7 +16,7 @@ from tare.launch.conditions import crowding, deviations, share_cores
 from tare.launch.transport import Carried, Ready
 from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
 from tare.model.schema import parse
-from tare.model.virtual_machine import GUEST_MARK, VirtualMachine
+from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
 from tare.profilers.clusters import xla_clusters
 
 SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
@@ -51,7 +51,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         **carried.values(),
     }
     if (vm := prepared.environment.virtual_machine(planned)) is not None:
-        values["vm"] = with_phases(vm, finished, carried)
+        vm = values["vm"] = with_phases(vm, finished, carried)
         if inside is None:
             problem = console_reason(problem or finished.explain(), finished.stderr)
     elsewhere = inside is not None and not own_boot_id and on_another_kernel(inside.facts)
@@ -71,6 +71,8 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         found += crowding(inside.results.get("processors"), conditions["threads"])
         wrong = [line for line in found if line.startswith("threads")]
         wrong += ["its clock is not ours, and nothing compared them"] if elsewhere and carried.clock is None else []
+        if vm is not None and vm.pinned and vm.pinned_to != vm.cpus:
+            wrong.append(f"its processors were to have the CPUs {vm.cpus} for themselves, and had {vm.pinned_to}")
         wrong += clock_problems(finished, inside, carried.clock or Clock())
         values["deviations"] = tuple(found)
         if wrong:
@@ -91,7 +93,7 @@ def with_phases(vm: VirtualMachine, finished: Finished, carried: Carried) -> Vir
         phases["mount_s"] = round(at_s["program"] - at_s["init"], 2)
     if carried.released_ns is not None:
         phases["shutdown_s"] = (finished.ended_ns - carried.released_ns) / 1e9
-    return vm.replace(**phases)
+    return vm.replace(pinned_to=pinned_cpus(finished.stderr), **phases)
 
 
 def console_reason(problem: str, console: str) -> str:

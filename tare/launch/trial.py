@@ -68,7 +68,7 @@ class Trial:
     """What a process saw that a runtime launched under the conditions of a measured launch.
 
     `violations` names each condition that did not hold; `facts` what is worth recording; `seen` is what the
-    script printed, by section.
+    script printed, by section; of a launch that ran, `console` is its standard error.
     """
 
     violations: tuple[str, ...]
@@ -213,7 +213,11 @@ def try_launch(
         if adapter.virtual_machine(launch) is not None and "end" not in sections(ended.stdout):
             raise UnavailableError(console_reason("a trial launch did not come to its end", ended.stderr))
         trial = judge(launch, ended.stdout, contained=adapter.contained, unseen=adapter.unseen)
-        return replace(trial, facts={**trial.facts, "trial_s": round(ended.wall_s, 3)})
+        return replace(
+            trial,
+            facts={**trial.facts, "trial_s": round(ended.wall_s, 3)},
+            seen={**trial.seen, "console": ended.stderr},
+        )
 
 
 @contextlib.contextmanager

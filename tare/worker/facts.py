@@ -96,6 +96,18 @@ def mount_of(path: str) -> Dict[str, Optional[str]]:
     return {"point": best[0], "type": best[1], "source": best[2]}
 
 
+def cpu_model() -> Optional[str]:
+    """Name of the first processor, as the kernel that answers has it; None where it names none."""
+    try:
+        with open("/proc/cpuinfo") as handle:
+            for line in handle:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return None
+
+
 def collect(framework: Any = None) -> Dict[str, Any]:
     """Every fact, as one dictionary."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -104,6 +116,7 @@ def collect(framework: Any = None) -> Dict[str, Any]:
         "executable": sys.executable,
         "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(),
+        "cpu_model": cpu_model(),
         "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
         "hostname": platform.node(),
         "uid": os.getuid(),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from matrix import in_turn
 
+from envs.microvm import Microvm
 from envs.vm import PROGRAM, TRY_S, Vm
 from tare.core.files import cache_dir
 from tare.images import build
@@ -65,7 +66,8 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert record.deviations == () and facts.interfaces == ("lo",)
     assert facts.kernel != os.uname().release and facts.root_mount.type == "squashfs"
     assert vm.emulated == (vm.accelerator == "tcg") == bool(site.environment.without_speed())
-    assert vm.vcpus == conditions["cpus"] and vm.kernel.startswith("linux-image-")
+    assert vm.vcpus == conditions["cpus"] and vm.kernel.startswith("linux-image-") and not vm.pinned
+    assert f"[{vm.huge_pages}]" in facts.transparent_hugepage and facts.cpu_model
     clock = record.clock
     assert not clock.shared and clock.exchanges == 32 and 0 < clock.error_ns < 10**9
     first = record.seen_inside().marks[0].at_ns + clock.offset_ns
@@ -74,6 +76,22 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert record.spawn_ns + sum(phases) * 1e9 < first + clock.error_ns + 3e7, "the program comes after the boot"
     assert first < record.end_ns - vm.shutdown_s * 1e9 + clock.error_ns
     assert guests() == [] and not (cache_dir("launches") / record.launch).exists()
+
+
+def test_a_light_machine_boots_the_same_guest_with_a_cpu_for_each_processor(site, conditions):
+    light = replace(site, environment=Microvm(site.environment.setup), options={"vcpus": "pinned"})
+    record = launch(light, SPEC, conditions)
+    assert record.ok, (record.reason, record.stderr)
+    assert record.vm.machine == "microvm" and record.vm.pinned_to == record.vm.cpus and record.deviations == ()
+    assert guests() == []
+
+
+def test_a_memory_of_huge_pages_that_are_not_there_is_one_line(site, conditions):
+    more = replace(site.environment.setup, memory_bytes=1 << 46)
+    huge = replace(site, environment=Vm(more), options={"memory": "huge"})
+    record = launch(huge, SPEC, conditions)
+    assert record.status == "failed" and "\n" not in record.reason, record.reason
+    assert "memory" in record.reason.lower() and guests() == []
 
 
 def test_a_guest_that_fills_its_disk_is_one_line(site, conditions, tmp_path):

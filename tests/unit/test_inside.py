@@ -223,6 +223,7 @@ def test_facts_come_from_the_running_process():
     assert found["namespaces"]["net"].startswith("net:[")
     assert "Seccomp" in found["status"]
     assert found["shm_bytes"] > 0
+    assert found["cpu_model"] is None or f"model name\t: {found['cpu_model']}" in Path("/proc/cpuinfo").read_text()
 
 
 def test_marks_are_in_order_and_count_cpu_time():

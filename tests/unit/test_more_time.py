@@ -115,7 +115,7 @@ def test_the_page_says_how_many_units_and_how_long_they_take():
         "beyond the margin of 5%; about 18 rounds instead of 6 would tell, if spreads stay as they are: 6 minutes "
         "of machine time instead of 2 minutes."
     )
-    apart = ("host", "docker", "apptainer", "vm", "unikernel")
+    apart = ("host", "docker", "apptainer", *more_time.GUESTS)
     others = [name for name in environment_names() if "." not in name and name not in apart]
     assert last.startswith("Not in this study: ") and all(env_title(name, short=True) in last for name in others)
     assert "about 35 seconds more" in last

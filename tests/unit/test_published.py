@@ -135,6 +135,18 @@ def test_a_range_keeps_both_ends():
     assert (fact.quantity.value, fact.upper.value) == (15, 20)
 
 
+def test_every_percentage_of_nthu2018_is_judged_by_a_claim():
+    """Of the same scenario, with its size as the bound; a factor is so much more than the whole."""
+    paper = published.load("nthu2018")
+    judged = {(claim.scenario, claim.bound.value) for claim in paper.claims if claim.bound}
+    stated = {
+        (fact.labels["scenario"], value.value if value.unit == "%" else 100 * (value.value - 1))
+        for fact in paper.facts
+        if fact.quantity is not None and (value := fact.upper or fact.quantity)
+    }
+    assert len(stated) >= 10 and stated <= judged, sorted(stated - judged)
+
+
 def test_numbers_of_the_tables_of_the_other_studies_arrive():
     rows = published.load("columbia2025").tables["1"]
     assert len(rows) == 18

@@ -1,5 +1,6 @@
 """Virtual machines: argument lists, what the first program reads, what a console says; nothing boots here."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -12,12 +13,14 @@ import pytest
 from test_adapters import LAUNCH
 
 from envs import vm
+from envs.microvm import Microvm
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.images import guest
 from tare.launch import record, sites
 from tare.launch.transport import Carried
 from tare.model.records.launches import Clock
+from tare.model.virtual_machine import pinned_cpus
 
 SETUP = vm.Setup(
     accelerator="tcg",
@@ -52,7 +55,7 @@ def test_every_condition_is_an_option_or_a_setting_of_the_guest():
         *("-name", "tare-7", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "4096M", "-nic", "none"),
         *("-kernel", "/cache/guest/vmlinuz", "-initrd", "/cache/guest/initramfs.cpio"),
-        *("-append", "console=ttyS0 quiet loglevel=4 panic=-1"),
+        *("-append", "console=ttyS0 quiet loglevel=4 panic=-1 transparent_hugepage=madvise"),
         *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
         *("-chardev", "stdio,id=channel,signal=off"),
         *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
@@ -61,6 +64,28 @@ def test_every_condition_is_an_option_or_a_setting_of_the_guest():
         *("-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"),
         *("-fw_cfg", f"name=opt/tare/launch,string={settings}"),
     ]
+
+
+def test_a_light_machine_is_the_same_guest_on_another_one():
+    plain, light = words(), Microvm(SETUP).command(ALONE)
+    changed = [(one, other) for one, other in zip(plain, light, strict=True) if one != other]
+    assert changed == [("q35", "microvm,acpi=on,pcie=on")]
+    assert Microvm(SETUP).virtual_machine(ALONE).machine == "microvm" and vm.Vm(SETUP).setup is SETUP
+    assert "--env microvm" in Microvm(SETUP).without_speed()
+
+
+def test_where_the_setting_of_huge_pages_is_unknown_the_guest_is_told_none():
+    argv = words(replace(SETUP, huge_pages=None))
+    assert argv[argv.index("-append") + 1] == vm.KERNEL_WORDS
+
+
+def test_reserved_huge_pages_are_the_whole_memory_of_the_guest():
+    launch = replace(ALONE, options={"memory": "huge"})
+    more = [word for word in words(launch=launch) if word not in words()]
+    memory = "memory-backend-memfd,id=memory,size=4096M,hugetlb=on,prealloc=on"
+    assert more == ["-object", memory, "memory-backend=memory"]
+    assert vm.Vm(SETUP).virtual_machine(launch).huge_pages == "reserved"
+    assert words(launch=replace(ALONE, options={"memory": "ordinary"})) == words()
 
 
 def test_with_kvm_the_processor_is_the_machines_own():
@@ -92,6 +117,51 @@ def test_a_shared_root_is_served_beside_qemu_and_is_no_disk():
     assert "socket,id=shared,path=/tmp/tare-7.virtiofs" in argv and "ROOT=virtiofs" in argv[-1]
     assert vm.Vm(SETUP).cleanup(replace(ALONE, options={"root": "virtiofs"})) == [["rm", "-f", argv[8], note]]
     assert words(launch=replace(ALONE, options={"root": "disk"})) == words() and vm.Vm(SETUP).cleanup(ALONE) == []
+
+
+def test_each_processor_of_a_guest_can_have_a_cpu_of_its_own():
+    launch = replace(ALONE, options={"vcpus": "pinned"})
+    argv = words(launch=launch)
+    assert argv[3:9] == ["/bin/sh", "-c", vm.PIN, "pin", "0 2", "qemu-system-x86_64"]
+    assert argv[argv.index("-name") + 1] == "tare-7,debug-threads=on"
+    assert vm.Vm(SETUP).virtual_machine(launch).pinned and not vm.Vm(SETUP).virtual_machine(ALONE).pinned
+    assert words(launch=replace(ALONE, options={"vcpus": "free"})) == words()
+    seen = {"console": "tare-guest: pinned 0 to 2\n"}
+    assert vm.Vm(SETUP).confirm({"vcpus": "pinned"}, {"root_mount": None}, seen) == {}
+    with pytest.raises(UnavailableError, match=r"^vcpus=pinned was asked for, but no thread"):
+        vm.Vm(SETUP).confirm({"vcpus": "pinned"}, {"root_mount": None}, {"console": "tare-guest: init 1.0\n"})
+
+
+NAMED = """
+import sys, threading, time
+def work(number):
+    with open("/proc/thread-self/comm", "w") as comm:
+        comm.write("CPU %d/TCG" % number)
+    while threads_seen() < 2: time.sleep(0.01)
+def threads_seen():
+    return open(sys.argv[1]).read().count("pinned")
+threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in (0, 1)]
+for one in threads: one.start()
+for one in threads: one.join(60)
+"""
+
+
+def test_threads_of_processors_are_found_by_their_names_and_pinned(tmp_path):
+    cpu, console = min(os.sched_getaffinity(0)), tmp_path / "console"
+    with console.open("wb") as errors:
+        argv = ["sh", "-c", vm.PIN, "pin", f"{cpu} {cpu}", sys.executable, "-c", NAMED, console]
+        ended = subprocess.run(argv, stderr=errors, timeout=90)
+    assert ended.returncode == 0 and pinned_cpus(console.read_text()) == (cpu, cpu)
+
+
+def test_what_is_not_qemu_is_left_alone(tmp_path):
+    ended = subprocess.run(["sh", "-c", vm.PIN, "pin", "0", "true"], capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_pinned_processors_are_told_in_their_order():
+    console = "tare-guest: pinned 1 to 3\r\nnoise\ntare-guest: pinned 0 to 2\n"
+    assert pinned_cpus(console) == (2, 3) and pinned_cpus("tare-guest: init 1.0\n") is None
 
 
 def test_a_root_that_was_not_asked_for_is_refused():
@@ -247,6 +317,30 @@ def test_without_qemu_it_is_unavailable_with_the_remedy(monkeypatch):
 def test_without_kvm_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(vm, "KVM", tmp_path / "kvm")
     assert vm.no_kvm() == f"{tmp_path}/kvm is missing"
+
+
+def test_kvm_that_may_not_be_opened_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(vm, "KVM", tmp_path)
+    monkeypatch.setattr(vm.os, "access", lambda *_: False)
+    assert vm.no_kvm() == f"{tmp_path} may not be opened by this user"
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "reason"),
+    [(0.0, "under {kvm} no guest came to its end within 0 s"), (99.0, "{kvm} boots no guest: no such device")],
+)
+def test_kvm_that_hangs_and_kvm_that_refuses_are_told_apart(monkeypatch, tmp_path, limit_s, reason):
+    def fails(*_):
+        raise UnavailableError("no such device")
+
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(vm, "KVM", tmp_path)
+    monkeypatch.setitem(vm.TRY_S, "kvm", limit_s)
+    monkeypatch.setattr(vm, "setup_with", lambda name: replace(SETUP, accelerator=name))
+    monkeypatch.setattr(vm, "trial_image", lambda: None)
+    monkeypatch.setattr(vm.Vm, "prepare", lambda *_: SimpleNamespace(reference="/form"))
+    monkeypatch.setattr(vm, "try_launch", fails)
+    assert vm.no_kvm() == reason.format(kvm=tmp_path)
 
 
 def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):

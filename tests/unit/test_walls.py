@@ -11,7 +11,7 @@ import pytest
 from test_adapters import DEVICES, LAUNCH, PREFIX
 from test_vm import ALONE, SETUP, unpacked, words
 
-from envs import docker_in_vm, nspawn
+from envs import docker_in_vm, gvisor, nspawn
 from envs.apptainer_in_vm import ApptainerInVm
 from envs.bubblewrap import Bubblewrap
 from envs.charliecloud_in_vm import CharliecloudInVm
@@ -19,6 +19,7 @@ from envs.docker import Docker
 from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
 from envs.docker_in_vm import DockerInVm
+from envs.gvisor import Gvisor
 from envs.nspawn import KILL, Nspawn
 from envs.unikernel import Unikernel
 from tare.core.errors import UnavailableError, UserError
@@ -72,8 +73,8 @@ def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(a
 
 @pytest.mark.parametrize(
     ("adapter", "name"),
-    [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn")],
-    ids=["bubblewrap", "nspawn"],
+    [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn"), (Gvisor(), "runsc")],
+    ids=["bubblewrap", "nspawn", "gvisor"],
 )
 def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
     monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
@@ -127,6 +128,46 @@ def test_a_private_daemon_is_told_of_the_runtimes_that_are_there(monkeypatch):
     assert json.loads(daemon.daemon_settings()) == {}
 
 
+def test_gvisor_alone_is_told_everything_in_its_bundle():
+    argv = Gvisor().command(LAUNCH)
+    assert argv[: len(PREFIX)] == PREFIX
+    shell, text, rest = argv[len(PREFIX) : -8], argv[-9], argv[-8:]
+    bundle = "/run/tare-gvisor/tare-7"
+    assert shell[:-1] == ["/bin/sh", "-c", gvisor.WITH_BUNDLE, "bundle", bundle]
+    ours = ["runsc", "--root", f"{bundle}/state", "--network=none"]
+    assert rest == [*ours, "run", "--bundle", bundle, "tare-7"]
+    told = json.loads(text)
+    assert told["root"] == {"path": "/cache/image", "readonly": True}
+    assert told["process"]["args"] == list(LAUNCH.argv) and told["process"]["cwd"] == "/out"
+    assert told["process"]["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}]
+    shm = next(mount for mount in told["mounts"] if mount["destination"] == "/dev/shm")
+    assert shm["options"] == ["mode=1777", "size=1073741824"]
+    shown = {mount["destination"]: mount["options"] for mount in told["mounts"] if mount["type"] == "bind"}
+    assert shown == {"/data/my set": ["rbind", "ro"], "/out": ["rbind", "rw"]}
+    assert Gvisor().cleanup(LAUNCH) == [[*ours, "delete", "--force", "tare-7"], ["rm", "-rf", bundle]]
+    with pytest.raises(UnavailableError, match="has no network here"):
+        Gvisor().command(replace(LAUNCH, network="host"))
+
+
+def test_a_bundle_is_there_for_the_launch_alone(tmp_path):
+    bundle = tmp_path / "a b"
+    text = '{"a": "it\'s $HOME"}'
+    argv = [
+        "sh",
+        "-c",
+        gvisor.WITH_BUNDLE,
+        "bundle",
+        bundle,
+        text,
+        "sh",
+        "-c",
+        'cat "$0/config.json"; exit 3',
+        bundle,
+    ]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+    assert (ended.returncode, ended.stdout) == (3, text) and not bundle.exists()
+
+
 def test_a_unikernel_is_a_row_with_its_reason(monkeypatch):
     monkeypatch.setattr("envs.unikernel.which", lambda name: None)
     assert Unikernel().probe().reason.startswith("none of capstan (OSv), kraft (Unikraft), ops (Nanos) is")
@@ -162,7 +203,7 @@ def test_docker_in_a_guest_talks_to_the_guests_own_daemon():
     assert found[at:] == Docker().command(replace(ALONE, reference="form", cpus=(0, 1), uid=0, gid=0))
     assert f"DOCKER_HOST={docker_in_vm.SOCKET}" in found[:at]
     argv = DockerInVm(SETUP).command(ALONE)
-    assert argv[argv.index("-append") + 1].endswith(" apparmor=0")
+    assert " apparmor=0 " in argv[argv.index("-append") + 1]
     load = "[ ! -e /more/overlay.ko ] || insmod /more/overlay.ko; cd /system"
     assert DockerInVm(SETUP).program(ALONE).startswith(load)
 

@@ -101,6 +101,7 @@ class Facts(Record):
     tree_mount: Mount
     own_namespaces: tuple[str, ...] | None = None
     boot_id: str | None = None
+    cpu_model: str | None = None
     framework: FrameworkFacts | None = Field(
         default=None, validation_alias=AliasChoices("framework", "torch"), serialization_alias="torch"
     )

@@ -16,7 +16,7 @@ from tare.report.words.layout import Table
 from tare.report.words.wording import listed, margin_text, width_text
 
 # They boot in every launch, as what is inside of another does, or have none: what others take says nothing of them.
-GUESTS = ("vm", "unikernel")
+GUESTS = ("vm", "microvm", "unikernel")
 
 
 @dataclass(frozen=True, kw_only=True)

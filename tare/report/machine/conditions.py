@@ -68,6 +68,7 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
 SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
 EFFECTIVE: dict[str, Callable[[Facts], object]] = {
     "Threads of the framework": lambda f: f.framework and f.framework.threads,
+    "Processor": lambda f: f.cpu_model,
     "CPU affinity": lambda f: ", ".join(map(str, f.affinity)),
     "CPU quota": lambda f: "none" if f.cpu_quota and f.cpu_quota.startswith(("-1", "max")) else f.cpu_quota,
     "Open files (soft)": lambda f: f.open_files.soft,
