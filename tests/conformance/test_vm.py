@@ -4,6 +4,7 @@ Without KVM QEMU emulates, and a boot takes some four seconds. `make test` insta
 so where it names `vm`.
 """
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from matrix import in_turn
 from envs.microvm import Microvm
 from envs.vm import PROGRAM, TRY_S, Vm
 from tare.core.files import cache_dir
+from tare.experiments import rounds
+from tare.experiments.measure import EMULATED_BATCH, EMULATED_STEPS
 from tare.images import build
 from tare.launch import transport
 from tare.launch.place import site_of
@@ -23,6 +26,7 @@ from tare.runtimes.programs import may_install
 
 pytestmark = pytest.mark.runtime
 SPEC = {"mode": "device", "device": "cpu", "devices": None}
+PATIENT_S = 900.0  # for a job that takes two minutes, on a machine with other work
 NESTED = ("apptainer.vm", "charliecloud.vm", "docker.vm")
 
 
@@ -123,15 +127,31 @@ def test_a_kernel_that_panics_ends_at_once_with_its_reason(site, conditions, tmp
     assert guests() == []
 
 
-@pytest.mark.parametrize("name", in_turn(0, NESTED))
-def test_a_container_is_started_in_a_guest(probes, name):
-    """The trial launch of the adapter's own form, by its own command; of the three one in turn."""
+@pytest.mark.parametrize(
+    ("what", "name"), in_turn(0, [(what, name) for what in ("job", "trial") for name in NESTED])
+)
+def test_a_container_is_started_in_a_guest(probes, image, folders, study, conditions, what, name):
+    """The adapter's own form, by its own command: a trial launch or a short job, of the six one in turn."""
     probe = probes(name)
     if not probe.available:
         assert may_install() is not None, f"{name} must work on a test machine: {probe.reason}"
         pytest.skip(f"{name} is unavailable here: {probe.reason}")
     assert probe.details["isolates_network"] and probe.details["accelerator"] in TRY_S
+    if what == "job":
+        record = train_shortly(name, build.derive(image, name), folders("mnist"), study, conditions)
+        assert record.ok, (record.reason, record.stderr)
+        losses = record.inside.results["losses"]
+        assert len(losses) == EMULATED_STEPS and all(math.isfinite(loss) for loss in losses)
+        assert record.deviations == () and record.vm.accelerator == probe.details["accelerator"]
     assert guests() == []
+
+
+def train_shortly(name, form, data, study, conditions):
+    """As `tare run` does where a processor is emulated."""
+    spec = rounds.whole_run_spec("mnist_cnn", EMULATED_BATCH, study) | {"steps": EMULATED_STEPS}
+    adapter = environment(name)
+    with adapter.session():
+        return launch(site_of(name, adapter, form, data), spec, {**conditions, "launch_timeout_s": PATIENT_S})
 
 
 def test_no_comparison_takes_an_emulated_launch(site):
