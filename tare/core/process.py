@@ -31,6 +31,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print t
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
 FULL = ("No space left on device", "ENOSPC")
+NAMESPACES = ("namespace", "unshare")  # of which a kernel allows so many, and says the same where it is none
 LARGER = "TARE_CACHE and TMPDIR at a larger disk"
 MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
@@ -70,9 +71,10 @@ class Finished:
         if self.timed_out:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
         printed = COLOUR.sub("", self.stdout + "\n" + self.stderr)
-        if not self.ok and any(word in printed for word in FULL):
-            return f"{Path(self.argv[0]).name} found no space left: free some, or point {LARGER}"
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
+        others = [line for line in lines if not any(word in line for word in NAMESPACES)]
+        if not self.ok and any(word in line for line in others for word in FULL):
+            return f"{Path(self.argv[0]).name} found no space left: free some, or point {LARGER}"
         errors = [line for line in lines if any(word in line.lower() for word in ERROR_WORDS)]
         detail = (errors or lines or ["it printed nothing"])[-1][:300]
         if self.returncode < 0:

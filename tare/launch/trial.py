@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, locked
-from tare.core.process import run
+from tare.core.process import NAMESPACES, run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.launch.record import console_reason
@@ -31,6 +31,17 @@ NO_OPTIONS: Mapping[str, str] = {}
 # Interfaces that exist in every new network namespace, without an address or a way out.
 INERT = {"lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 OWN_VARIABLES = {"PATH", "PWD", "TRIAL_WRITABLE", "TRIAL_READONLY", "TRIAL_ROOT"}
+
+# By which users may make no namespaces: a kernel's switch, what it holds then, and the command that mends it.
+NAMESPACE_SWITCHES = (
+    (Path("/proc/sys/user/max_user_namespaces"), "0", "sysctl user.max_user_namespaces=15000"),
+    (Path("/proc/sys/kernel/unprivileged_userns_clone"), "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    (
+        Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+        "1",
+        "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+)
 
 SECTIONS = (
     "environment",
@@ -279,9 +290,18 @@ def probe_by_trial(
         details |= examine(trial)
     except (TareError, OSError) as error:
         reason = getattr(error, "reason", None) or str(error)
-        mend = getattr(error, "remedy", None) or remedy
+        mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or remedy
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)
+
+
+def namespaces_remedy(reason: str) -> str | None:
+    """What lets users make namespaces, where a launch failed for the lack and a switch of the kernel is why."""
+    if any(word in reason for word in NAMESPACES):
+        for switch, off, command in NAMESPACE_SWITCHES:
+            if switch.exists() and switch.read_text().strip() == off:
+                return command
+    return None
 
 
 def probe_record(adapter: Environment) -> ProbeRecord:

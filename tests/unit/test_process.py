@@ -27,6 +27,18 @@ def test_a_program_that_found_the_disk_full_says_so_and_what_to_do():
     assert done.explain() == "sh found no space left: free some, or point TARE_CACHE and TMPDIR at a larger disk"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "unshare: unshare failed: No space left on device",
+        "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
+    ],
+)
+def test_a_limit_of_namespaces_is_no_full_disk(line):
+    done = run(["sh", "-c", 'echo "$0" >&2; exit 1', line], timeout_s=10)
+    assert done.explain() == f"sh ended with status 1: {line}"
+
+
 def test_a_timeout_kills_the_whole_group(tmp_path):
     mark = tmp_path / "pid"
     done = run(["sh", "-c", f"sleep 600 & echo $! > {mark}; wait"], timeout_s=0.5)
