@@ -89,6 +89,7 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         measured("peak_rss_bytes", inside.memory.peak_rss_bytes, "B", "getrusage"),
         _runtime_cpu(launch),
         *clock_rows(launch),
+        *boot_rows(launch),
         *contention_rows(launch),
     ]
 
@@ -168,6 +169,22 @@ def clock_rows(launch: LaunchRecord) -> list[Row]:
     if launch.clock.shared:
         return []
     return [measured("clock_error_s", launch.clock.error_ns / 1e9, "s", f"{launch.clock.exchanges} exchanges")]
+
+
+def boot_rows(launch: LaunchRecord) -> list[Row]:
+    """What start and end of a launch's virtual machine took, as parts of `runtime_start_s` and `exit_s`."""
+    if launch.vm is None:
+        return []
+    parts = {
+        "boot_firmware_s": (launch.vm.firmware_s, "clocks", "the clocks were not compared"),
+        "boot_kernel_s": (launch.vm.kernel_s, "console", "it does not say when the guest's first program began"),
+        "boot_mount_s": (launch.vm.mount_s, "console", "it does not say when the launch's program began"),
+        "shutdown_s": (launch.vm.shutdown_s, "launcher", "the launch's last word was not heard"),
+    }
+    return [
+        unavailable(name, "s", source, reason) if value is None else measured(name, value, "s", source)
+        for name, (value, source, reason) in parts.items()
+    ]
 
 
 def _runtime_cpu(launch: LaunchRecord) -> Row:

@@ -93,6 +93,19 @@ def test_a_launch_with_a_clock_of_its_own_is_put_on_the_launchers_and_says_how_w
     assert values(rows_of(launch)) == {**before, "clock_error_s": 0.002}
 
 
+def test_start_and_end_of_a_virtual_machine_are_told_beside_the_phases_that_hold_them(launch):
+    before = values(rows_of(launch))
+    vm = {"accelerator": "kvm", "emulated": False, "cpu_model": "host", "vcpus": 2, "cpus": [0, 1], "kernel": "6.1"}
+    launch["vm"] = {**vm, "memory_bytes": 1 << 30, "firmware_s": 0.5, "kernel_s": 1.25, "shutdown_s": 0.125}
+    rows = rows_of(launch)
+    told = {"boot_firmware_s": 0.5, "boot_kernel_s": 1.25, "boot_mount_s": None, "shutdown_s": 0.125}
+    assert values(rows) == {**before, **told}
+    lacking = next(row for row in rows if row["metric"] == "boot_mount_s")
+    assert (lacking["kind"], lacking["source"]) == ("unavailable", "console") and "does not say" in lacking[
+        "reason"
+    ]
+
+
 def test_a_group_runs_from_its_first_start_to_its_last_end(launch):
     member = {"rank": 0, "status": "ok", "reason": None, "spawn_ns": 100 * S, "end_ns": 119 * S}
     launch["instances"] = [member, {**member, "rank": 1, "spawn_ns": 99 * S, "end_ns": 120 * S}]

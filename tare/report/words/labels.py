@@ -20,6 +20,10 @@ METRICS = {
     "first_step_s": ("First step", "from the model to the end of the first training step, loader start included"),
     "epoch_rest_s": ("Rest of epoch", "the remaining steps of the paper's one epoch"),
     "exit_s": ("Exit", "from the program's last line to the end of the runtime"),
+    "boot_firmware_s": ("Firmware", "from the launcher's call to the first instant of the guest's clock"),
+    "boot_kernel_s": ("Boot of the kernel", "from there to the guest's first program, to 10 ms"),
+    "boot_mount_s": ("Root of the guest", "from there to the launch's own first program, to 10 ms"),
+    "shutdown_s": ("Shutdown", "from the launch's last word to the end of the virtual machine"),
     "clock_error_s": (
         "Error between clocks",
         "of times between the launcher's clock and the launch's own",
