@@ -32,7 +32,7 @@ from tare.machine import contention
 from tare.model import closure, tables
 from tare.model.environment import Quota
 from tare.model.records.launches import CONTENTION
-from tare.model.registry import ALONE, CONTROL, HOST
+from tare.model.registry import ALONE, CONTROL, HOST, scenario_names
 from tare.model.studies import arms, expected, study
 from tare.report import figures
 from tare.worker.neighbour import PROTOCOL
@@ -113,6 +113,11 @@ def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
     found = set(closure.measurement("rounds", "mnist_cnn", ["host"], scenario="shared", neighbour="alexnet"))
     own = {"tare/worker/neighbour.py", "workloads/alexnet.py", "tare/launch/scenarios/shared.py"}
     assert own <= found and not own & plain and "tare/experiments/beside.py" in found - plain
+
+
+def test_the_smoke_preset_has_a_slice_of_every_scenario():
+    smoke = study.load_checked(project_root() / "config/smoke.yaml")
+    assert {one.scenario for one in study.campaigns(smoke)} == set(scenario_names())
 
 
 def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
