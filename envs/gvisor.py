@@ -105,7 +105,7 @@ def config(launch: Launch) -> dict[str, object]:
     """The bundle's config.json, of the OCI runtime specification 1.0; pure."""
     limit = {"type": "RLIMIT_NOFILE", "hard": launch.nofile, "soft": launch.nofile}
     shm = ["mode=1777", f"size={launch.shm_bytes}"]
-    mounts: list[dict[str, object]] = [
+    mounts: list[Mapping[str, object]] = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
         {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["mode=1777"]},
