@@ -54,15 +54,20 @@ def first_difference(entries: Sequence[Mapping[str, Any]], root: Path) -> str | 
 
 def stat_digest(root: Path) -> str:
     """One hash over what the file system says of every file and link below `root`."""
-    lines = []
-    for folder, names, files in os.walk(root):
-        names.sort()
-        for name in sorted([*files, *names]):
-            status = os.lstat(f"{folder}/{name}")
-            if stat.S_ISDIR(status.st_mode):
+    lines, folders = [], [(".", str(root))]
+    while folders:
+        relative, folder = folders.pop()
+        below = []
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                below.append((entry.name if relative == "." else f"{relative}/{entry.name}", entry.path))
                 continue
+            status = entry.stat(follow_symlinks=False)
             fields = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            lines.append(f"{os.path.relpath(folder, root)}/{name} {fields}")
+            lines.append(f"{relative}/{entry.name} {fields}")
+        folders += reversed(below)
     return sha256_text("\n".join(lines))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tare.core import manifest, store
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import project_root, read_json, sha256_file
+from tare.core.files import project_root, read_json, sha256_file, sha256_text
 
 KEY = "k"
 
@@ -260,3 +260,24 @@ def test_a_copy_that_is_not_what_was_read_is_refused(first, monkeypatch):
     with pytest.raises(IntegrityError, match="is not what was read"):
         store.second_copy(first, "it")
     assert store.find(first.path.parent, store.copy_key(LONG)) is None
+
+
+def test_what_the_file_system_says_is_one_hash_of_every_file_and_link_by_its_path(tmp_path):
+    for name in ("b/two", "b/a/one", "zero", "empty"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "to-a-folder").symlink_to("b/a")
+    (tmp_path / "empty").unlink()
+    (tmp_path / "empty").mkdir()
+
+    def line(name):
+        status = (tmp_path / name).lstat()
+        fields = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return f"{name if '/' in name else f'./{name}'} {fields}"
+
+    lines = [line(name) for name in ("to-a-folder", "zero", "b/two", "b/a/one")]
+    before = manifest.stat_digest(tmp_path)
+    assert before == sha256_text("\n".join(lines))
+    (tmp_path / "b/a/one").chmod(0o600)
+    assert manifest.stat_digest(tmp_path) != before
