@@ -10,7 +10,7 @@ rule build_tree:
         record="results/images/{stack}/tree.json",
     log:
         "results/logs/images/{stack}/tree.log",
-    priority: 100
+    priority: 105
     params:
         variant=STUDIED.device,
         optional=optional_stack,
@@ -30,7 +30,7 @@ rule build_image:
         record="results/images/{stack}/oci.json",
     log:
         "results/logs/images/{stack}/oci.log",
-    priority: 100
+    priority: 105
     params:
         variant=STUDIED.device,
         optional=optional_stack,

@@ -106,7 +106,7 @@ def _profiled(
     if jobs < 2 or len(records) < 2:
         yield map(_rows_of_profile, records)
         return
-    with multiprocessing.get_context("fork").Pool(jobs - 1) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
         yield pool.imap(_rows_of_profile, records)
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 HEARTBEAT_S = 10.0
+TELLING_S = 1.0  # units that took less say nothing of those to come
 LIVE = "TARE_LIVE"  # the workflow draws a line of progress at the end of the terminal that jobs print to
 CLEAR = "\r\x1b[2K"  # the line of a terminal in which the cursor stands
 
@@ -87,7 +88,7 @@ class Counter:
                 say(f"{self.what} {self.done} of {self.total}: {note}")
             return
         gone = time.monotonic() - self._started
-        if left_s is None:
+        if left_s is None and gone >= TELLING_S:
             left_s = gone / (self.done - self._first) * (self.total - self.done)
-        tail = f", about {duration(left_s)} left" if self.done < self.total else ""
+        tail = f", about {duration(left_s)} left" if left_s is not None and self.done < self.total else ""
         say(f"{self.what} {self.done} of {self.total} after {duration(gone)}{tail}{'  ' + note if note else ''}")

@@ -40,6 +40,19 @@ def test_whole_records_become_tables(results):
     assert set(tables["verdicts"]["margin"]) == {0.05}
 
 
+def test_traces_that_are_read_beside_the_campaigns_make_the_same_tables(results):
+    sealed = [results / "campaigns/nyu2022/mnist_cnn" / NAME / "sealed.json"]
+    profiles = sorted((results / "profiles/nyu2022/mnist_cnn").glob("*/profile.json"))
+    alone, beside = (extract.build(sealed, profiles, jobs=jobs) for jobs in (1, 2))
+    assert len(profiles) > 1 and len(alone["operators"])
+    for name, table in alone.items():
+        assert table.to_csv() == beside[name].to_csv(), name
+    trace = profiles[0].with_name("trace.json.gz")
+    trace.write_bytes(trace.read_bytes()[:-30])
+    with pytest.raises(IntegrityError, match="is no whole torch"):
+        extract.build(sealed, profiles, jobs=2)
+
+
 @pytest.mark.parametrize("keep", [0, 200, -30])
 @pytest.mark.parametrize("name", ["units.jsonl", "plan.json"])
 def test_a_journal_or_a_plan_cut_short_is_not_what_was_sealed(results, name, keep):
