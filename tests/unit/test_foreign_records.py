@@ -45,8 +45,8 @@ def test_traces_that_are_read_beside_the_campaigns_make_the_same_tables(results)
     profiles = sorted((results / "profiles/nyu2022/mnist_cnn").glob("*/profile.json"))
     alone, beside = (extract.build(sealed, profiles, jobs=jobs) for jobs in (1, 2))
     assert len(profiles) > 1 and len(alone["operators"])
-    for name, table in alone.items():
-        assert table.to_csv() == beside[name].to_csv(), name
+    for name in set(alone) - {"ledger"}:  # whose rows that are still to be written say now
+        assert alone[name].to_csv() == beside[name].to_csv(), name
     trace = profiles[0].with_name("trace.json.gz")
     trace.write_bytes(trace.read_bytes()[:-30])
     with pytest.raises(IntegrityError, match="is no whole torch"):
