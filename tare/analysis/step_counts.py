@@ -17,7 +17,7 @@ from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared
 from tare.model.registry import CONTROL, HOST
 from tare.stats.intervals import Interval
-from tare.stats.ranks import signed_rank_interval
+from tare.stats.ranks import fewest_values, signed_rank_interval
 
 COUNTS = ("step_page_faults", "step_preemptions")
 IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
@@ -60,7 +60,7 @@ def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1
                     "control_ci_high": control.high,
                     "alpha": alpha,
                     "family_size": family,
-                    "reason": _reason(found),
+                    "reason": _reason(found, alpha),
                 }
             )
     return rows
@@ -76,5 +76,7 @@ def _mean(values: pd.Series) -> float | None:
     return None if values.dropna().empty else float(values.mean())
 
 
-def _reason(found: Interval) -> str | None:
-    return None if found.low is not None else f"{found.n} complete units: too few for an interval from ranks"
+def _reason(found: Interval, alpha: float) -> str | None:
+    if found.low is not None:
+        return None
+    return f"{found.n} complete units: an interval from ranks takes {fewest_values(alpha)} at this level"

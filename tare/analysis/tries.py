@@ -169,6 +169,11 @@ class Study:
         campaign = self.campaigns.get(one.question)
         if campaign is None or not one.is_open or one.plan_sha256 != campaign.sealed.plan_sha256:
             return None
+        if adopted := campaign.plan.adopted:  # its units may be older than any stamp of this study
+            return (
+                f"its units were measured under the study {adopted.study} (sealed {adopted.sealed_at}), whose own "
+                "report says which stamp came before them"
+            )
         opened = next((number for number, entry in enumerate(self.entries) if entry is one.entries[0]), 0)
         stamps = [(number, entry.stamp or "") for number, entry in enumerate(self.entries) if entry.stamp]
         before = [sha for number, sha in stamps if number < opened]

@@ -250,7 +250,7 @@ FAULT_ITEMS_OF = {
 FAULT_ITEMS = tuple(dict.fromkeys(item for items in FAULT_ITEMS_OF.values() for item in items))
 FAULT_COSTS = _strict({"item": pa.Column(str, pa.Check.isin(FAULT_ITEMS)), **ESTIMATE}, checks=COST_CHECK)
 
-STATES = ("opened", "sealed", "superseded", "found", "gone")
+STATES = ("opened", "sealed", "adopted", "superseded", "found", "gone")
 
 LEDGER = pa.DataFrameSchema(
     {

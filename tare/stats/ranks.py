@@ -5,6 +5,7 @@ Sources: Wilcoxon 1945; Hodges and Lehmann 1963 (the centre, and the interval fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,11 @@ def signed_rank_interval(values: Sequence[float], alpha: float) -> Interval:
     if left_out == 0:
         return Interval(n=size, mean=centre, low=None, high=None)
     return Interval(n=size, mean=centre, low=float(pairs[left_out - 1]), high=float(pairs[-left_out]))
+
+
+def fewest_values(alpha: float) -> int:
+    """How many values an interval at level 1 - alpha takes: with n of them the widest misses in 2^(1 - n) of all."""
+    return math.ceil(1 - math.log2(alpha))
 
 
 def _cumulative(size: int) -> np.ndarray:

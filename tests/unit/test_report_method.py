@@ -301,6 +301,13 @@ def test_protocols_are_shown_beside_the_control(evidence, page):
     assert "It is not the same machine time" in visible(page)
 
 
+def test_two_units_that_happen_to_be_close_give_our_own_protocol_no_verdict_either(evidence):
+    few = tuple(replace(one, units=one.units[:3]) for one in evidence.campaigns if one.kind == "turns")
+    table = instrument.protocol_tables(replace(evidence, campaigns=few))[0]
+    said = {row[0].text: row[1:] for row in table.rows}["Tare"][0]
+    assert said.text.endswith(": 6 units are needed for a verdict") and said.below.startswith("n = 2;")
+
+
 def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
     assert instrument.benchmark_table(evidence) is None
     assert "the same machine time for each protocol" not in visible(page)

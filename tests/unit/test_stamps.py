@@ -10,7 +10,7 @@ from tare.analysis import tries
 from tare.cli import main
 from tare.core.files import sha256_file
 from tare.machine.witnesses import commands, witnesses
-from tare.model import closure
+from tare.model import closure, tables
 from tare.model.journals.ledger import read_ledger
 from tare.model.journals.sealed import SEALED, read_sealed
 from tare.model.records.campaigns import Plan
@@ -113,6 +113,21 @@ def test_the_command_stamps_and_the_order_with_campaigns_is_told(tmp_path, monke
     assert said(study).endswith("held by nothing but this folder, which proves no time")
     path.unlink()
     assert "the stamp is gone or was changed" in said(study)
+
+
+def test_a_campaign_that_was_taken_over_is_listed_and_no_stamp_of_its_study_is_said_to_come_before_it(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    campaigns = tmp_path / "results/campaigns"
+    run(campaigns / "s")
+    assert main.main(["plan", "--stamp", "--study", json.dumps({**STUDY, "study": "t"})]) == 0
+    run(campaigns / "t", stop_at=0)
+    found = tries.Studies([read_sealed(campaigns / "t" / "w" / NAME / SEALED)], witnesses)
+    table = tables.make("ledger", found.rows())
+    assert set(table["state"]) == {"adopted"} and set(table["attempt"]) == {1}
+    (said,) = set(table["stamp"])
+    assert said.startswith("its units were measured under the study s (sealed ") and "stamped before" not in said
 
 
 def test_the_head_of_the_ledger_stands_in_the_stamp(tmp_path, monkeypatch):

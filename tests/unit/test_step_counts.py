@@ -10,7 +10,8 @@ from test_verdicts import NAMES, plan_of, rows_of
 from tare.analysis import step_counts
 from tare.model import tables
 from tare.model.studies.study import CONTROL, HOST
-from tare.stats.ranks import signed_rank_interval
+from tare.model.journals.units import share_of
+from tare.stats.ranks import fewest_values, signed_rank_interval
 
 
 def test_the_interval_of_signed_ranks_by_hand():
@@ -72,8 +73,19 @@ def test_few_blocks_have_a_difference_and_no_interval():
     found = counts_of({"step_preemptions": values, "step_page_faults": values})
     row = found.loc["step_preemptions", "docker"]
     assert row["difference"] == 0.0 and np.isnan(row["ci_low"])
-    assert row["reason"] == "3 complete units: too few for an interval from ranks"
+    assert row["reason"] == "3 complete units: an interval from ranks takes 8 at this level"
     assert row["alpha"] == pytest.approx(0.05 / 6)
+
+
+@pytest.mark.parametrize("alpha", [0.05 / count * share_of(attempt) for count in (2, 4, 6) for attempt in (1, 2)])
+def test_so_many_blocks_have_an_interval_and_one_less_has_none(alpha):
+    fewest = fewest_values(alpha)
+    assert signed_rank_interval(range(fewest), alpha).told is not None
+    assert signed_rank_interval(range(fewest - 1), alpha).told is None
+
+
+def test_a_first_try_takes_the_blocks_that_the_method_says():
+    assert [fewest_values(share_of(1) * 0.05 / (2 * count)) for count in (2, 3)] == [9, 9]
 
 
 def test_a_campaign_of_rounds_counts_nothing():

@@ -229,8 +229,9 @@ def _paired(campaign: Campaign) -> str | Cell:
     if missing(found.low):
         return "too few units"
     low, high = (math.exp(end) for end in (found.low, found.high))
-    margin = margin_of(campaign)
+    fewest = campaign.plan.sampling.verdict_units
+    said = judge(found, margin_of(campaign)) if found.n >= fewest else f"{fewest} units are needed for a verdict"
     return Cell(
-        text=f"{interval_text(low, high)}: {judge(found, margin)}",
+        text=f"{interval_text(low, high)}: {said}",
         below=f"n = {found.n}; the control that stands beside every verdict",
     )
