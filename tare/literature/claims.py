@@ -4,7 +4,7 @@ Every claim gets two answers: what the study's own figures and logs say (tare.li
 machine says (`claims` of tare.model.tables): HOLDS, FAILS, OPEN, or OTHER, where here it is not the same question.
 Only a study's own data can contradict it. A claim is data, a rule is code (RULES, docs/published.md).
 
-equal: HOLDS where every interval lies inside the margin, FAILS where one lies wholly outside it.
+equal: HOLDS where every interval lies inside the margin, stalls included, FAILS where one lies wholly outside it.
 lowest, highest of an environment: paired contrasts with every other one. HOLDS where all lie below (above) 1, FAILS
 where one lies above (below) it.
 kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
@@ -114,7 +114,8 @@ def _answer(
 def _equal(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
     return _each(
         claim, workload, environments, here,
-        holds=lambda one: one.position == INSIDE, fails=lambda one: one.position == OUTSIDE,
+        holds=lambda one: one.position == INSIDE and not one.but_for_stalls,
+        fails=lambda one: one.position == OUTSIDE,
     )  # fmt: skip
 
 
@@ -216,7 +217,8 @@ def _evidence(found: Sequence[Ratio], claim: Claim, workload: str, environments:
 def _left_open(found: Sequence[Ratio]) -> str:
     settle = [one.more for one in found if one.more]
     more = f"; about {units(max(settle))} more would settle it" if settle else ""
-    return f"the intervals leave it open{more}"
+    stalls = ", stalls included" if any(one.but_for_stalls for one in found) else ""
+    return f"the intervals leave it open{stalls}{more}"
 
 
 def _why_missing(

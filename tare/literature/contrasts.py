@@ -18,7 +18,7 @@ from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.vocabulary import SLOWDOWN, kind_of
 from tare.model.registry import ALONE, CONTROL, HOST, SINGLE
-from tare.stats.intervals import Interval, judge, more_units, t_interval, tellable
+from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's
 CONFIDENCE = 0.95
@@ -58,6 +58,7 @@ class Ratio:
         more: units that would settle it, where that is known.
         open: whether the verdict that this is from says that nothing can be told.
         paired: whether it is a contrast of its own, for an order, and not a verdict beside a margin.
+        but_for_stalls: whether the verdict that this is from holds of the typical time alone.
     """
 
     env: str
@@ -71,6 +72,7 @@ class Ratio:
     more: int | None = None
     open: bool = False
     paired: bool = False
+    but_for_stalls: bool = False
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -95,6 +97,7 @@ class Ratio:
         if self.ratio is None or self.low is None or self.high is None:
             return f"{what}: no interval from {units(self.units)}"
         where = "" if self.paired else f", {self.position} the margin of {self.margin:.0%}"
+        where += BUT_FOR_STALLS if self.but_for_stalls else ""
         paired = ", paired" if self.paired else ""
         interval = f"{_number(self.ratio)} [{_number(self.low)}, {_number(self.high)}]"
         more = f"; about {units(self.more)} more would settle it" if self.more else ""
@@ -224,6 +227,7 @@ def _of_verdict(row: Any) -> Ratio:
         env=row.env, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
+        but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import Cell, Table
-from tare.report.words.wording import margin_text, missing, without_time
+from tare.report.words.wording import margin_text, missing, stalled, without_time
 from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
 
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
@@ -143,12 +143,6 @@ def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[s
     found = joint(evidence.verdicts)
     found = found[found["workload"] == workload].to_dict("records")
     return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
-
-
-def stalled(row: Mapping[str, Any]) -> bool:
-    """Whether the interval of what stalls add to the ratio excludes nothing added."""
-    low, high = row["stalls_ci_low"], row["stalls_ci_high"]
-    return not (missing(low) or missing(high)) and not low <= 1 <= high
 
 
 def _names(rows: list[dict[str, Any]]) -> str:

@@ -34,7 +34,7 @@ def signed_rank_interval(values: Sequence[float], alpha: float) -> Interval:
 
 
 def fewest_values(alpha: float) -> int:
-    """How many values an interval at level 1 - alpha takes: with n of them the widest misses in 2^(1 - n) of all."""
+    """How many values an interval at level 1 - alpha takes: the widest of n misses in 2^(1 - n) of all cases."""
     return math.ceil(1 - math.log2(alpha))
 
 

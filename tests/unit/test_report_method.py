@@ -212,9 +212,13 @@ def test_stalls_are_named_where_they_change_the_ratio_for_sure():
         "Stalls count here: they change the ratio by +1.0% to +3.0%; all time, stalls included, is +2.0% to +7.0%"
     )
     assert answer.stall_note(row(stalls_ci_low=float("nan"), stalls_ci_high=None)) is None
-    few = row(verdict="equivalent but for stalls", steps=60)
+    few = row(verdict="equivalent but for stalls", total_verdict="equivalent", steps=60)
     assert answer.stall_note(few) == "60 steps were timed: stalls of one step in 20 or fewer could have gone unseen"
-    assert answer.stall_note({**few, "total_ci_high": None}) is None  # a launch that hung is why
+    for why in (
+        "inconclusive",
+        "different",
+    ):  # the number of steps is not why
+        assert answer.stall_note({**few, "total_verdict": why}) is None
 
 
 def test_a_headline_with_the_default_allocator_has_the_modelled_ratio_beside_it(evidence):

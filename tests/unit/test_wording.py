@@ -182,6 +182,17 @@ def test_what_holds_but_for_stalls_says_what_all_time_is():
     )
 
 
+def test_where_all_time_is_equivalent_too_the_sentence_says_what_is_lacking():
+    few = row(
+        verdict="equivalent but for stalls", ci_low=0.995, ci_high=1.004, total_ci_low=0.99, total_ci_high=1.01,
+        total_verdict="equivalent", steps=72,
+    )  # fmt: skip
+    all_time = "but for stalls: all time, stalls included, between 1.0% shorter and 1.0% longer: equivalent"
+    assert verdict_sentence(few).endswith(f"{all_time} as far as 72 steps can tell)")
+    sure = verdict_sentence({**few, "stalls_ci_low": 1.001, "stalls_ci_high": 1.004})
+    assert sure.endswith(f"{all_time}, but stalls add +0.10% to +0.40%)")
+
+
 def test_a_verdict_says_where_the_host_against_itself_reaches_as_far():
     text = verdict_sentence(row(control_ci_low=0.9, control_ci_high=1.08, control_reaches=True))
     assert text.endswith("; but the host against itself reaches as far (−10% to +8.0%)")

@@ -16,7 +16,6 @@ from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
 from tare.report.methods.designs import designs
-from tare.report.number_tables import stalled
 from tare.report.references import Reference
 from tare.report.words.labels import (
     arm_title,
@@ -34,6 +33,7 @@ from tare.report.words.wording import (
     missing,
     percent,
     signed,
+    stalled,
     tally,
     verdict_sentence,
 )
@@ -206,8 +206,8 @@ def stall_note(row: Mapping[str, Any]) -> str | None:
     """What stalls add, where their interval excludes nothing added, and what all time comes to with them; or how
     rare those are that would not have been seen, where that is why a verdict holds but for them."""
     if not stalled(row):
-        whole = not (missing(row["total_ci_low"]) or missing(row["total_ci_high"]))  # else that is why
-        few = row["verdict"].endswith(BUT_FOR_STALLS) and whole and not missing(row["steps"])
+        alike = row["total_verdict"] == "equivalent"  # else all time itself is why
+        few = row["verdict"].endswith(BUT_FOR_STALLS) and alike and not missing(row["steps"])
         rare = max(1, round(row["steps"] / RULE_OF_THREE)) if few else 0
         return (
             f"{row['steps']} steps were timed: stalls of one step in {rare} or fewer could have gone unseen"

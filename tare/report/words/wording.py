@@ -159,9 +159,19 @@ def _stalls(row: Mapping[str, Any]) -> str:
     if missing(low) or missing(high):
         why = "" if missing(row.get("reason")) else f" ({row['reason']})"
         return f" but for stalls: of all time there is no interval with two ends{why}"
-    told = {"equivalent": "equivalent", "inconclusive": "can't be told yet"}
-    verdict = told.get(row["total_verdict"], row["total_verdict"])
+    total, verdict = row["total_verdict"], row["total_verdict"]
+    if total == "inconclusive":
+        verdict = "can't be told yet"
+    elif total == "equivalent":  # and stalls are sure, or too few steps were timed to say that there are none
+        added = signed(row["stalls_ci_low"], row["stalls_ci_high"])
+        verdict += f", but stalls add {added}" if stalled(row) else f" as far as {row['steps']} steps can tell"
     return f" but for stalls: all time, stalls included, {between(row['metric'], low, high)}: {verdict}"
+
+
+def stalled(row: Mapping[str, Any]) -> bool:
+    """Whether the interval of what stalls add to the ratio excludes nothing added."""
+    low, high = row["stalls_ci_low"], row["stalls_ci_high"]
+    return not (missing(low) or missing(high)) and not low <= 1 <= high
 
 
 def _control(row: Mapping[str, Any]) -> str:
