@@ -68,7 +68,9 @@ class OperatorTime:
         host_s: geometric mean over the hosts' launches, seconds per step.
         ratio, low, high: with the interval that decides; None where it can't be had.
         control_low, control_high: the range of the second host's ratio to the first over units.
-        differs: the interval excludes 1, and the ratio lies outside what host to host shows in any unit.
+        units: that have it on both hosts and here.
+        differs: they are enough for a verdict, the interval excludes 1, and the ratio lies outside what host to
+            host shows in any unit.
     """
 
     operator: str
@@ -80,6 +82,7 @@ class OperatorTime:
     high: float | None
     control_low: float
     control_high: float
+    units: int
     differs: bool
 
 
@@ -87,13 +90,21 @@ class OperatorTime:
 class PhaseCost:
     """Extra seconds of one phase of a whole run, against the mean of the two hosts, per unit.
 
-    `share` is the phase's part of the whole run's extra time, where the interval of that excludes zero.
+    Attributes:
+        share: the phase's part of the whole run's extra time, where that is told apart from none.
+        fewest: units before anything is told apart.
     """
 
     env: str
     phase: str
     extra: Interval
     share: float | None
+    fewest: int
+
+    @property
+    def told(self) -> bool:
+        """Whether it is told apart from none: the units are enough, and the interval excludes zero."""
+        return self.extra.n >= self.fewest and excludes_zero(self.extra)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,12 +189,13 @@ def _compare(
     )
 
 
-def operator_times(kernels: pd.DataFrame, alpha: float) -> list[OperatorTime]:
+def operator_times(kernels: pd.DataFrame, alpha: float, fewest: int) -> list[OperatorTime]:
     """Every operator with a share of the step worth comparing, and all together, in each environment.
 
     Args:
         kernels: rows of one workload's campaign of causes.
         alpha: of all intervals together.
+        fewest: units before one may differ.
     """
     own = kernels[(kernels["library"] == OPERATOR) & kernels["s_per_step"].notna()]
     names = [*HOSTS, *environments_of(own)]
@@ -198,7 +210,7 @@ def operator_times(kernels: pd.DataFrame, alpha: float) -> list[OperatorTime]:
     single = [one for name in chosen for one in _ratios(name, table.loc[name].reindex(columns=names), shares[name])]
     found += [replace(one, estimate=_moderated(one, single)) for one in single]
     level = selected_level([one.estimate.p_value for one in found], alpha)
-    return [_judged(one, level) for one in found]
+    return [_judged(one, level, fewest) for one in found]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,11 +266,11 @@ def _moderated(one: _Ratios, found: Sequence[_Ratios]) -> Estimate:
     return replace(one.estimate, spreads=(moderated(one.estimate.spreads[0], others),))
 
 
-def _judged(one: _Ratios, alpha: float) -> OperatorTime:
+def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
     interval = tellable(one.estimate.interval(alpha))
     mean = one.estimate.mean or 0.0
     low, high = interval.low, interval.high
-    excludes = low is not None and high is not None and not low <= 0 <= high
+    beyond = abs(mean) > float(np.abs(one.control).max())
     return OperatorTime(
         operator=one.operator,
         env=one.env,
@@ -269,8 +281,14 @@ def _judged(one: _Ratios, alpha: float) -> OperatorTime:
         high=None if high is None else math.exp(high),
         control_low=math.exp(one.control.min()),
         control_high=math.exp(one.control.max()),
-        differs=excludes and abs(mean) > float(np.abs(one.control).max()),
+        units=interval.n,
+        differs=interval.n >= fewest and excludes_zero(interval) and beyond,
     )
+
+
+def excludes_zero(interval: Interval) -> bool:
+    """Whether an interval has two ends on one side of zero."""
+    return interval.low is not None and interval.high is not None and not interval.low <= 0 <= interval.high
 
 
 def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interval:
@@ -283,12 +301,13 @@ def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interva
     return t_interval((values[env] - base).to_numpy(), alpha)
 
 
-def phase_costs(rounds: pd.DataFrame, alpha: float) -> list[PhaseCost]:
+def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCost]:
     """Extra seconds of the whole run and of each phase, in every environment and in the control.
 
     Args:
         rounds: metric rows of one workload's headline campaign of whole runs.
         alpha: of all environments together, for each phase.
+        fewest: units before anything is told apart.
     """
     others = environments_of(rounds)
     level = alpha / max(1, len(others))
@@ -298,10 +317,9 @@ def phase_costs(rounds: pd.DataFrame, alpha: float) -> list[PhaseCost]:
         for phase in ("real_s", *PHASE_METRICS):
             own = extra(rounds, phase, env, level)
             share = None
-            if whole.told is not None and own.mean is not None:
-                mean, low, high = whole.told
-                share = None if low <= 0 <= high else own.mean / mean
-            found.append(PhaseCost(env=env, phase=phase, extra=own, share=share))
+            if whole.n >= fewest and excludes_zero(whole) and whole.mean and own.mean is not None:
+                share = own.mean / whole.mean
+            found.append(PhaseCost(env=env, phase=phase, extra=own, share=share, fewest=fewest))
     return [cost for cost in found if cost.extra.n]
 
 

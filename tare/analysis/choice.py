@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from tare.model.journals.units import share_of
 from tare.model.registry import BASELINE, HOST, SINGLE
 from tare.model.studies import arms
 from tare.model.studies.study import is_headline
@@ -17,6 +18,12 @@ METRIC_OF = {"rounds": "real_s", "turns": "turn_step_s"}  # what a kind of campa
 def kind_of(campaign: str) -> str:
     """Kind of a campaign, from its name."""
     return campaign.split(".", 1)[0]
+
+
+def share(verdicts: pd.DataFrame) -> float:
+    """Of alpha, what the campaign of these verdicts may spend: that of its try; all where none says which it is."""
+    tries = verdicts["attempt"].dropna()
+    return share_of(int(tries.max())) if len(tries) else 1.0
 
 
 def joint(table: pd.DataFrame) -> pd.DataFrame:

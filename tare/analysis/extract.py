@@ -92,7 +92,7 @@ def _add_campaigns(
             rows["counts"] += step_counts.count_rows(campaign, pd.DataFrame(found), attempt.share)
     for row in verdicts.study_rows(judged):
         attempt = attempts[row["workload"], row["campaign"]]
-        rows["verdicts"].append({**row, "reason": attempt.beside(row["reason"])})
+        rows["verdicts"].append({**row, "attempt": attempt.number, "reason": attempt.beside(row["reason"])})
     rows["job_length"] = job_length.cost_rows(judged)
     rows["fault_costs"] = fault_costs.fault_rows(judged)
     rows["ledger"] = studies.rows()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from tare.analysis.choice import compared
+from tare.analysis.choice import compared, share
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.vocabulary import SLOWDOWN, kind_of
@@ -145,10 +145,10 @@ def paired(
 ) -> list[Ratio]:
     """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
 
-    The intervals of `deciding` hold together with CONFIDENCE (Bonferroni). Where the design of a campaign makes
-    the intervals of its verdicts wider than Student's from all units, these are wider by the same factor. There is
-    none of an environment whose verdict's interval lacks an end, since launches were stopped: units without those
-    would tell of the others alone.
+    The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
+    Where the design of a campaign makes the intervals of its verdicts wider than Student's from all units, these
+    are wider by the same factor. There is none of an environment whose verdict's interval lacks an end, since
+    launches were stopped: units without those would tell of the others alone.
 
     Args:
         here: what was measured.
@@ -165,7 +165,7 @@ def paired(
         return []
     rows = judged[judged["metric"] == metric]
     bounded = one_ended(here, workload, metric, at).keys()
-    alpha = (1 - CONFIDENCE) / max(1, len(deciding))
+    alpha = share(judged) * (1 - CONFIDENCE) / max(1, len(deciding))
     found = []
     for other in names:
         if other == env or bounded & {env, other}:

@@ -68,6 +68,7 @@ VERDICT_TABLE = _strict(
         "metric": pa.Column(str),
         "reference": pa.Column(str),
         "role": pa.Column(str, pa.Check.isin(("primary", "exploratory"))),
+        "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # which try of its question the campaign is
         "n_units": pa.Column(int, pa.Check.ge(0)),
         "ratio": pa.Column(float, nullable=True),
         "ci_low": pa.Column(float, nullable=True),

@@ -82,7 +82,7 @@ def test_what_comes_and_goes_on_the_host_proves_nothing():
 
 def test_an_operator_made_slower_is_told_apart_and_no_other():
     kernels, _ = built(slower={"docker": {"aten::tanh": 1.3}})
-    times = causes.operator_times(kernels, 0.05)
+    times = causes.operator_times(kernels, 0.05, 3)
     different = {(time.env, time.operator) for time in times if time.differs}
     assert ("docker", "aten::tanh") in different
     assert different <= {("docker", "aten::tanh"), ("docker", causes.ALL_OPERATORS)}
@@ -92,21 +92,38 @@ def test_an_operator_made_slower_is_told_apart_and_no_other():
 
 
 def test_without_a_planted_difference_false_alarms_keep_to_their_level():
-    alarms = sum(any(time.differs for time in causes.operator_times(kernels_of(seed), 0.05)) for seed in range(60))
+    alarms = sum(
+        any(time.differs for time in causes.operator_times(kernels_of(seed), 0.05, 3)) for seed in range(60)
+    )
     assert alarms <= 7  # 60 families at 5% or less: more than seven would happen once in a hundred times
 
 
 def test_intervals_of_operators_hold_what_was_planted_as_often_as_they_say():
     held = 0
     for seed in range(60):
-        times = causes.operator_times(kernels_of(seed, slower={"docker": {"aten::mm": 1.1}}), 0.05)
+        times = causes.operator_times(kernels_of(seed, slower={"docker": {"aten::mm": 1.1}}), 0.05, 3)
         one = next(time for time in times if (time.env, time.operator) == ("docker", "aten::mm"))
         held += one.low <= 1.1 <= one.high
     assert held >= 57  # one interval of a family has far less than 5%
 
 
+def test_few_units_tell_no_operator_and_no_phase_apart():
+    kernels, _ = built(units=2, slower={"docker": {"aten::tanh": 3.0}})
+    few, enough = (causes.operator_times(kernels, 0.05, fewest) for fewest in (3, 2))
+    assert not any(time.differs for time in few) and {time.units for time in few} == {2}
+    assert any(time.differs for time in enough)
+    runs = whole_runs(units=5)
+    few, enough = (
+        {cost.phase: cost for cost in causes.phase_costs(runs, 0.05, fewest) if cost.env == "apptainer"}
+        for fewest in (6, 5)
+    )
+    assert few["imports_s"].extra == enough["imports_s"].extra  # the numbers stand
+    assert enough["imports_s"].told and enough["imports_s"].share is not None
+    assert not few["imports_s"].told and few["imports_s"].share is None
+
+
 def test_phases_add_up_to_the_whole_and_shares_need_a_whole_that_differs():
-    costs = causes.phase_costs(whole_runs(), 0.05)
+    costs = causes.phase_costs(whole_runs(), 0.05, 6)
     for env in ("docker", "apptainer"):
         own = {cost.phase: cost for cost in costs if cost.env == env}
         parts = sum(cost.extra.mean for phase, cost in own.items() if phase != "real_s")
@@ -219,7 +236,7 @@ def test_an_environment_that_only_varies_more_is_no_difference():
              "s_per_step": math.exp(generator.normal(0, spread[env]))}
             for kernel in "abcdef" for env in spread for unit in range(4)
         )  # fmt: skip
-        times = causes.operator_times(kernels, 0.05)
+        times = causes.operator_times(kernels, 0.05, 3)
         assert len(times) == 14
         false += any(time.low > 1 or time.high < 1 for time in times)
     assert false / 60 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)

@@ -144,6 +144,20 @@ def test_singularity_is_lowest_only_where_every_contrast_says_so(study, factors,
     assert row["here"] == wanted and "real_s apptainer / docker" in row["evidence"]
 
 
+def test_a_later_try_widens_the_contrasts_that_an_order_is_judged_by(study):
+    rows = measured("real_s", {"docker": 1.0, "apptainer": 0.8})
+    found = [
+        here(metrics=rows, verdicts=[{**row, "attempt": attempt} for row in times(EQUIVALENT, SLOWER)])
+        for attempt in (1, 4)
+    ]
+    first, fourth = (
+        next(one for one in contrasts.paired(each, "mnist_cnn", "real_s", "apptainer", ["docker"])
+             if one.against == "docker") for each in found
+    )  # fmt: skip
+    assert first.ratio == fourth.ratio
+    assert fourth.high / fourth.low > 1.2 * first.high / first.low
+
+
 def test_a_paired_contrast_tells_what_two_intervals_to_the_host_cannot(study):
     factors = {"docker": 0.85, "apptainer": 0.83}
     found = here(metrics=measured("real_s", factors, noise=0.001, mood=0.02))

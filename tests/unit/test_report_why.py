@@ -8,6 +8,7 @@ import builders
 import pytest
 from campaign_builders import FACTORS
 
+from tare.analysis.causes import PhaseCost
 from tare.report import figures
 from tare.report.evidence import gather
 from tare.report.reasons import why
@@ -131,5 +132,28 @@ def test_the_figure_marks_what_files_cost(evidence):
 def test_extra_seconds_in_words():
     assert why_words.span_s(Interval(n=1, mean=0.5, low=None, high=None)) == "+500 ms, no interval from 1 unit"
     assert why_words.span_s(Interval(n=3, mean=-0.5, low=-1.0, high=0.25)) == "−500 ms (−1.00 s to +250 ms)"
-    assert not why_words.told(Interval(n=3, mean=0.1, low=-0.1, high=0.3))
+
+
+def test_two_rounds_that_happen_to_be_close_tell_no_phase_apart():
+    long = Interval(n=2, mean=0.5, low=0.4, high=0.6)
+    costs = [
+        PhaseCost(env="docker", phase=phase, extra=long, share=None, fewest=6) for phase in ("real_s", "exit_s")
+    ]
+    body = why_words.phase_body(costs)
+    assert body == "a whole run takes +500 ms (+400 ms to +600 ms): nothing is told apart from none before 6 rounds"
+    assert why_words.runtime_body(costs) is None
+
+
+def test_a_later_try_has_wider_intervals_of_phases_and_operators(evidence):
+    again = replace(evidence, verdicts=evidence.verdicts.assign(attempt=3))
+    first, third = (why._Case(one, "mnist_cnn") for one in (evidence, again))
+    for name in ("costs", "times"):
+        pairs = list(zip(getattr(first, name), getattr(third, name), strict=True))
+        assert pairs and all(width(one) < width(other) for one, other in pairs)
+
+
+def width(one):
+    """Of an interval of seconds, or of a ratio."""
+    low, high = (one.extra.low, one.extra.high) if hasattr(one, "extra") else (one.low, one.high)
+    return high - low
     assert why_words.some(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"

@@ -6,7 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.causes import PHASE_METRICS, PhaseCost, environments_of, extra, phase_costs
-from tare.analysis.choice import of_causes, of_rounds
+from tare.analysis.choice import of_causes, of_rounds, share
+from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.registry import CONTROL
 from tare.report.figures import style
 from tare.report.figures.forest import ROW_IN, group_title
@@ -30,7 +31,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
     """
     title = f"{workload_title(workload)}: where extra time sits"
     judged = of_rounds(verdicts, workload)
-    costs = phase_costs(of_rounds(metrics, workload), _alpha(judged)) if len(judged) else []
+    costs = phase_costs(of_rounds(metrics, workload), _alpha(judged), VERDICT_UNITS) if len(judged) else []
     if not costs:
         return style.empty(title, "no environment but the host ran whole runs: there is no extra time to split")
     files = _files(of_causes(metrics, workload), _alpha(judged))
@@ -50,8 +51,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
 
 def _alpha(verdicts: pd.DataFrame) -> float:
     """Of all environments together."""
-    first = verdicts.iloc[0]
-    return float(first["family_alpha"])
+    return share(verdicts) * float(verdicts.iloc[0]["family_alpha"])
 
 
 def _files(causes: pd.DataFrame, alpha: float) -> dict[str, Interval]:

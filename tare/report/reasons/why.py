@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import cached_property
 
 from tare.analysis import causes, suspects
-from tare.analysis.choice import arm_verdicts, is_level, of_causes, of_rounds
+from tare.analysis.choice import arm_verdicts, is_level, of_causes, of_rounds, share
 from tare.analysis.verdicts import CAUSE_METRICS
+from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.studies.study import HOST
 from tare.model.tables import DIFFERENT
 from tare.report.evidence import Evidence
@@ -38,7 +39,6 @@ class _Case:
     def __init__(self, evidence: Evidence, workload: str) -> None:
         self.evidence = evidence
         self.workload = workload
-        self.alpha = 1 - evidence.study.confidence
         self.metrics = of_causes(evidence.metrics, workload)
         self.kernels = of_causes(evidence.kernels, workload)
         self.rounds = of_rounds(evidence.metrics, workload)
@@ -50,17 +50,17 @@ class _Case:
     @cached_property
     def times(self) -> list[causes.OperatorTime]:
         """Operators against the host's."""
-        return causes.operator_times(self.kernels, self.alpha)
+        return causes.operator_times(self.kernels, self._alpha("causes"), self._fewest("causes"))
 
     @cached_property
     def costs(self) -> list[causes.PhaseCost]:
         """Extra time by phase."""
-        return causes.phase_costs(self.rounds, self.alpha)
+        return causes.phase_costs(self.rounds, self._alpha("rounds"), self._fewest("rounds"))
 
     @cached_property
     def accounts(self) -> dict[str, causes.FileAccount]:
         """What files account for, by environment."""
-        found = causes.file_accounts(self.rounds, self.metrics, self.alpha)
+        found = causes.file_accounts(self.rounds, self.metrics, min(self._alpha("rounds"), self._alpha("causes")))
         return {account.env: account for account in found}
 
     @cached_property
@@ -68,6 +68,16 @@ class _Case:
         """Mapped files that are not the host's, by environment; those without a record are left out."""
         found = {env: suspects.file_differences(self.files, env) for env in self.environments}
         return {env: files for env, files in found.items() if files is not None}
+
+    def _alpha(self, kind: str) -> float:
+        """Of a family of a campaign, with the share of its try."""
+        chosen = {"rounds": self.verdicts, "causes": of_causes(self.evidence.verdicts, self.workload)}[kind]
+        return share(chosen) * (1 - self.evidence.study.confidence)
+
+    def _fewest(self, kind: str) -> int:
+        """Units of a campaign before anything is told apart."""
+        campaign = self.evidence.headline(self.workload, kind)
+        return campaign.plan.sampling.verdict_units if campaign else VERDICT_UNITS
 
     def own_costs(self, env: str) -> list[causes.PhaseCost]:
         """Extra time by phase in one environment."""

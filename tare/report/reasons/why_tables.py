@@ -103,8 +103,8 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
         caption=f"{title}: own time of operators, profiled, against the two hosts",
         note=f"Exploratory: {ALL_OPERATORS} and those of 1% or more. Each operator and environment has a spread "
         "of its own, moderated by those of the environment's other operators; levels by selection over all rows "
-        "(Benjamini and Hochberg). An operator differs where its interval excludes 1 and its ratio lies beyond "
-        "what the two hosts show in any unit.",
+        "(Benjamini and Hochberg). An operator differs where there are the units that a verdict takes, its "
+        "interval excludes 1, and its ratio lies beyond what the two hosts show in any unit.",
         wide=True,
     )
 

@@ -57,11 +57,6 @@ def listed_span_s(interval: Interval, share: float | None) -> str:
     return f"{signed_s(interval.mean)} ({part}{signed_s(interval.low)} to {signed_s(interval.high)})"
 
 
-def told(interval: Interval) -> bool:
-    """Whether an interval excludes zero."""
-    return interval.low is not None and not interval.low <= 0 <= interval.high
-
-
 def bytes_body(tree: tuple[int, int], differences: Sequence[FileDifference]) -> str:
     """Whether the mapped files are the host's.
 
@@ -148,12 +143,14 @@ def phase_body(costs: Sequence[PhaseCost]) -> str:
         costs: of one environment.
     """
     by_phase = {cost.phase: cost for cost in costs}
-    whole = by_phase["real_s"].extra
-    longer = [cost for cost in costs if cost.phase != "real_s" and told(cost.extra)]
+    whole, fewest = by_phase["real_s"].extra, by_phase["real_s"].fewest
+    if whole.n < fewest:
+        return f"a whole run takes {span_s(whole)}: nothing is told apart from none before {fewest} rounds"
+    longer = [cost for cost in costs if cost.phase != "real_s" and cost.told]
     longer.sort(key=lambda cost: -abs(cost.extra.mean))
     parts = [f"{metric_title(cost.phase).lower()} {listed_span_s(cost.extra, cost.share)}" for cost in longer]
     phases = f"told apart from none in {listed(parts)}" if parts else "no phase alone is told apart from none"
-    if told(whole):
+    if by_phase["real_s"].told:
         return f"a whole run takes {span_s(whole)}; {phases}"
     why = "holds zero" if whole.low is not None else "is missing"
     return f"a whole run takes {span_s(whole)}: the interval {why}, so that no share is said; {phases}"
@@ -182,7 +179,7 @@ def runtime_body(costs: Sequence[PhaseCost]) -> str | None:
     The start is the runtime's and the interpreter's; the end holds the end of our own process, which nothing here
     parts from that of the runtime.
     """
-    own = [cost for cost in costs if cost.phase in ("runtime_start_s", "exit_s") and told(cost.extra)]
+    own = [cost for cost in costs if cost.phase in ("runtime_start_s", "exit_s") and cost.told]
     if not own:
         return None
     said = {
