@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tare import __version__
 from tare.core.errors import TareError
@@ -19,9 +20,17 @@ GROUPS = (
 )  # fmt: skip
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, as everything else is said."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the status of a user's mistake."""
+        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` tells more\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(prog="tare", description="Tare weighs the container.")
+    parser = Parser(prog="tare", description="Tare weighs the container.")
     parser.add_argument("--version", action="version", version=f"tare {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for group in GROUPS:

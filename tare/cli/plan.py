@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,24 @@ def add(subparsers: Any) -> None:
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1; half a per cent is 0.005")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if value <= 0:
+    value = _number(text)
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
     return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def run_plan(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tare.cli.main import build_parser
 from tare.core.files import project_root
 
 HEAVY = {"pydantic", "numpy", "pandas", "scipy", "yaml", "torch", "jinja2", "matplotlib", "fastjsonschema"}
@@ -24,6 +25,26 @@ def test_help_loads_nothing_heavy_and_comes_at_once():
         if seconds[-1] < 0.5:
             return
     raise AssertionError(f"{seconds} s of a CPU, 0.06 where nothing else runs (load {os.getloadavg()[0]:.1f})")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("frobnicate", "tare: argument COMMAND: invalid choice: 'frobnicate'"),
+        ("rounds", "tare rounds: the following arguments are required: --workload, --environments, --out"),
+        ("plan --half-width 5", "tare plan: argument --half-width: 5 is not between 0 and 1; half a per cent is"),
+        ("plan --half-width half", "tare plan: argument --half-width: half is not between 0 and 1"),
+        ("plan --budget nan", "tare plan: argument --budget: nan is not a number of seconds above 0"),
+        ("plan --budget soon", "tare plan: argument --budget: soon is not a number of seconds above 0"),
+        ("run --batch many", "tare run: argument --batch: invalid int value: 'many'"),
+    ],
+)
+def test_a_command_line_that_is_wrong_is_one_line(words, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(words.split())
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(says) and said.count("\n") == 1 and said.endswith(" --help` tells more\n")
 
 
 @pytest.mark.parametrize("word", ["STUDY", "CONFIG"])
