@@ -72,13 +72,11 @@ def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def log_ratios(values: pd.DataFrame, env: str) -> pd.Series:
-    """Per unit: log of `env` less the mean of the logs of the two hosts; units that lack one are left out."""
+    """Per unit: log of `env` less the mean of the logs of the two hosts; units that lack one are left out.
+
+    Of the second host: less log of the first.
+    """
     return contrasts(values, env, HOST).mean(axis=1)
-
-
-def control_ratios(values: pd.DataFrame) -> pd.Series:
-    """Per unit: log of the second host less log of the first."""
-    return contrasts(values, CONTROL, HOST).mean(axis=1)
 
 
 def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
