@@ -155,7 +155,7 @@ def test_a_later_try_widens_the_contrasts_that_an_order_is_judged_by(study):
              if one.against == "docker") for each in found
     )  # fmt: skip
     assert first.ratio == fourth.ratio
-    assert fourth.high / fourth.low > 1.2 * first.high / first.low
+    assert math.log(fourth.high / fourth.low) > 1.5 * math.log(first.high / first.low)
 
 
 def test_a_paired_contrast_tells_what_two_intervals_to_the_host_cannot(study):
