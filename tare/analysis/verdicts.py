@@ -43,6 +43,7 @@ from tare.stats.intervals import (
     tellable,
     trimmed,
     two_stage,
+    unseen_stalls,
 )
 
 RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s", SLOWDOWN)
@@ -279,11 +280,18 @@ class _Table:
 
     def _within(self, keys: Sequence[tuple[str, str]]) -> float | None:
         """The smallest margin that holds all environments together, typical and all time."""
-        estimates = [found[key] for key in keys for found in (self.typical, self.total)]
+        estimates = [(self.typical[key], 0.0) for key in keys]
+        for key in keys:
+            steps = self.steps_of(*key)
+            estimates.append((self.total[key], 0.0 if steps is None else unseen_stalls(steps)))
         unknown = any(self.ends[key].open or self.total_ends[key].open for key in keys)
-        if not keys or unknown or any(one.n < self.fewest for one in estimates):
+        if not keys or unknown or any(one.n < self.fewest for one, _ in estimates):
             return None
         return all_within(estimates, self.share * (1 - self.campaign.plan.sampling.confidence))
+
+    def steps_of(self, env: str, reference: str) -> int | None:
+        """Counted steps of either, whichever has fewer; None where none were timed."""
+        return min((self.steps[name] for name in (env, reference) if name in self.steps), default=None)
 
     @property
     def fewest(self) -> int:
@@ -359,7 +367,7 @@ class _Comparison:
             "total_verdict": total_verdict,
             "stalls_ci_low": _exp(stalls.low) if stalls else None,
             "stalls_ci_high": _exp(stalls.high) if stalls else None,
-            "steps": self._steps(),
+            "steps": table.steps_of(*key),
             "alpha": alpha,
             "family_size": family,
             "family_alpha": self.family_alpha,
@@ -391,16 +399,11 @@ class _Comparison:
         """Of the typical time, with more words where all time does not say the same; and of all time."""
         if interval.n < self.table.fewest:
             return "inconclusive", "inconclusive"
-        margin, steps = self.table.margin, self._steps()
+        margin, steps = self.table.margin, self.table.steps_of(self.env, self.reference)
         typical, whole = self.ends.judge(interval, margin), self.total_ends.judge(total, margin)
         if typical != "equivalent" or steps is None or self.total_ends.open:
             return qualified(typical, whole, stalls), whole
         return qualified(typical, judge(allowing_unseen(total, steps), margin), stalls), whole
-
-    def _steps(self) -> int | None:
-        """Counted steps of the environment or of its reference, whichever has fewer; None where none were timed."""
-        steps = self.table.steps
-        return min((steps[name] for name in (self.env, self.reference) if name in steps), default=None)
 
     def _reason(self, interval: Interval) -> str | None:
         """Why there is no interval, no end of it or no verdict, or what became of the campaign."""

@@ -273,32 +273,40 @@ def qualified(typical: str, total: str, stalls: Interval | None) -> str:
     return typical if alike else typical + BUT_FOR_STALLS
 
 
-def allowing_unseen(total: Interval, steps: int) -> Interval:
-    """All time, with what stalls too rare to be seen may add to either side.
+def unseen_stalls(steps: int) -> float:
+    """What stalls too rare to be seen may add to the log-ratio of all time, to either side.
 
     Where none of `steps` steps stalls, up to 3 / steps of all may (95%; Hanley and Lippman-Hand 1983), each by
     half a step: few steps can't say that nothing stalls.
 
     Args:
-        total: of the log-ratio of all time.
         steps: counted ones of the environment, and as many of the host at least.
     """
+    return math.log1p(UNSEEN_STALL * min(1.0, RULE_OF_THREE / max(1, steps)))
+
+
+def allowing_unseen(total: Interval, steps: int) -> Interval:
+    """The interval of all time, with what stalls too rare to be seen may add to either side."""
     if total.low is None or total.high is None:
         return total
-    unseen = math.log1p(UNSEEN_STALL * min(1.0, RULE_OF_THREE / max(1, steps)))
+    unseen = unseen_stalls(steps)
     return replace(total, low=total.low - unseen, high=total.high + unseen)
 
 
-def all_within(estimates: Sequence[Estimate], alpha: float) -> float | None:
+def all_within(estimates: Sequence[tuple[Estimate, float]], alpha: float) -> float | None:
     """The smallest margin, relative, that holds all of them at level 1 - alpha; None where one has no interval.
 
     An intersection-union test (Berger 1982): each is held to two one-sided tests at alpha, without a correction for
     their number, since the statement is false as soon as one of them lies outside.
+
+    Args:
+        estimates: each with what may lie beyond its interval to either side, of the log-ratio.
+        alpha: of the statement.
     """
-    halves = [estimate.half_width(2 * alpha) for estimate in estimates]
+    halves = [estimate.half_width(2 * alpha) for estimate, _ in estimates]
     ends = [
-        abs(estimate.mean) + half
-        for estimate, half in zip(estimates, halves, strict=True)
+        abs(estimate.mean) + half + beyond
+        for (estimate, beyond), half in zip(estimates, halves, strict=True)
         if half is not None and estimate.mean is not None
     ]
     return math.expm1(max(ends)) if ends and len(ends) == len(estimates) else None

@@ -399,8 +399,9 @@ def test_the_selected_level_by_hand():
 def test_all_within_is_the_worst_of_one_sided_bounds_without_a_correction():
     first, second = student([0.0, 0.01, 0.02, 0.01, 0.0, 0.02]), student([-0.01, 0.0, 0.01] * 2)
     # mean 0.01, s = sqrt(0.0004 / 5) = 0.0089443, t(0.95, 5) = 2.015048: 0.01 + 2.015048 * 0.0089443 / sqrt(6)
-    assert all_within([first, second], 0.05) == pytest.approx(math.expm1(0.0173579), rel=1e-4)
-    assert all_within([first, student([0.1])], 0.05) is None
+    assert all_within([(first, 0.0), (second, 0.0)], 0.05) == pytest.approx(math.expm1(0.0173579), rel=1e-4)
+    assert all_within([(first, 0.0), (second, 0.02)], 0.05) > 0.026
+    assert all_within([(first, 0.0), (student([0.1]), 0.0)], 0.05) is None
     assert all_within([], 0.05) is None
 
 

@@ -530,6 +530,9 @@ def test_equivalence_without_more_words_needs_steps_in_which_stalls_would_show(c
     typical = {name: noisy(generator, units=10) for name in (HOST, CONTROL, "docker")}
     row = steps(typical, typical).loc["docker"]
     assert (row["verdict"], row["total_verdict"], row["steps"]) == (verdict, "equivalent", 60 * cycles)
+    limit = math.log1p(row["all_within"])  # stalls that nobody saw are in it too: 2.5% of 60 steps
+    assert limit >= math.log1p(0.5 * 3 / (60 * cycles))
+    assert (limit > math.log1p(row["margin"])) == verdict.endswith("stalls")
 
 
 def test_steps_that_count_are_those_of_units_that_count(tmp_path):
