@@ -1,5 +1,6 @@
 """What to do: a line by rule for each environment, and nothing that no interval supports."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import builders
@@ -49,6 +50,15 @@ def test_the_answer_of_a_study_ends_in_what_to_do(evidence):
     for title in ("Apptainer", "Charliecloud", "Docker"):
         assert sum(line.startswith(f"{title}: ") for line in lines) == 1
     assert any("settings and stacks" in line or "stack paper-2022" in line for line in lines)
+
+
+def test_stalls_that_are_sure_stand_beside_the_lengths_that_leave_them_out(evidence):
+    table = evidence.verdicts.copy()
+    steps = (table["metric"] == "turn_step_s") & (table["env"] == "docker") & (table["reference"] == "host")
+    table.loc[steps, ["stalls_ci_low", "stalls_ci_high"]] = (0.99, 1.02)
+    table.loc[steps & (table["workload"] == "mnist_cnn"), ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.02)
+    told = [line for line in advice.lines(replace(evidence, verdicts=table)) if line.startswith("Docker: ")]
+    assert told[0].endswith(" Stalls, which these lengths leave out, are sure to add to CNN on MNIST.")
 
 
 def test_a_study_of_the_host_alone_says_so(evidence):

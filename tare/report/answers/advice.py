@@ -9,6 +9,9 @@ import math
 
 import pandas as pd
 
+from tare.analysis.choice import joint
+from tare.analysis.job_length import STEP
+from tare.model.registry import HOST
 from tare.report.answers.job_length import WHAT, duration
 from tare.report.arms import choices
 from tare.report.evidence import Evidence
@@ -28,7 +31,7 @@ def _by_environment(evidence: Evidence) -> list[str]:
     rows = {name: job_rows(evidence.job_length, name) for name in evidence.workloads}
     names = sorted({env for own in rows.values() for env in cost_environments(own)}, key=env_order)
     found = {env: _of_environment(env, rows) for env in names}
-    told = [f"{env_title(env, short=True)}: {line}" for env, line in found.items() if line]
+    told = [f"{env_title(env, short=True)}: {line}{_stalls(evidence, env)}" for env, line in found.items() if line]
     open_ones = [env_title(env, short=True) for env, line in found.items() if line is None]
     if open_ones:
         told.append(f"{listed(open_ones)}: nothing can be advised yet: no length of a job has an interval.")
@@ -51,6 +54,14 @@ def _of_environment(env: str, rows: dict[str, pd.DataFrame]) -> str | None:
     of_which = listed([workload_title(name) for name in known])
     length = f"whose steps take longer than {duration(longest)}" if longest > 0 else "of any length"
     return f"a job of {of_which} {length} pays {WHAT}: choose it, or not, for other reasons than speed."
+
+
+def _stalls(evidence: Evidence, env: str) -> str:
+    """Of which workloads stalls make steps longer for sure: lengths of jobs follow from the typical step."""
+    rows = joint(evidence.verdicts)
+    own = rows[(rows["env"] == env) & (rows["metric"] == STEP) & (rows["reference"] == HOST)]
+    longer = [workload_title(name) for name in own[own["stalls_ci_low"] > 1]["workload"]]
+    return f" Stalls, which these lengths leave out, are sure to add to {listed(longer)}." if longer else ""
 
 
 def _settings(evidence: Evidence) -> list[str]:
