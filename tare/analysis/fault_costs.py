@@ -40,7 +40,8 @@ from tare.stats.slopes import common_slope, quotient_interval
 STEP, FAULTS = "turn_step_s", "step_page_faults"
 STEADY, DEFAULT = "steady", "default"
 FEWEST_FAULTS = 1.0  # more a step: with fewer there is nothing to divide by
-MODELLED_RATIOS = ("modelled_ratio", "measured_by_modelled", "equal_faults_ratio")
+ITSELF = "measured_by_modelled"  # a launch by what is modelled of it: what copies of the files add is in both
+MODELLED_RATIOS = ("modelled_ratio", ITSELF, "equal_faults_ratio")
 MODELLED = ("fault_share", *MODELLED_RATIOS)
 SOURCES = {"measured": "turns", "modelled": "turns, fault_cost_s"}
 
@@ -173,7 +174,10 @@ class _Pair:
             values = self._steps(item, cost_s)
             pairs = {(one, HOST): contrasts(values, one, HOST) for one in self.launches if one != HOST}
             estimates = guarded({key: estimate_of(pair, "fixed", ()) for key, pair in pairs.items()})
-            self._estimates[item, cost_s] = {one: estimate for (one, _), estimate in estimates.items()}
+            self._estimates[item, cost_s] = {
+                one: replace(estimate, lasting=None if item == ITSELF else self.own.lasting(one, HOST))
+                for (one, _), estimate in estimates.items()
+            }
         return self._estimates[item, cost_s][env].interval(self.alpha)
 
     def _steps(self, item: str, cost_s: float) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +19,7 @@ from tare.model import tables
 from tare.model.studies.study import CONTROL, HOST
 from tare.report.arms import fault_costs as report
 from tare.report.words.wording import signed
+from tare.stats.intervals import Spread
 from tare.stats.slopes import common_slope, quotient_interval, quotient_of_sums
 
 COST_S, FAULTS, STEP_S = 2e-6, 5000.0, 0.05
@@ -72,6 +74,20 @@ def table_of(found, **how):
 
 def holds(row, value):
     return row["low"] <= value <= row["high"]
+
+
+def test_ratios_to_the_host_hold_what_copies_of_the_files_differ_by():
+    found = steps()
+    campaigns = [measured(level, *values) for level, values in found.items()]
+    plain, wide = (
+        tables.make("fault_costs", fault_rows([replace(one, between_copies=part) for one in campaigns]))
+        .set_index(["env", "item"]).loc["docker"]
+        for part in (None, Spread(unit=0.02, degrees=5))
+    )  # fmt: skip
+    ratios = ["measured_ratio", "equal_faults_ratio", "modelled_ratio"]
+    assert wide["value"].equals(plain["value"]) and wide.drop(ratios).equals(plain.drop(ratios))
+    before, after = (np.log(table.loc[ratios, "high"] / table.loc[ratios, "low"]) for table in (plain, wide))
+    assert (after > 1.5 * before).all()
 
 
 def test_fiellers_interval_by_hand():
