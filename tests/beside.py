@@ -3,7 +3,8 @@
 One after the other, in a process of its own, each in a copy of the checkout, FOLDER/<name>/tare; FOLDER/<name>.json
 says how it ended. Several processes of tests look at the same studies: the first starts them, and they end when the
 last is gone. Who is there is told by locks of the kernel: each of the tests shares FOLDER/users, and a process that
-runs studies holds FOLDER/<its first>.alive.
+runs studies holds FOLDER/<its first>.alive. They need no quiet, so each process has its own lock for measuring:
+none waits for another, nor for what is measured on this machine otherwise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY
 
+from tare.experiments.alone import LOCKS
 from tare.model.studies.study import CONTROL, HOST, merge
 
 END_S = 20.0
@@ -107,7 +109,7 @@ class Beside:
             subprocess.Popen(
                 [sys.executable, __file__, str(self.folder), *names],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": str(ROOT), LOCKS: str(first)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

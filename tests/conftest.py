@@ -11,12 +11,15 @@ import matrix
 import pytest
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
-# comes when they are finished, and what needs quiet last.
-LAUNCHES = tuple(f"conformance/test_{name}.py" for name in ("images", "launches", "contract", "arms"))  # share them
-QUIET = tuple(f"conformance/test_{name}.py" for name in ("starts", "ceilings", "planted"))
+# comes when they are finished, and what needs quiet last: it waits for them, and the other process waits for it.
+QUIET = tuple(
+    f"conformance/test_{name}.py" for name in ("lost_image", "naive_image", "starts", "ceilings", "planted")
+)
 ORDER = (
-    *LAUNCHES, "browser", "conformance/test_probe.py", "conformance", "workflow/test_killing.py",
-    "unit/test_notebooks.py", "unit/test_device_report.py", "unit/test_report", "unit", "gpu", "workflow", *QUIET,
+    "conformance/test_images.py", "browser", "conformance/test_launches.py", "conformance/test_arms.py",
+    "conformance/test_contract.py", "conformance/test_shared.py", "conformance/test_vm.py", "conformance",
+    "workflow/test_killing.py", "workflow/test_plans.py", "unit/test_notebooks.py", "unit/test_device_report.py",
+    "unit/test_report", "unit", "gpu", "workflow", *QUIET,
 )  # fmt: skip
 
 
@@ -27,9 +30,9 @@ def place(path: str) -> int:
 
 
 def part(nodeid: str) -> str:
-    """The part that a test belongs to: its file, but for those that share what takes long to make."""
+    """The part that a test belongs to: its file; all that needs quiet is one part, as one runs at a time."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    return next((files[0] for files in (LAUNCHES, QUIET) if path in files), path)
+    return QUIET[0] if path in QUIET else path
 
 
 def pytest_configure(config):

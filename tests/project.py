@@ -10,6 +10,8 @@ from pathlib import Path
 from tare.core.files import project_root
 
 ROOT = project_root()
+# As the messages of the rules say it.
+ROUNDS, TURNS, PROFILE = "whole runs in balanced order", "training steps, taking turns", "profiled launch"
 
 
 def copy_checkout(target: Path) -> Path:

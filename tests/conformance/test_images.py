@@ -11,8 +11,6 @@ from asking import a_launch
 
 from tare.core.files import project_root
 from tare.core.process import run
-from tare.experiments.alone import alone_on_this_machine
-from tare.images import build
 from tare.images.oci import blob_path
 from tare.launch.conditions import launcher_environment
 from tare.model.environment import Bind
@@ -97,15 +95,3 @@ def test_archive_holds_what_its_record_names(image):
                 assert blob_path(f"sha256:{found}") == member.name
                 names.add(member.name)
     assert {blob_path(image.digest), blob_path(image.image_id)} < names
-
-
-def test_daemon_that_lost_the_image_gets_it_back(forms):
-    record = forms("docker")
-    adapter = environment("docker")
-    with alone_on_this_machine(), adapter.session():  # nobody who measures may need it
-        variables = launcher_environment(adapter)
-        run(["docker", "rmi", "--force", record.reference], timeout_s=60, env=variables, check=True)
-        again = build.ensure(record)
-        assert again.reference == record.reference and not again.cached
-        shown = run(["docker", "image", "inspect", record.reference], timeout_s=60, env=variables)
-        assert shown.ok

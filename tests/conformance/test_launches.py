@@ -1,17 +1,19 @@
 """Every environment with every workload, really launched, under equal conditions and with equal losses."""
 
 import contextlib
+import functools
 import itertools
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import described, small
+from matrix import described, small, workloads_of
 
 from tare.analysis.launch_rows import whole_run_rows
 from tare.experiments import turns
-from tare.experiments.blocks import Burst, Stretch, live_block
+from tare.experiments.blocks import Burst, Lane, Stretch, live_block
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import launch
@@ -46,36 +48,58 @@ def test_it_computes_what_the_host_computes(env_name, workload_name, study, laun
     assert len(ours) == -(-job["samples"] // job["batch"])
 
 
-def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, folders):
-    """Both train the same steps on the same core; only one works at a time, by its own clock."""
-    data = folders(describe_workload(workload_name)["dataset"])
-    names = {"host": "host", "other": env_name}
-    sites = {name: site_of(env, environment(env), forms(env), data) for name, env in names.items()}
-    if env_name == HOST:
-        sites["other"], told = control_site(sites["host"])
-        assert told == {"files": "own copy"}
-    conditions = {**study["conditions"], "allocator": "steady"}
-    own = small(study, workload_name)
-    spec = turns.turn_spec(workload_name, own["workloads"][workload_name]["batch"], own)
-    stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
-    with (
-        environment(env_name).session(),
-        live_block(
-            sites, spec, dict.fromkeys(names, conditions), order=list(names), pads=dict.fromkeys(names, 64),
-            cores=[choose_cpus(2)[1]], generator=random.Random(1),
-        ) as (block, record),
-    ):  # fmt: skip
-        block.run(stretch)
+@pytest.fixture(scope="module")
+def blocks(study, forms, folders):
+    """Of an environment and the host, one block that all its workloads share: their lanes, and what both map."""
+
+    @functools.cache
+    def run(env_name):
+        data = {name: folders(describe_workload(name)["dataset"]) for name in workloads_of(env_name)}
+        names = {"host": HOST, "other": env_name}
+        sites = {
+            name: replace(site_of(env, environment(env), forms(env), None), data_of=data)
+            for name, env in names.items()
+        }
         if env_name == HOST:
-            ours, others = (
-                mapped_below(one.site.reference, one.prepared.folder)
-                for one in sorted(block.started, key=lambda one: one.name)
-            )
+            sites["other"], told = control_site(sites["host"])
+            assert told == {"files": "own copy"}
+        specs = {}
+        for workload in data:
+            own = small(study, workload)
+            specs[workload] = turns.turn_spec(workload, own["workloads"][workload]["batch"], own)
+        jobs = [
+            {key: spec[key] for key in ("workload", "batch", "options") if key in spec} for spec in specs.values()
+        ]
+        common = {key: value for key, value in next(iter(specs.values())).items() if key not in jobs[0]}
+        lanes = {workload: Lane(number=number) for number, workload in enumerate(data)}
+        conditions = {**study["conditions"], "allocator": "steady"}
+        stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
+        mapped = {}
+        with (
+            environment(env_name).session(),
+            live_block(
+                sites, {**common, "lanes": jobs}, dict.fromkeys(names, conditions), order=list(names),
+                pads=dict.fromkeys(names, 64), cores=[choose_cpus(2)[1]], generator=random.Random(1),
+                lanes=list(lanes.values()),
+            ) as (block, _),
+        ):  # fmt: skip
+            for lane in lanes.values():
+                with block.on(lane):
+                    block.run(stretch)
+            if env_name == HOST:
+                mapped = {one.name: mapped_below(one.site.reference, one.prepared.folder) for one in block.started}
+        return lanes, mapped
+
+    return run
+
+
+def test_it_takes_turns_with_the_host(env_name, workload_name, blocks):
+    """Both train the same steps on the same core; only one works at a time, by its own clock."""
+    lanes, _ = blocks(env_name)
+    record = lanes[workload_name].record
     assert record["voided"] is None
-    if env_name == HOST:  # the control maps the same files of its own copy, and none of the host's
-        assert ours.keys() == others.keys() and len(ours) > 50
-        assert not set(ours.values()) & set(others.values())
-    draws = {name: record["launches"][name]["draws"][0] for name in names}
+    draws = {name: launch["draws"][0] for name, launch in record["launches"].items()}
+    assert draws.keys() == {"host", "other"}
     assert {tuple(draw["cpus"]) for draw in draws.values()} == {(choose_cpus(2)[1],)}
     assert draws["host"]["turns"]["loss_last"] == draws["other"]["turns"]["loss_last"]
     spans = sorted(
@@ -84,6 +108,13 @@ def test_it_takes_turns_with_the_host(env_name, workload_name, study, forms, fol
         for start, end in zip(draw["turns"]["started_ns"], draw["turns"]["ended_ns"], strict=True)
     )
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_the_control_maps_the_same_files_of_its_own_copy_and_none_of_the_hosts(blocks):
+    _, mapped = blocks(HOST)
+    ours, others = mapped["host"], mapped["other"]
+    assert ours.keys() == others.keys() and len(ours) > 50
+    assert not set(ours.values()) & set(others.values())
 
 
 def mapped_below(root, folder):

@@ -1,0 +1,238 @@
+"""The workflow without a study that has run: format, lint, plans, edits, locks, wrong settings."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, snakemake, tare
+
+pytestmark = pytest.mark.workflow
+
+# Findings of `snakemake --lint` that we accept, with the reason.
+ACCEPTED_LINTS = {
+    "Specify a conda environment or container for each rule": "environments are measured: adapters launch them",
+    "Mixed rules and functions in same snakefile": "common.smk holds the helpers of all rule files",
+    "Environment variable PATH used but not asserted": "the Python of the rules is put before what is there",
+}
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """A copy of the project in a path with a space."""
+    return copy_checkout(tmp_path_factory.mktemp("with space") / "tare")
+
+
+def test_snakefiles_are_formatted():
+    files = [str(ROOT / "Snakefile"), *map(str, sorted((ROOT / "rules").glob("*.smk")))]
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("snakefmt")), "--check", *files], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_lint_finds_nothing_but_what_we_accept(checkout):
+    done = snakemake(checkout, "--lint", check=False)
+    found = re.findall(r"^    \* (.*?):?$", done.stdout + done.stderr, re.MULTILINE)
+    assert found, "lint printed nothing: its form has changed"
+    assert not [line for line in found if not line.startswith(tuple(ACCEPTED_LINTS))]
+
+
+@pytest.mark.parametrize("preset", ["config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018"])
+def test_every_preset_plans(checkout, preset):
+    done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
+    assert ROUNDS in done.stdout + done.stderr and TURNS in done.stdout + done.stderr
+
+
+def test_one_environment_touches_nothing_of_the_others(checkout):
+    done = snakemake(checkout, "-n", "--cores", "1", "--summary", "docker")
+    files = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert any("docker" in name for name in files)
+    assert not [name for name in files if any(other in name for other in ("apptainer", "charliecloud", "podman"))]
+    assert any("rounds.docker+host/" in name for name in files)
+    assert any("turns.docker+host/" in name for name in files)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--config", "enviroments=[host]"], "did you mean 'environments'"),
+        (["--config", "seed=-1"], "seed: -1 must be at least 0"),
+        (["--config", "environments=[host, dokcer]"], "did you mean 'docker'"),
+        (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
+        (["podman"], "podman is no environment of the study"),
+    ],
+)
+def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
+    done = snakemake(checkout, "-n", "--cores", "1", "all", *arguments, check=False)
+    output = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert says in output
+    assert "Traceback" not in output
+
+
+def test_an_environment_that_is_called_like_a_rule_is_refused(checkout, tmp_path):
+    folder = shutil.copytree(checkout, tmp_path / "copy")
+    adapter = (folder / "envs/host.py").read_text().replace('@register("host")', '@register("all")')
+    (folder / "envs/all.py").write_text(adapter)
+    done = snakemake(folder, "-n", "--cores", "1", "all", "--config", "environments=[host, all]", check=False)
+    assert done.returncode != 0
+    assert (
+        "config: environments: all is the name of a rule; give envs/all.py another name"
+        in done.stderr + done.stdout
+    )
+
+
+@pytest.fixture
+def mine(checkout):
+    """The study of docs/write-a-study.md in a copy, as its page says."""
+    path = checkout / "config/mine.yaml"
+    path.write_text(code_blocks("write-a-study.md", "yaml")[0])
+    yield checkout
+    path.unlink()
+
+
+def test_every_command_of_the_page_on_studies_does_what_it_says(mine):
+    """Dry; of two commands of which one is the beginning of the other, the longer one."""
+    assert len(code_blocks("write-a-study.md", "yaml")[0].splitlines()) <= 20
+    lines = "\n".join(code_blocks("write-a-study.md", "console")).splitlines()
+    commands = {line.split("#")[0].strip() for line in lines if line.startswith("snakemake ")}
+    chosen = [one for one in commands if not any(other.startswith(f"{one} ") for other in commands)]
+    found = {}
+    for command in chosen:
+        done = snakemake(mine, *command.split()[1:], *([] if command.endswith(" -n") else ["-n"]))
+        found[command] = done.stdout + done.stderr
+    text = found["snakemake all --configfile config/mine.yaml -n"]
+    assert "write the report" in text and "nyu2022" not in text and "apptainer" not in text
+    text = next(text for command, text in found.items() if "--until" in command)
+    assert "describe this machine" in text and ROUNDS not in text
+
+
+MEASUREMENTS = (ROUNDS, TURNS, PROFILE, "kernels, operators and files", "batch sweep", "measure the ceilings")
+
+
+SMOKE = ("--cores", "1", "all", "--configfile", "config/smoke.yaml")
+
+
+def planned(folder):
+    done = snakemake(folder, "-n", *SMOKE)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A copy in which Snakemake takes the smoke study for done: empty files, with its records of how they came."""
+    folder = copy_checkout(tmp_path_factory.mktemp("finished") / "tare")
+    listed = snakemake(folder, "--summary", *SMOKE).stdout.splitlines()[1:]
+    for name in (line.split("\t")[0] for line in listed):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    snakemake(folder, "--touch", "--forceall", *SMOKE)
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "copy", symlinks=True)
+
+
+def append(path, text="\nEDITED = 1\n"):
+    path.write_text(path.read_text() + text)
+
+
+def test_an_edit_elsewhere_reruns_no_measurement(copied):
+    """A plot, a sentence, an arm's definition, an unused setting, a comment, another data set, a touched file."""
+    assert "nothing to be done" in planned(copied).lower()
+    for name in (
+        "report/words/labels.py",
+        "report/figures/style.py",
+        "model/studies/arms.py",
+        "worker/settings/layout.py",
+    ):
+        append(copied / "tare" / name)
+    append(copied / "tare/worker/main.py", "\n# edited\n")
+    append(copied / "workloads/mnist_cnn.py", "\n# edited\n")
+    append(copied / "workloads/sentiment_rnn.py")
+    append(copied / "envs/podman.py")
+    for path in [*(copied / "tare/launch").glob("*.py"), *(copied / "workloads").glob("*.py")]:
+        path.touch()
+    registry = copied / "data/registry.yaml"
+    registry.write_text(registry.read_text().replace("title: ", "title: The "))
+    text = planned(copied)
+    assert "write the report" in text
+    assert not [message for message in (*MEASUREMENTS, "fetch and verify") if message in text]
+
+
+def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
+    (copied / "workloads/helper.py").write_text("ONE = 1\n")
+    append(copied / "envs/_layers.py")  # docker imports it, apptainer and the host do not
+    text = planned(copied)
+    assert ROUNDS in text and "profiled launch in docker" in text and "profiled launch in host" not in text
+    append(
+        copied / "workloads/mnist_cnn.py",
+        "\n\ndef helped():\n    from workloads.helper import ONE\n\n    return ONE\n",
+    )
+    text = planned(copied)
+    assert not [message for message in MEASUREMENTS[:-1] if message not in text]
+    assert "profiled launch in host" in text and MEASUREMENTS[-1] not in text  # ceilings train nothing
+
+
+DESCRIBE = ("--cores", "1", "results/machine.json", "--forcerun", "describe_machine")
+
+
+def test_a_killed_workflow_is_carried_on_by_the_next(checkout):
+    """SIGKILL leaves Snakemake's lock files; nobody has to unlock."""
+    locks = checkout / ".snakemake/locks"
+    running = subprocess.Popen(
+        [str(Path(sys.executable).with_name("snakemake")), *DESCRIBE],
+        cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(locks.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.kill()
+    running.wait()
+    assert list(locks.glob("*")), "killed too late"
+    done = snakemake(checkout, *DESCRIBE)
+    assert "the last workflow here was killed" in done.stdout + done.stderr
+    assert not list(locks.glob("*"))
+
+
+def test_a_workflow_that_lives_is_named_and_its_lock_kept(checkout):
+    lock = checkout / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text("results/machine.json\n")
+    living = subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 120"], cwd=checkout)
+    try:
+        done = snakemake(checkout, *DESCRIBE, check=False)
+        assert done.returncode != 0 and lock.exists()
+        assert f"process {living.pid} runs the workflow" in done.stdout + done.stderr
+        (checkout / ".snakemake/tare-holder.json").write_text('{"host": "elsewhere", "pid": 1}')
+    finally:
+        living.kill()
+        living.wait()
+    done = snakemake(checkout, *DESCRIBE, check=False)
+    assert done.returncode != 0 and lock.exists()
+    assert "is of elsewhere" in done.stdout + done.stderr
+    lock.unlink()
+
+
+def test_an_unwritable_or_full_place_is_one_line(checkout, tmp_path):
+    done = tare(checkout, "machine", "--out", "/proc/nowhere/machine.json")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("tare: ")
+
+
+def test_the_doctor_tells_all_as_json(checkout):
+    done = tare(checkout, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    text = json.dumps(found)
+    for word in ("docker", "apptainer", "charliecloud", "podman", "torch.profiler", "mnist"):
+        assert word in text
