@@ -199,7 +199,10 @@ def _start(places: State, program: str) -> None:
     """Start the watcher, which starts the daemon, and wait until it answers. Call it under the lock."""
     with places.log.open("wb") as log:
         watcher = subprocess.Popen(
-            [sys.executable, "-m", "tare.runtimes.daemon", str(places.folder), str(places.data), program],
+            [
+                *(sys.executable, "-m", "tare.runtimes.daemon"),
+                *(str(places.folder), str(places.data), program, str(LINGER_S)),
+            ],
             cwd=project_root(),
             env={name: value for name, value in os.environ.items() if name != MARK},  # it outlives who starts it
             stdin=subprocess.DEVNULL,
@@ -290,13 +293,13 @@ def daemon_settings() -> str:
     return json.dumps({"runtimes": found} if found else {})
 
 
-def wait_until_idle(places: State, users: int) -> None:
-    """Return, with the users' lock held alone, once nobody has used the daemon for LINGER_S."""
+def wait_until_idle(places: State, users: int, linger_s: float) -> None:
+    """Return, with the users' lock held alone, once nobody has used the daemon for `linger_s`."""
     while True:
         fcntl.flock(users, fcntl.LOCK_EX)
         seen = places.users.stat().st_mtime_ns
         fcntl.flock(users, fcntl.LOCK_UN)
-        time.sleep(LINGER_S)
+        time.sleep(linger_s)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if places.users.stat().st_mtime_ns == seen:
@@ -304,8 +307,8 @@ def wait_until_idle(places: State, users: int) -> None:
             fcntl.flock(users, fcntl.LOCK_UN)
 
 
-def watch(places: State, program: str) -> int:
-    """Run the daemon until it ends or is idle, or until we are told to end; its exit status."""
+def watch(places: State, program: str, linger_s: float) -> int:
+    """Run the daemon until it ends, has been idle for `linger_s` or we are told to end; its exit status."""
     with places.alive.open("a") as alive, places.users.open("a") as users:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)
@@ -315,7 +318,7 @@ def watch(places: State, program: str) -> int:
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
 
         def end_when_idle() -> None:
-            wait_until_idle(places, users.fileno())
+            wait_until_idle(places, users.fileno(), linger_s)
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=end_when_idle, daemon=True).start()
@@ -330,4 +333,4 @@ def watch(places: State, program: str) -> int:
 
 if __name__ == "__main__":
     folder, data = Path(sys.argv[1]), Path(sys.argv[2])
-    sys.exit(watch(State(folder=folder, data=data, log=Path(os.devnull)), sys.argv[3]))
+    sys.exit(watch(State(folder=folder, data=data, log=Path(os.devnull)), sys.argv[3], float(sys.argv[4])))

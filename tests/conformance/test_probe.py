@@ -110,7 +110,14 @@ def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
 
 # --- the private Docker daemon
 
-USER = "from tare.runtimes.daemon import docker_endpoint\nwith docker_endpoint(): print('in', flush=True); input()"
+LINGER_S = 10.0  # of a daemon of these tests
+USER = f"""
+from tare.runtimes import daemon
+daemon.LINGER_S = {LINGER_S}
+with daemon.docker_endpoint():
+    print("in", flush=True)
+    input()
+"""
 
 
 @pytest.fixture
@@ -159,10 +166,10 @@ class TestPrivateDaemon:
             users[0].kill()
             users[1].communicate("leave\n", timeout=DEADLINE_S)
             users[2].kill()
-            time.sleep(daemon.LINGER_S / 4)
+            time.sleep(LINGER_S / 4)
             with daemon.docker_endpoint():
                 assert processes_of(private) == running
-            wait_until(lambda: gone(private), "it outlived its last user", daemon.LINGER_S + DEADLINE_S)
+            wait_until(lambda: gone(private), "it outlived its last user", LINGER_S + DEADLINE_S)
         finally:
             for user in users:
                 user.kill()

@@ -1,8 +1,9 @@
-"""Settings of the framework: really applied in launches on the host, or refused with the reason."""
+"""Settings of the framework, one in turn: really applied in launches on the host, or refused with the reason."""
 
 import functools
 
 import pytest
+from matrix import in_turn
 
 from tare.experiments import rounds
 from tare.images import headers
@@ -14,6 +15,8 @@ from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
 LEVELS = {"stack": "same", "allocator": "default", "page_cache": "as_found"}
+COMPILED = "compile=inductor"
+TAKEN = in_turn(0, ["amp=bf16", "layout=channels-last", COMPILED])
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def plain(run_at):
     return run_at("mnist_cnn", None)
 
 
-@pytest.mark.parametrize("text", ["amp=bf16", "layout=channels-last", "compile=inductor"])
+@pytest.mark.parametrize("text", TAKEN)
 def test_a_setting_trains_the_same_model_to_nearly_the_same_loss(run_at, plain, text):
     record = run_at("mnist_cnn", text)
     assert record["status"] == "ok", record["reason"]
@@ -53,9 +56,10 @@ def test_a_setting_trains_the_same_model_to_nearly_the_same_loss(run_at, plain, 
         assert losses != others, "rounding to eight bits changes something"
 
 
-def test_the_compiler_really_compiled(run_at):
+@pytest.mark.parametrize("text", [text for text in TAKEN if text == COMPILED])
+def test_the_compiler_really_compiled(run_at, text):
     """The first step holds the compilation: many times as long as any plain step."""
-    record = run_at("mnist_cnn", "compile=inductor")
+    record = run_at("mnist_cnn", text)
     marks = {mark["name"]: mark["at_ns"] for mark in record["inside"]["marks"]}
     first_s = (marks["first_step"] - marks["model"]) / 1e9
     steps = record["inside"]["results"]["step_ends_ns"]

@@ -18,7 +18,7 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import Order
 from tare.launch.scenarios.shared import launch_member
-from tare.model.registry import ALONE, describe_workload, environment
+from tare.model.registry import ALONE, HOST, describe_workload, environment
 from tare.model.studies import arms
 from tare.model.studies.study import Shared
 
@@ -49,10 +49,12 @@ def is_gone(launch, maker=None):
     return not (carriers(launch) or folder.exists() or list(parent.glob(f"tare-{maker or os.getpid()}-*")))
 
 
-LIMITED = [("host", "cpuset"), ("host", "quota"), ("docker", "quota")]
+# On the host without limits: the smoke study, which tests/workflow looks at.
+UNLIMITED = [(env, "none") for env in envs_in_turn("test_shared.py") if env != HOST]
+LIMITED = [(HOST, "cpuset"), (HOST, "quota"), ("docker", "quota")]
 
 
-@pytest.mark.parametrize(("env", "level"), [*((env, "none") for env in envs_in_turn("test_shared.py")), *LIMITED])
+@pytest.mark.parametrize(("env", "level"), [*UNLIMITED, *LIMITED])
 def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order_in):
     if reason := limits.lacking(level, choose_cpus(2)):
         pytest.skip(reason)

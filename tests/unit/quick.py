@@ -10,12 +10,16 @@ PAGES = "builds a study of its own and its whole page"
 SIMULATION = "simulates hundreds of campaigns"
 STACKS = "makes virtual environments and images"
 PROCESSES = "starts launches or commands that wait for one another"
+SNAKEMAKE = "starts Snakemake"
+TYPES = "reads the types of the whole project"
 
 LEFT_OUT = {
+    "test_a_further_paper.py::test_the_page": PAGES,
     "test_alone.py::test_a_second_": PROCESSES,
     "test_alone.py::test_a_lock_ends_with_its_holder": PROCESSES,
     "test_alone.py::test_a_command_": PROCESSES,
     "test_audit.py::test_the_command_writes_both_tables": PAGES,
+    "test_benchmark_imagenet.py::test_our_steps": FRAMEWORK,
     "test_bootstrap.py::test_a_virtual_environment_of_another": STACKS,
     "test_bootstrap.py::test_pip_installs_by_hash": NETWORK,
     "test_causes.py::test_intervals_of_operators": SIMULATION,
@@ -30,18 +34,26 @@ LEFT_OUT = {
     "test_image_costs.py::test_the_page_says": PAGES,
     "test_inside.py::test_torchvision_imports": FRAMEWORK,
     "test_inside_causes.py::": FRAMEWORK,
+    "test_layers.py::test_packages_import_as_agreed_and_types_agree[mypy]": TYPES,
+    "test_logger_plugin.py::": SNAKEMAKE,
     "test_memory.py::test_the_largest_batch": FRAMEWORK,
     "test_memory.py::test_where_not_even_one_sample": FRAMEWORK,
     "test_mnist_frameworks.py::test_a_run_of_some_epochs": FRAMEWORK,
+    "test_more_time.py::test_the_answer": PAGES,
     "test_native.py::": STACKS,
     "test_notebooks.py::test_a_cell_that_fails": NOTEBOOKS,
     "test_notebooks.py::test_a_notebook_in_turn": NOTEBOOKS,
     "test_notebooks.py::test_a_notebook_runs": NOTEBOOKS,
     "test_notebooks.py::test_the_": PAGES,
+    "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
+    "test_progress_line.py::test_on_a_terminal": SNAKEMAKE,
     "test_proof.py::": SIMULATION,
+    "test_report.py::test_a_campaign_that_was_changed": PAGES,
     "test_report.py::test_a_machine_without_any_runtime": PAGES,
+    "test_report.py::test_a_missing_figure": PAGES,
     "test_report.py::test_one_round_is_too_few": PAGES,
     "test_report_method.py::test_a_campaign_that_ended_early": PAGES,
+    "test_report_paper.py::test_a_study_that_repeats_no_paper": PAGES,
     "test_report_reference.py::": PAGES,
     "test_report_stacks.py::test_a_stack_that_cannot_be_had": PAGES,
     "test_report_why.py::": PAGES,

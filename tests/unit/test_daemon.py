@@ -48,11 +48,10 @@ def start_user(places):
     return user
 
 
-def test_it_is_idle_when_the_last_user_has_ended_or_was_killed_and_none_came_since(places, monkeypatch):
-    monkeypatch.setattr(daemon, "LINGER_S", 0.5)
+def test_it_is_idle_when_the_last_user_has_ended_or_was_killed_and_none_came_since(places):
     users = [start_user(places) for _ in range(3)]
     with places.users.open("a") as watched:
-        idle = threading.Thread(target=daemon.wait_until_idle, args=(places, watched.fileno()), daemon=True)
+        idle = threading.Thread(target=daemon.wait_until_idle, args=(places, watched.fileno(), 0.5), daemon=True)
         idle.start()
         users[0].communicate("leave\n", timeout=20)
         users[1].kill()

@@ -19,6 +19,7 @@ from tare.report.answers import answer
 from tare.report.arms import settings
 from tare.report.evidence import gather
 from tare.report.methods import designs, failures, instrument, method, tries
+from tare.report.sections import SECTIONS
 from tare.report.words.wording import percent, signed, width_text
 
 STUDY = builders.STUDY
@@ -194,12 +195,11 @@ def test_without_intervals_nothing_is_weighed():
     assert "can't be said" in settings.weighing([level(1.0, 1.1)], [], "x")
 
 
-def test_a_study_without_arms_has_no_such_section(tmp_path):
+def test_a_study_without_arms_has_no_such_section(results, evidence):
     study = json.loads(STUDY) | {"arms": {"workloads": [], "rounds": [], "turns": []}}
-    results = builders.build_results(tmp_path / "results", units=2)
-    draw(results)
-    page = whole(build(results, results, json.dumps(study), results / "report/index.html"))
-    assert 'id="arms"' not in page and 'href="#arms"' not in page
+    [section] = [section for section in SECTIONS if section.name == "arms"]
+    assert section.context(evidence) is not None
+    assert section.context(gather(results, results, json.dumps(study))) is None
 
 
 # Totals, bootstrap, the instrument.

@@ -83,18 +83,23 @@ def test_a_broken_reference_is_named_with_its_reason(root, spoil, says):
     assert says in broken.reason and "\n" not in broken.reason
 
 
-def test_a_broken_reference_never_breaks_the_page_and_none_is_said(tmp_path, recorded):
+def test_a_broken_reference_never_breaks_the_page_and_a_whole_one_stands_beside_it(tmp_path, recorded, page):
+    assert reference_section.NONE in visible(page)
     results = builders.build_results(tmp_path / "results", units=2)
     draw(results)
-    page = whole(build(results, results, builders.STUDY, results / "report/index.html"))
-    assert reference_section.NONE in visible(page)
     device_builders.reference(results, recorded)
-    (results / "reference/nvidia-h200-2026-01/reference.json").write_text("{")
+    device_builders.reference(results, recorded, "broken")
+    (results / "reference/broken/reference.json").write_text("{")
     text = visible(whole(build(results, results, builders.STUDY, results / "report/index.html")))
-    assert "The reference nvidia-h200-2026-01 can't be read" in text and "No reference campaign" in text
-    device_builders.reference(results, recorded)
-    text = visible(whole(build(results, results, builders.STUDY, results / "report/index.html")))
+    assert "The reference broken can't be read" in text
     assert "NVIDIA H200, recorded 2026-01-05" in text and "No reference campaign" not in text
+
+
+def test_where_the_only_reference_is_broken_none_is_said(root, evidence):
+    (root / "reference/nvidia-h200-2026-01/reference.json").write_text("{")
+    found, broken = references.gather(root, root)
+    told = reference_section.section(replace(evidence, references=found, broken_references=broken))
+    assert told["absent"] == reference_section.NONE and "can't be read" in told["broken"][0]
 
 
 # What it says.

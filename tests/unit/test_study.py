@@ -177,7 +177,7 @@ def test_a_part_is_for_one_kind_of_work(config):
 
 def test_a_command_takes_a_whole_study_or_a_preset_as_well():
     part = study.load_part(study.SweepPart, "config/smoke.yaml")
-    assert part.sweep.repetitions == 3 and list(part.workloads) == ["mnist_cnn"]
+    assert part.sweep.repetitions == 2 and list(part.workloads) == ["mnist_cnn"]
 
 
 def test_a_workload_that_only_a_preset_names_works_in_every_rule(config, monkeypatch):
