@@ -176,11 +176,6 @@ def _run_s(name: str, settings: Batch) -> float:
     return _start_s(name, settings) + _steps_s(name, settings)
 
 
-def _is_warm(study: Study, one: CampaignId) -> bool:
-    """Whether the headline's steps, which come first, leave in the page cache what a campaign would warm."""
-    return one.arm is None and one.scenario == "single" and study.conditions.page_cache == "warm"
-
-
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
@@ -189,13 +184,11 @@ def _seconds(study: Study, one: CampaignId) -> float:
         steps = KERNEL_STEPS + study.causes.warmup_steps + study.causes.steps
         shared_s = max(CAUSES_S, *(_start_s(*each) for each in study.workloads.items())) / len(study.workloads)
         own_s = LOOK_S + step_s * steps
-        warmed = 1 if _is_warm(study, one) else launches  # the host says which files there are
-        return BEGIN_S + launches * (shared_s + own_s) * study.causes.units + warmed * WARMING * shared_s
+        return BEGIN_S + launches * ((shared_s + own_s) * study.causes.units + WARMING * shared_s)
     if one.kind == "sweep":
         swept_s = [SWEPT_S + _steps_s(one.workload, job, batch) for batch in job.sweep_batches]
         start_s = _start_s(one.workload, job)
-        warming_s = 0.0 if _is_warm(study, one) else start_s + swept_s[0]
-        return BEGIN_S + warming_s + study.sweep.repetitions * (start_s + sum(swept_s))
+        return BEGIN_S + start_s + swept_s[0] + study.sweep.repetitions * (start_s + sum(swept_s))
     arm = arms.parse(one.arm) if one.arm else None
     if one.scenario == SHARED:
         assert study.shared is not None
@@ -218,7 +211,7 @@ def _seconds(study: Study, one: CampaignId) -> float:
         return TURNS_BEGIN_S + budget_s
     own = len(arms.launch_names(arm, one.environments))
     unit_s = own * _run_s(one.workload, job)
-    warming_s = 0.0 if _is_warm(study, one) else WARMING * unit_s * study.rounds.discarded
+    warming_s = WARMING * unit_s * study.rounds.discarded
     if sampling.units:
         return BEGIN_S + warming_s + unit_s * sampling.units
     return max(warming_s + unit_s * (sampling.pilot or 0), budget_s)
