@@ -76,10 +76,13 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
         if arm is None or compiler is None:
             continue
         own = rows[rows["campaign"] == name]
-        stack = str(own[own["env"] == HOST]["stack"].iloc[0])
-        with_it = _steps(own[own["env"].isin((HOST, CONTROL))])
+        launches = own[own["env"].isin((HOST, CONTROL))]
+        with_it = _steps(launches)
+        if with_it is None:
+            continue
+        stack = str(launches["stack"].iloc[0])
         without = next(filter(None, map(_steps, _plain(rows, own, arm, stack))), None)
-        if with_it and without:
+        if without:
             counts = {word: _count(own, f"compiled_{word}") for word in COUNTS}
             found.append(Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without, **counts))
     return found

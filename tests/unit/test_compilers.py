@@ -6,6 +6,7 @@ import pytest
 from tare.analysis.compilers import Compiled, Steps, compiled
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.profilers.clusters import xla_clusters
+from tare.report.arms.compilers import compiler_table
 
 
 def steps(first_s, later_s):
@@ -57,10 +58,21 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
     assert (xla.plain.first_s, xla.compile_s, xla.pays_from, xla.compiled.launches) == (1.0, 3.0, 31, 2)
     assert (inductor.plain.first_s, inductor.compile_s) == (1.5, 7.5)
     assert (inductor.graphs, inductor.breaks, inductor.operators, xla.graphs) == (2, 1, 40, None)
+    drawn = compiler_table(pd.DataFrame(table), "mnist_cnn")
+    shown = {row[0]: dict(zip(drawn.columns, row, strict=True)) for row in drawn.rows}
+    assert shown["paper-2022"]["pays from step"] == "31" and shown["paper-2022"]["graphs"] == "not told"
+    assert shown["torch-2.13"]["compile time, s"] == "7.50" and shown["torch-2.13"]["operators inside"] == "40"
 
 
 def test_without_a_plain_campaign_nothing_is_said():
     table = rows("rounds.host.stack-paper-2022+xla", HOST, "paper-2022", first_step_s=4.0, later_step_s=0.1)
+    assert compiled(pd.DataFrame(table), "mnist_cnn") == []
+    assert compiler_table(pd.DataFrame(table), "mnist_cnn") is None
+
+
+def test_a_compiler_that_failed_on_the_host_is_left_out():
+    headline = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
+    table = rows("rounds.host.compile-torchscript", f"{HOST}{BASELINE}", "torch-2.13", **headline)
     assert compiled(pd.DataFrame(table), "mnist_cnn") == []
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
 from tare.model.studies.arms import of_campaign
 from tare.model.studies.study import BASELINE, HOST
+from tare.report.arms.compilers import compiler_table
 from tare.report.arms.settings import heavier, size_text, sizes, together
 from tare.report.figures.choices import ENVIRONMENT, STACK, choice_rows
 from tare.report.methods.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
@@ -67,6 +68,7 @@ class WorkloadChoices:
         unavailable: settings that could not be had, each with its reason.
         controls: what host against host showed.
         table: every number.
+        compilers: graph compilers with and without; None where none was measured in whole runs.
     """
 
     name: str
@@ -76,6 +78,7 @@ class WorkloadChoices:
     unavailable: list[str]
     controls: list[str]
     table: Table
+    compilers: Table | None
 
 
 def sections(metrics: pd.DataFrame, verdicts: pd.DataFrame, workloads: Sequence[str]) -> list[WorkloadChoices]:
@@ -103,6 +106,7 @@ def workload_choices(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: st
         unavailable=unavailable_settings(metrics, workload),
         controls=[sentence_case(control_sentence(row)) for row in reversed(firsts.values())],
         table=_table(workload, rows),
+        compilers=compiler_table(metrics, workload),
     )
 
 

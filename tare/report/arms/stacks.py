@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.choice import is_level
-from tare.analysis.compilers import Compiled, compiled
 from tare.model.studies.stacks import load_stack
 from tare.model.tables import DIFFERENT
 from tare.report.arms.settings import ArmAnswer, arm_answer
@@ -58,7 +57,7 @@ def _of_workload(evidence: Evidence, workload: str) -> StackAnswer:
         answers=[answer for answer in answers.values() if answer is not None],
         missing=[_why_nothing(campaign) for campaign in campaigns if answers[campaign.name] is None],
         phases=[line for campaign in rounds for line in _phases(evidence, campaign)],
-        tables=[_phase_table(evidence, campaign) for campaign in rounds] + _compiler_tables(evidence, workload),
+        tables=[_phase_table(evidence, campaign) for campaign in rounds],
     )
 
 
@@ -105,41 +104,6 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
         f"on the {env_title('host').lower()}, by metric",
         wide=True,
     )
-
-
-def _compiler_tables(evidence: Evidence, workload: str) -> list[Table]:
-    """Graph compilers beside none: compile time, steps, memory; nothing where none was measured."""
-    found = compiled(evidence.metrics, workload)
-    if not found:
-        return []
-    return [
-        Table(
-            caption=f"{workload_title(workload)}: graph compilers in whole runs on the host, with and without",
-            columns=[
-                "stack", "compiler", "compile time, s", "first step, s", "later steps, ms", "peak memory, MiB",
-                "pays from step", "graphs", "breaks", "operators inside", "operators outside",
-            ],
-            rows=[_compiler_row(one) for one in found],
-            note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first "
-            "step takes longer. It pays from the step on at which faster later steps have made good for that. "
-            "Operators outside XLA's clusters: unsupported ones, variables, and what is too small to compile.",
-        )
-    ]  # fmt: skip
-
-
-def _compiler_row(one: Compiled) -> Row:
-    pair = (one.compiled, one.plain)
-    counts = (one.graphs, one.breaks, one.operators, one.left)
-    return [
-        one.stack,
-        one.compiler,
-        f"{one.compile_s:.2f}",
-        " / ".join(f"{each.first_s:.2f}" for each in pair),
-        " / ".join(f"{each.later_s * 1e3:.1f}" for each in pair),
-        " / ".join(f"{each.peak_bytes / 2**20:.0f}" for each in pair),
-        str(one.pays_from) if one.pays_from else "never",
-        *("not told" if count is None else str(count) for count in counts),
-    ]
 
 
 def package_table(evidence: Evidence) -> Table:
