@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from matrix import in_turn
 
-from envs.microvm import Microvm
 from envs.vm import PROGRAM, TRY_S, Vm
 from tare.core.files import cache_dir
 from tare.experiments import rounds
@@ -80,14 +79,6 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert record.spawn_ns + sum(phases) * 1e9 < first + clock.error_ns + 3e7, "the program comes after the boot"
     assert first < record.end_ns - vm.shutdown_s * 1e9 + clock.error_ns
     assert guests() == [] and not (cache_dir("launches") / record.launch).exists()
-
-
-def test_a_light_machine_boots_the_same_guest_with_a_cpu_for_each_processor(site, conditions):
-    light = replace(site, environment=Microvm(site.environment.setup), options={"vcpus": "pinned"})
-    record = launch(light, SPEC, conditions)
-    assert record.ok, (record.reason, record.stderr)
-    assert record.vm.machine == "microvm" and record.vm.pinned_to == record.vm.cpus and record.deviations == ()
-    assert guests() == []
 
 
 def test_a_memory_of_huge_pages_that_are_not_there_is_one_line(site, conditions):

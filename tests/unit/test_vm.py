@@ -72,6 +72,7 @@ def test_a_light_machine_is_the_same_guest_on_another_one():
     assert changed == [("q35", "microvm,acpi=on,pcie=on")]
     assert Microvm(SETUP).virtual_machine(ALONE).machine == "microvm" and vm.Vm(SETUP).setup is SETUP
     assert "--env microvm" in Microvm(SETUP).without_speed()
+    assert set(vm.Vm.factors) - set(Microvm.factors) == {"vcpus"}
 
 
 def test_where_the_setting_of_huge_pages_is_unknown_the_guest_is_told_none():
