@@ -17,10 +17,17 @@ HEAD = '<meta name="description" content="{}">\n<meta name="study" content="{}">
 
 @pytest.fixture(scope="module")
 def found(results, evidence):
-    """Every page of a study in which an environment's reason holds markup."""
+    """Every page of a study in which an environment's reason, and the error of a notebook, hold markup."""
     podman = evidence.probes["podman"].replace(reason=HOSTILE)
     changed = replace(evidence, probes={**evidence.probes, "podman": podman})
-    return pages.render(changed, results / "report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages.notebooks, "failed", lambda folder: {"roofline": f"KeyError: {HOSTILE}"})
+        return pages.render(changed, results / "report")
+
+
+def test_every_page_names_the_notebooks_that_failed(found):
+    for file, page in found.items():
+        assert "Not drawn here: the notebook <code>roofline</code> failed (KeyError: &lt;img" in page, file
 
 
 def test_strings_from_outside_are_text_on_every_page(found):
