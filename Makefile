@@ -1,5 +1,6 @@
 # make report   from an empty clone to the report        make test   from an empty clone to passed tests
-# STUDY=config/smoke.yaml chooses another study (as CONFIG= does); RUNTIMES=system installs no container runtime.
+# STUDY=config/smoke.yaml chooses another study (as CONFIG= does), SCENARIOS=single of its scenarios these alone;
+# RUNTIMES=system installs no container runtime.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,6 +11,8 @@ MAKEFLAGS += --no-print-directory
 STUDY ?= $(or $(CONFIG),config/config.yaml)
 CORES ?= all
 
+# As Snakemake lays it over the study file.
+ONLY = $(if $(SCENARIOS),--config 'scenarios=[$(SCENARIOS)]')
 PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$(PYTHON)
 NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
 # Where the home can't be written, Snakemake keeps what it keeps beside what we do.
@@ -22,7 +25,7 @@ help: ## what there is
 
 report: export TARE_AHEAD = $(STUDY)
 report: study-file setup ## environment, runtimes, data, images, runs, report
-	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" -- all
+	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" $(ONLY) -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"
 
 study-file: # said before the set-up, which takes a minute

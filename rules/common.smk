@@ -69,6 +69,8 @@ stack_framework = cache(framework_of)
 LANES = study_module.lanes(
     STUDIED
 )  # headline campaigns of training steps, measured together
+STEPPED = list(dict.fromkeys(lane.workload for lane in LANES))
+SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]  # too
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
@@ -252,11 +254,11 @@ def campaign_images(wildcards):
 
 
 def headline(kind, environments):
-    """Sealed campaigns of one kind, one per workload."""
+    """Sealed campaigns of one kind, one per workload of which the study has one."""
     return collect(
         "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
         study=STUDY,
-        workload=WORKLOADS,
+        workload=WORKLOADS if kind == "rounds" else STEPPED,
         campaign=study_module.campaign_name(kind, environments),
     )
 

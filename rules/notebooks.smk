@@ -46,12 +46,6 @@ NOTEBOOKS = {
             "job_length", "Environments", "what a job costs, by its length", WORKLOADS
         ),
     ),
-    "batch_size": (
-        "batch size",
-        ["metrics"],
-        [],
-        figures("batch_size", "Batch size", "real time by batch size", WORKLOADS),
-    ),
     "environments": (
         "environments",
         ["metrics", "verdicts", "operators", "samples", "steps"],
@@ -123,6 +117,13 @@ for paper in PAPERS:
             for plot in read_paper(papers.folder() / f"{paper}.yaml").plotted
             if plot.table is None
         ],
+    )
+if SWEPT:
+    NOTEBOOKS["batch_size"] = (
+        "batch size",
+        ["metrics"],
+        [],
+        figures("batch_size", "Batch size", "real time by batch size", SWEPT),
     )
 if CHOICE_WORKLOADS:
     NOTEBOOKS["choices"] = (

@@ -112,37 +112,38 @@ use rule run_rounds as run_rounds_of_arm with:
         "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
-ruleorder: run_turns > run_turns_of_arm
+if LANES:  # a study may measure no steps
 
+    ruleorder: run_turns > run_turns_of_arm
 
-rule run_turns:
-    # One start of the launches serves every workload and level of the allocator: a campaign of each.
-    input:
-        images=campaign_images,
-        data=sorted({lane_data(lane) for lane in LANES}),
-    output:
-        sealed=[
-            f"results/campaigns/{STUDY}/{lane.workload}/turns.{{environments}}{lane_suffix(lane)}/sealed.json"
-            for lane in LANES
-        ],
-    log:
-        f"results/logs/{STUDY}/turns/{{environments}}.log",
-    priority: 90
-    retries: 0
-    threads: workflow.cores
-    resources:
-        machine=1,
-    params:
-        study=study_json("turns"),
-        code=code_of_lanes("turns"),
-        lanes=lane_options(LANES),
-        options=campaign_options,
-        images=f"results/images/{STACK}",
-    message:
-        "training steps, taking turns, {wildcards.environments}"
-    shell:
-        "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
-        " 2> {log:q}"
+    rule run_turns:
+        # One start of the launches serves every workload and level of the allocator: a campaign of each.
+        input:
+            images=campaign_images,
+            data=sorted({lane_data(lane) for lane in LANES}),
+        output:
+            sealed=[
+                f"results/campaigns/{STUDY}/{lane.workload}/turns.{{environments}}{lane_suffix(lane)}/sealed.json"
+                for lane in LANES
+            ],
+        log:
+            f"results/logs/{STUDY}/turns/{{environments}}.log",
+        priority: 90
+        retries: 0
+        threads: workflow.cores
+        resources:
+            machine=1,
+        params:
+            study=study_json("turns"),
+            code=code_of_lanes("turns"),
+            lanes=lane_options(LANES),
+            options=campaign_options,
+            images=f"results/images/{STACK}",
+        message:
+            "training steps, taking turns, {wildcards.environments}"
+        shell:
+            "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
+            " 2> {log:q}"
 
 
 use rule run_rounds as run_turns_of_arm with:

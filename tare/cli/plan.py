@@ -13,6 +13,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("plan", help="what a wanted precision will cost, before anything runs")
     parser.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
     parser.add_argument("--workload", help="only this workload")
+    parser.add_argument("--scenarios", nargs="+", help="only these of its scenarios, `single` among them")
     parser.add_argument("--half-width", type=_fraction, help="wanted, relative (0.005 is half a per cent)")
     parser.add_argument("--budget", type=_seconds, help="seconds that a campaign may take")
     parser.add_argument("--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study")
@@ -53,9 +54,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.model.studies.expected import whole_s
-    from tare.model.studies.study import PRIMARY, load_checked, settings_of
+    from tare.model.studies.study import PRIMARY, check, load_checked, merge, settings_of
 
     study = load_checked(arguments.study)
+    if arguments.scenarios:
+        study = check(merge(study.to_json(), {"scenarios": arguments.scenarios}))
     if arguments.workload:
         study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
     own = Path("results/campaigns") / study.study

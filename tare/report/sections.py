@@ -98,11 +98,14 @@ def _beside(evidence: Evidence) -> Context | None:
     return {"beside": found} if found else None
 
 
-def _batch(evidence: Evidence) -> Context:
+def _batch(evidence: Evidence) -> Context | None:
+    swept = [name for name in evidence.workloads if evidence.study.workloads[name].sweep_batches]
+    if not swept:
+        return None
     return {
-        "batches": {name: number_tables.batch_numbers(evidence, name) for name in evidence.workloads},
-        "repeats_a_paper": bool(evidence.papers),
-        "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in evidence.workloads],
+        "batches": {name: number_tables.batch_numbers(evidence, name) for name in swept},
+        "as_published": [told for name in evidence.papers if (told := paper.lines_of(published.load(name)))],
+        "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in swept],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -12,6 +13,7 @@ from campaign_builders import json_units, with_units
 from image_builders import data_record
 from pages import draw, visible, whole
 
+from tare.analysis import extract
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
 from tare.model.records.images import DataRecord
@@ -275,6 +277,23 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     assert "Whole runs: of 6 comparisons with the host, 6 can't be told yet." in text
     assert "we can't tell yet: 1 complete units" in text and "no interval yet" in text
     assert "the control has no interval yet" in text
+
+
+def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path, results):
+    root = tmp_path / "results"
+    shutil.copytree(results, root)
+    named = [name for pattern in ("turns.*", "sweep", "*.stack-*") for name in root.glob(f"campaigns/*/*/{pattern}")]
+    for folder in set(named):
+        shutil.rmtree(folder)
+    sealed = sorted(root.glob("campaigns/*/*/*/sealed.json"))
+    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/profile.json"))), root / "tables")
+    study = json.loads(STUDY) | {"papers": [], "arms": {"workloads": [], "rounds": [], "turns": []}, "stacks": []}
+    study |= {"turns": {"workloads": []}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
+    index = build(root, root, json.dumps(study), root / "report/index.html")
+    text, first = visible(whole(index)), visible(index.read_text())
+    assert "Whole runs: of 6 comparisons" in first and "Training steps" not in first
+    assert "no campaign of training steps beside the whole runs" in first
+    assert 'id="batch"' not in whole(index) and "nan" not in text.lower().split()
 
 
 def test_a_missing_figure_is_named(tmp_path, results):

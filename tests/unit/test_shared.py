@@ -54,7 +54,6 @@ def config():
     ("change", "says"),
     [
         ({"shared": None}, "config: shared is missing: the scenario shared needs a neighbour"),
-        ({"scenarios": ["single"]}, "config: shared: no scenario is called so in `scenarios`"),
         ({"shared": {"workload": "alexnett"}}, "config: shared: workload: no module workloads/alexnett.py"),
         ({"shared": {"batch": 600}}, "config: shared: batch 600 is larger than its 512 samples"),
         ({"shared": {"batch": 0}}, "shared: batch: 0 must be at least 1"),
@@ -74,6 +73,12 @@ def test_what_is_wrong_with_a_neighbour_is_one_line(config, change, says):
     with pytest.raises(UserError) as told:
         study.check(study.merge(config, change))
     assert says in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_neighbour_is_not_used_where_the_scenario_is_not_named(config):
+    alone = study.check(study.merge(config, {"scenarios": ["single"]}))
+    assert alone.shared is None and {one.scenario for one in study.campaigns(alone)} == {"single"}
+    assert study.check(alone.to_json()) == alone
 
 
 def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):

@@ -11,7 +11,7 @@ from tare.core.files import project_root
 from tare.experiments import designs, rounds, turns
 from tare.model import closure
 from tare.model.schema import Record
-from tare.model.studies import arms, study
+from tare.model.studies import arms, expected, study
 
 
 @pytest.fixture
@@ -94,6 +94,7 @@ def change(config, path, value):
         (("arms", "rounds"), ["native"], "is no factor=level"),
         (("arms", "workloads"), ["mnist_cn"], "did you mean 'mnist_cnn'"),
         (("stack_workloads",), ["mnist_cn"], "stack_workloads: no module workloads/mnist_cn.py: did you mean"),
+        (("turns", "workloads"), ["rnn"], "turns: workloads: no module workloads/rnn.py"),
         (("turns", "also_workloads"), ["rnn"], "turns: also_workloads: no module workloads/rnn.py"),
         (("stack_environments",), ["host", "podman"], "stack_environments: podman is none of the study's"),
         (("stack_environments",), ["docker"], "host is missing"),
@@ -123,6 +124,22 @@ def test_what_is_wrong_is_named_with_the_nearest_right_word(config, path, value,
     message = str(caught.value)
     assert says in message
     assert "\n" not in message
+
+
+def test_steps_and_sweeps_are_measured_of_the_workloads_that_are_chosen(config):
+    def names(kind, **turns):
+        asked = study.merge(config, {"turns": turns, "workloads": {"mnist_cnn": {"sweep_batches": []}}})
+        return [one.workload for one in study.campaigns(study.check(asked)) if one.kind == kind and one.arm is None]
+
+    both = ["mnist_cnn", "sentiment_rnn"]
+    assert names("turns") == names("rounds", workloads=[]) == names("causes", workloads=[]) == both
+    assert names("turns", workloads=["sentiment_rnn"]) == ["sentiment_rnn"] and not names("turns", workloads=[])
+    assert names("sweep") == ["sentiment_rnn"]
+    of_one = study.check(study.merge(config, {"turns": {"workloads": ["mnist_cnn"]}}))
+    assert study.part_of(of_one, "turns", "mnist_cnn") == study.part_of(study.check(config), "turns", "mnist_cnn")
+    assert "run_turns" not in {
+        job.rule for job in expected.jobs(study.check(study.merge(config, {"turns": {"workloads": []}})))
+    }
 
 
 def test_an_unknown_workload_is_named(config):

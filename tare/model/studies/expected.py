@@ -84,13 +84,13 @@ def plan(study: Study) -> Plan:
 
 def jobs(study: Study) -> Iterator[ExpectedJob]:
     """What a study measures, each job with its outputs as the rules name them."""
-    together = lanes(study)
-    yield ExpectedJob(
-        rule="run_turns",
-        outs=tuple(_sealed(study, lane.workload, lane.name) for lane in together),
-        stage=HEADLINE,
-        seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
-    )
+    if together := lanes(study):
+        yield ExpectedJob(
+            rule="run_turns",
+            outs=tuple(_sealed(study, lane.workload, lane.name) for lane in together),
+            stage=HEADLINE,
+            seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
+        )
     for name, job in study.workloads.items():  # one job for all workloads of an environment
         for env in study.environments:
             yield ExpectedJob(

@@ -135,9 +135,13 @@ class Batch(Record):
 
 
 class WorkloadSettings(Batch):
-    """Settings of one workload; `sweep_batches`: batch sizes of the sweep on the host."""
+    """Settings of one workload.
 
-    sweep_batches: Annotated[tuple[BatchSize, ...], Field(min_length=1, max_length=32), Distinct]
+    Attributes:
+        sweep_batches: batch sizes of the sweep on the host; with none there is no sweep.
+    """
+
+    sweep_batches: Annotated[tuple[BatchSize, ...], Field(max_length=32), Distinct] = ()
 
 
 ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto, zip, stamps and a path")]
@@ -264,10 +268,12 @@ class Turns(_Sampled):
     """Training steps.
 
     Attributes:
+        workloads: those whose steps are measured; all where it is not given, and may be none.
         also: levels of the allocator that the same launches measure, headlines of their own.
         also_workloads: those that are measured at these levels too; all where it is not given.
     """
 
+    workloads: Annotated[tuple[str, ...], Distinct] | None = None
     also: Annotated[tuple[Literal["default", "steady"], ...], Distinct] = ()
     also_workloads: Annotated[tuple[str, ...], Distinct] | None = None
     prior: StudyPrior
@@ -469,7 +475,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         stack_kinds: what is measured of the other stacks: whole runs, training steps.
         stack_workloads: those that are measured in the other stacks; all where it is not given.
         scenarios: how many run and what runs beside them.
-        shared: the neighbour, where `scenarios` names `shared`.
+        shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         workloads: modules of workloads/ with their settings.
         papers: files of config/published; the page shows those of which the study trains something.
         naive_image: whether the stack's image is made as people write it too, to be compared with ours.
@@ -603,6 +609,7 @@ def check(config: Mapping[str, Any]) -> Study:
         _check_arm(study, "turns", study.turns.allocator, text)
     chosen = {
         "arms: workloads": study.arms.workloads,
+        "turns: workloads": study.turns.workloads or (),
         "turns: also_workloads": study.turns.also_workloads or (),
         "stack_workloads": study.stack_workloads or (),
     }
@@ -622,7 +629,9 @@ def check(config: Mapping[str, Any]) -> Study:
         raise UserError(f"config: naive_image: it needs packages that are locked, and {BOUND} has none; drop it")
     if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
-    return study
+    # What would run beside: left out where `scenarios` does not name it, so that a preset can be run without.
+    unused = study.shared is not None and SHARED not in study.scenarios
+    return study.replace(shared=None) if unused else study
 
 
 def _check_shared(study: Study) -> None:
@@ -632,8 +641,6 @@ def _check_shared(study: Study) -> None:
         if SHARED in study.scenarios:
             raise UserError(f"{where} is missing: the scenario shared needs a neighbour, its workload and batch")
         return
-    if SHARED not in study.scenarios:
-        raise UserError(f"{where}: no scenario is called so in `scenarios`: name shared there, or drop the key")
     _refuse_unknown("shared: workload", "module workloads/{}.py", own.workload, module_names("workloads"))
     _check_batches(own.workload, own, where, filter(None, (own.batch, own.small_batch)))
     if own.small_batch is not None and own.small_batch >= own.batch:
@@ -776,12 +783,12 @@ def _unused(arm: arms.Arm | None) -> set[str]:
     if arm is None:
         return {
             *("arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"),
-            *("arm_verdict_units", "also_workloads"),
+            *("arm_verdict_units", "also_workloads", "workloads"),
         }
     if arm.is_setting:
-        return {"also", "also_workloads", "arm_units", "stack_units", "verdict_units"}
+        return {"also", "also_workloads", "workloads", "arm_units", "stack_units", "verdict_units"}
     return {
-        *("also", "also_workloads", "setting_units", "setting_budget_s", "verdict_units"),
+        *("also", "also_workloads", "workloads", "setting_units", "setting_budget_s", "verdict_units"),
         "arm_units" if arm.other_stack else "stack_units",
     }
 
@@ -872,12 +879,16 @@ def campaigns(study: Study) -> tuple[CampaignId, ...]:
 
 
 def lanes(study: Study) -> tuple[CampaignId, ...]:
-    """Headline campaigns of training steps, which the same launches measure: workloads by allocators."""
+    """Headline campaigns of training steps, which the same launches measure: workloads by allocators.
+
+    None where a study measures no steps.
+    """
     every, stack = study.environments, study.stack
     beside = [f"allocator={level}" for level in study.turns.also]
     return tuple(
         CampaignId(kind="turns", workload=workload, environments=every, arm=arm, stack=stack)
         for workload in study.workloads
+        if _chosen(workload, study.turns.workloads)
         for arm in [None, *(beside if _chosen(workload, study.turns.also_workloads) else ())]
     )
 
@@ -894,12 +905,11 @@ def workloads_of_stacks(study: Study) -> tuple[str, ...]:
 
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     every = study.environments
-    for lane in lanes(study):
-        if lane.workload == workload and lane.arm:
-            yield lane
+    own = [lane for lane in lanes(study) if lane.workload == workload]
+    yield from (lane for lane in own if lane.arm)
+    yield CampaignId(kind="rounds", workload=workload, environments=every, stack=study.stack)
+    yield from (lane for lane in own if not lane.arm)
     kinds: tuple[Literal["rounds"], Literal["turns"]] = ("rounds", "turns")
-    for kind in kinds:
-        yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack)
     for kind in kinds if workload in study.arms.workloads else ():
         for text in study.arms.rounds if kind == "rounds" else study.arms.turns:
             arm = arms.parse(text)
@@ -909,8 +919,8 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     for stack in study.stacks if workload in workloads_of_stacks(study) else ():
         where, arm_name = study.environments_of(stack), f"stack={stack}"
         for kind in study.stack_kinds:
-            own = with_setting(stack)[0]
-            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=own)
+            base = with_setting(stack)[0]
+            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=base)
     for scenario in study.scenarios:
         for kind in kinds if scenario not in (SINGLE, SHARED) else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
@@ -921,7 +931,8 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
                 kind="rounds", workload=workload, environments=where, arm=varied, stack=study.stack, scenario=SHARED
             )
     yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
-    yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
+    if study.workloads[workload].sweep_batches:
+        yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
 
 
 def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from tare.analysis.choice import headlines
-from tare.model.studies.study import CONTROL, HOST
+from tare.analysis.choice import METRIC_OF, headlines
+from tare.model.studies.study import CONTROL, HOST, campaigns
 from tare.report.arms.fault_costs import beside_measured
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
@@ -88,7 +88,12 @@ def summary(evidence: Evidence) -> list[str]:
     rows = joint(evidence.verdicts)
     if rows.empty:
         return ["No environment but the host ran: there is nothing to compare with it yet."]
-    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in KINDS.items()]
+    asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
+    return [
+        tally(rows[rows["metric"] == metric].to_dict("records"), what)
+        for metric, what in KINDS.items()
+        if metric in asked
+    ]
 
 
 def together(evidence: Evidence) -> list[str]:

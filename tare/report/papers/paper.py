@@ -131,6 +131,12 @@ def _figures_text(names: list[str]) -> str:
     return f"figure{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
+def lines_of(published: Published) -> str:
+    """Its figures of times by batch size: `figures 2 and 3 of nyu2022`; empty where it has none."""
+    found = [plot.figure for plot in published.plotted if plot.kind == LINE]
+    return f"{_figures_text(found)} of {published.paper}" if found else ""
+
+
 def matches(match: str) -> str:
     """The column `match` in short: `other device class and stack; same runtimes`."""
     found: dict[str, list[str]] = {}
