@@ -58,9 +58,11 @@ def quota_flags(launch: Launch) -> list[str]:
 
 
 def network_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's option for no network; Podman can enter one, Docker gives the host's to a group."""
+    """Docker's and Podman's option for no network, that of another container, or the host's; Podman enters any."""
     if launch.network is not None:
-        return ["--network", "host" if launch.network == "host" else f"ns:{launch.network}"]
+        word, _, name = launch.network.partition(":")
+        inside = f"container:{name}" if word == "launch" else f"ns:{launch.network}"
+        return ["--network", "host" if launch.network == "host" else inside]
     return ["--network", "none"] if launch.isolate_network else []
 
 

@@ -49,6 +49,7 @@ class Docker(Environment):
     sets_quotas = True
     joins_networks = False  # the daemon enters those of its own containers only
     has_daemon = True
+    shares_networks = True
     runtime: ClassVar[str | None] = None  # the daemon's name of the OCI runtime; None for its own choice
     remedy: ClassVar[str] = REMEDY
 

@@ -25,3 +25,4 @@ class DockerInGvisor(Docker):
     packages: ClassVar[Mapping[str, str]] = {"runsc": "runsc"}
     transport = "channel"
     unseen: ClassVar[tuple[str, ...]] = ("affinity",)
+    shares_networks = False  # its own kernel numbers namespaces: which one is whose, nobody can tell

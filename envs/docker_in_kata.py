@@ -23,3 +23,4 @@ class DockerInKata(Docker):
     remedy = "install Kata Containers: https://katacontainers.io/docs"
     transport = "channel"
     unseen: ClassVar[tuple[str, ...]] = ("affinity",)
+    shares_networks = False  # its own kernel numbers namespaces: which one is whose, nobody can tell

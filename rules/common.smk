@@ -62,6 +62,12 @@ STUDY = config["study"]
 STACK = config["stack"]
 ENVIRONMENTS = config["environments"]
 WORKLOADS = list(config["workloads"])
+# Where instances train together, for a study that has them do so.
+GROUPED_IN = (
+    list(STUDIED.distributed.environments or ENVIRONMENTS)
+    if STUDIED.distributed
+    else []
+)
 PAPERS = papers.repeated(STUDIED.papers, WORKLOADS)
 RESULTS = study_module.results_folder(STUDY)
 

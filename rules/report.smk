@@ -24,6 +24,7 @@ rule build_report:
             f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
             workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
         ),
+        network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
         benchmarks=sorted(
             str(path)

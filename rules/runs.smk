@@ -238,6 +238,30 @@ rule run_profile:
         " {params.jobs} 2> {log:q}"
 
 
+rule measure_network:
+    input:
+        images=collect(f"results/images/{STACK}/{{env}}.json", env=GROUPED_IN),
+    output:
+        record="<results>/network.json",
+    log:
+        "<logs>/network.log",
+    priority: 60
+    retries: 0
+    threads: workflow.cores
+    resources:
+        machine=1,
+    params:
+        study=study_module.part_of(STUDIED, "network"),
+        code=closure.code_sha256(
+            "network", None, GROUPED_IN, [], [stack_framework(STACK)]
+        ),
+        images=f"results/images/{STACK}",
+    message:
+        "measure the network of instances that train together: a stream, all-reduce by size"
+    shell:
+        "python -m tare network --study {params.study:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
+
+
 use rule run_rounds as measure_pipeline with:
     input:
         images=f"results/images/{STACK}/host.json",

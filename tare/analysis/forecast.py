@@ -19,7 +19,7 @@ from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import SEALED, read_sealed
 from tare.model.journals.units import calibration_of, compared, groups_of, share_of
-from tare.model.registry import SHARED
+from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
 from tare.model.studies.study import Rounds, Study, Turns, campaigns, sampling_beside, sampling_of
 from tare.stats.fits import VALUES_OF, cycle_ratios
@@ -88,6 +88,8 @@ def forecasts(
         arm = arms.parse(campaign.arm) if campaign.arm else None
         if study.shared is not None and campaign.scenario == SHARED:
             sampling = sampling_beside(study.shared, study.rounds, study.confidence, arm)
+        elif study.distributed is not None and campaign.scenario == DISTRIBUTED:
+            sampling = study.distributed.sampling(study.confidence, arm)
         else:
             sampling = sampling_of(settings, study.confidence, "", arm)
         found = experience(folders, campaign.workload, campaign.name)

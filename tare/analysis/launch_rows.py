@@ -14,8 +14,10 @@ from tare.model.journals.units import launched_ns, mark_ns, real_s
 from tare.model.records.launches import (
     CONTENTION,
     CausesResults,
+    Exchange,
     FilePasses,
     FirstPass,
+    Inside,
     Kernels,
     LaunchRecord,
     Scheduling,
@@ -35,6 +37,10 @@ PHASES = {
     "epoch_rest_s": ("first_step", "epoch_end"),
 }
 SLOWDOWN = "slowdown"
+JOINED = "joined"  # the mark of a group's member when all have met
+# Metrics of an exchange, and what each is of its members' steps: the median of those behind the warm-up.
+EXCHANGE_SOURCE = {"all-reduce": "communication hook", "parameter-server": "send and receive"}
+EXCHANGE_TIMES = ("group_step_s", "compute_step_s", "exchange_s", "exposed_exchange_s", "exchange_share")
 # Metric and source that stand for a launch that could not be, by kind of campaign.
 ANSWERS = {
     "rounds": ("real_s", "launcher"),
@@ -62,14 +68,17 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
     `real_s` runs from just before the runtime's start to its end, without the harness's own bookkeeping, which lies
     between the end of the paper's epoch and the last mark, and without what a transport takes to carry files
     (`put_s`, `fetch_s`). `user_s` and `system_s`
-    are getrusage inside, loader worker included, from the program's first line to the end of the epoch.
+    are getrusage inside, loader worker included, from the program's first line to the end of the epoch. Of a group,
+    `real_s` is of all members, rates are of all that train, everything else is rank 0's.
     """
     inside = launch.seen_inside()
     results = inside.results_as(TrainResults)
     entry, end = inside.mark("entry"), inside.mark("epoch_end")
     spawn_ns, end_ns = launched_ns(launch)
-    training_s = (end.at_ns - inside.mark("model").at_ns) / 1e9
     whole = "launcher" if results.runs == 1 else f"launcher; start and end are those of {results.runs} runs"
+    trained = _trained(launch)
+    joins = any(mark.name == JOINED for mark in inside.marks)
+    phases = {**PHASES, **({"join_s": ("imports", JOINED), "data_s": (JOINED, "data")} if joins else {})}
 
     def at_ns(mark: str | None) -> float:
         return spawn_ns if mark is None else mark_ns(launch, mark)
@@ -78,12 +87,13 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         measured("real_s", real_s(launch), "s", whole),
         measured("user_s", end.user_s - entry.user_s, "s", "getrusage"),
         measured("system_s", end.system_s - entry.system_s, "s", "getrusage"),
-        *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in PHASES.items()),
+        *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in phases.items()),
         measured("exit_s", (end_ns - at_ns("last")) / 1e9, "s", "launcher"),
-        measured("samples_per_s", results.samples / training_s, "1/s", "marks"),
         *_later_step(results, (end.at_ns - inside.mark("first_step").at_ns) / 1e9),
-        *_timed_rate(results),
+        measured("samples_per_s", sum(_epoch_rate(*one) for one in trained), "1/s", "marks"),
+        *_timed_rate([one for _, one in trained]),
         *_compiled(launch),
+        *exchange_rows(results),
         measured("loss_mean", statistics.fmean(results.losses), "1", "workload"),
         measured("loss_last", results.losses[-1], "1", "workload"),
         measured("peak_rss_bytes", inside.memory.peak_rss_bytes, "B", "getrusage"),
@@ -155,13 +165,72 @@ def _compiled(launch: LaunchRecord) -> list[Row]:
     return [measured(f"compiled_{name}", count, "1", "framework") for name, count in (found or {}).items()]
 
 
-def _timed_rate(results: TrainResults) -> list[Row]:
+def _trained(launch: LaunchRecord) -> list[tuple[Inside, TrainResults]]:
+    """What was written by whoever trained: the launch, or each member of a group but its parameter server."""
+    members = [one.inside for one in launch.instances if one.inside is not None] or [launch.seen_inside()]
+    found = [(inside, inside.results_as(TrainResults)) for inside in members]
+    return [(inside, results) for inside, results in found if results.samples]
+
+
+def _epoch_rate(inside: Inside, results: TrainResults) -> float:
+    """Samples per second of the epoch."""
+    return results.samples / ((inside.mark("epoch_end").at_ns - inside.mark("model").at_ns) / 1e9)
+
+
+def _timed_rate(members: list[TrainResults]) -> list[Row]:
     """Images per second over the steps that follow the warm-up, loader included; none for a job without one."""
-    first = results.warmup_steps
-    if not first or len(results.step_ends_ns) <= first:
+    rate = 0.0
+    for one in members:
+        first = one.warmup_steps
+        if not first or len(one.step_ends_ns) <= first:
+            return []
+        timed_s = (one.step_ends_ns[-1] - one.step_ends_ns[first - 1]) / 1e9
+        rate += (one.samples - one.warmup_samples) / timed_s
+    return [measured("images_per_s", rate, "1/s", "steps")]
+
+
+def exchange_rows(results: TrainResults) -> list[Row]:
+    """What a step of a group's member took: its own computing, and what it exchanged; none of a launch alone.
+
+    `compute_step_s` is the step less the time in which nothing but the exchange was left to be done
+    (`exposed_exchange_s`); `exchange_s` is all time with an exchange under way, beside computing or not.
+    `exchange_bytes_per_s` is the payload by that. Medians over the steps behind the warm-up, the first one apart.
+    """
+    found = results.exchange
+    if found is None:
         return []
-    timed_s = (results.step_ends_ns[-1] - results.step_ends_ns[first - 1]) / 1e9
-    return [measured("images_per_s", (results.samples - results.warmup_samples) / timed_s, "1/s", "steps")]
+    source = EXCHANGE_SOURCE[found.kind]
+    payload = measured("exchange_bytes", found.payload_bytes, "B", "parameters")
+    first = max(1, results.warmup_steps)
+    reason = found.reason or ("" if len(found.step_ns) > first else "no step is left behind the warm-up")
+    if reason:
+        absent = [
+            unavailable(name, "1" if name.endswith("share") else "s", source, reason) for name in EXCHANGE_TIMES
+        ]
+        return [payload, *absent, unavailable("exchange_bytes_per_s", "B/s", source, reason)]
+    return [payload, *_exchange_times(found, first, source)]
+
+
+def _exchange_times(found: Exchange, first: int, source: str) -> list[Row]:
+    step, busy, exposed = (
+        [ns / 1e9 for ns in column[first:]] for column in (found.step_ns, found.in_flight_ns, found.exposed_ns)
+    )
+    busy_s = statistics.median(busy)
+    rate = (
+        measured("exchange_bytes_per_s", found.payload_bytes / busy_s, "B/s", source)
+        if busy_s > 0
+        else unavailable("exchange_bytes_per_s", "B/s", source, "no exchange took any time")
+    )
+    return [
+        measured("group_step_s", statistics.median(step), "s", source),
+        measured(
+            "compute_step_s", statistics.median(a - b for a, b in zip(step, exposed, strict=True)), "s", source
+        ),
+        measured("exchange_s", busy_s, "s", source),
+        measured("exposed_exchange_s", statistics.median(exposed), "s", source),
+        measured("exchange_share", sum(exposed) / sum(step), "1", source),
+        rate,
+    ]
 
 
 def clock_rows(launch: LaunchRecord) -> list[Row]:

@@ -48,6 +48,10 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
         rows.append({**identity, "rep": None, **absent(plan.kind, reason)})
         if plan.scenario == SHARED:
             rows.append({**identity, "rep": None, **unavailable(SLOWDOWN, "1", "launcher", reason)})
+    if not rows and campaign.ended:  # it never came to a unit, and a study goes on without it
+        names = [name for name in plan.environments if plan.optional]
+        identities = (identify(plan, campaign.name, name, plan.spec["batch"]) for name in names)
+        rows = [{**one, "rep": None, **absent(plan.kind, campaign.ended)} for one in identities]
     return rows
 
 

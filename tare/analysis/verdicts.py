@@ -46,12 +46,18 @@ from tare.stats.intervals import (
     unseen_stalls,
 )
 
-RUN_METRICS = ("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s", SLOWDOWN)
+GROUP_METRICS = ("group_step_s", "compute_step_s", "exposed_exchange_s")  # of instances that train together
+RUN_METRICS = (
+    *("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s"),
+    *GROUP_METRICS,
+    SLOWDOWN,
+)
 STEP_METRICS = ("turn_step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
 METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS, "causes": CAUSE_METRICS}
 MARGIN_OF = {"rounds": "run", "turns": "step", "causes": "run"}
-OF_SOME = ("images_per_s", SLOWDOWN)  # what only jobs with a warm-up have, or only those with a neighbour
+# What only jobs with a warm-up have, groups, jobs with a neighbour.
+OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN)
 RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
 NO_TOTAL = (*RATES, SLOWDOWN)
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.

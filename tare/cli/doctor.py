@@ -5,6 +5,7 @@ For what is missing there is the reason and, where one is known, the one command
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 import time
 from collections.abc import Callable, Iterable
@@ -25,6 +26,7 @@ SECTIONS = {
     "profilers": "Profilers and counters",
     "devices": "Devices",
     "gpu": "GPU: ways in, settings, tests",
+    "network": "Networks of instances that train together",
     "data": "Data sources",
     "stacks": "Software stacks",
 }
@@ -53,6 +55,27 @@ def data_checks() -> list[Check]:
     from tare.datasets.catalog import check_sources
 
     return check_sources()
+
+
+def network_checks() -> list[Check]:
+    """Whether instances can have a switch of their own, with a rate and with a delay; whether iperf3 is there."""
+    from tare.launch.conditions import PATH
+    from tare.launch.networks import Wires, switched
+
+    wanted = {
+        "switch with a rate": Wires(rate_bit_per_s=1e9),
+        "with a delay": Wires(rate_bit_per_s=1e9, delay_ms=1),
+    }
+    found = []
+    for name, wires in wanted.items():
+        try:
+            with switched({"PATH": PATH}, 2, wires):
+                found.append(Check(name=name, available=True))
+        except TareError as error:
+            found.append(lacking(name, str(error)))
+    if shutil.which("iperf3"):
+        return [*found, Check(name="iperf3", available=True)]
+    return [*found, lacking("iperf3", "it is not installed", "apt-get install iperf3")]
 
 
 def stack_checks() -> list[Check]:
@@ -96,6 +119,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("devices", "GPUs", profiler_checks.gpu_devices),
         ("devices", "device memory", _one(profiler_checks.device_memory_counters)),
         ("gpu", "GPU", gpu_checks),
+        ("network", "networks", network_checks),
         ("stacks", "stacks", stack_checks),
     ]
 

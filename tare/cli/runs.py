@@ -73,6 +73,10 @@ def add(subparsers: Any) -> None:
     pipeline.add_argument("--out", type=Path, required=True)
     pipeline.set_defaults(run=run_pipeline)
 
+    network = subparsers.add_parser("network", parents=[common], help="the network of instances alone: all-reduce")
+    network.add_argument("--out", type=Path, required=True)
+    network.set_defaults(run=run_network)
+
     single = subparsers.add_parser("run", parents=[common], help="one whole run in one environment")
     single.add_argument("--workload", required=True)
     single.add_argument("--env", required=True)
@@ -85,6 +89,8 @@ def run_comparison(arguments: argparse.Namespace) -> int:
     """`tare rounds`, `tare turns` and `tare causes`."""
     from tare.experiments import measure
 
+    if arguments.scenario == "distributed":
+        _install_for_networks()
     measure.compare(
         arguments.kind,
         arguments.study,
@@ -180,6 +186,23 @@ def run_pipeline(arguments: argparse.Namespace) -> int:
 
     measure_pipeline(arguments.study, arguments.workload, arguments.images, arguments.data, arguments.out)
     return 0
+
+
+def run_network(arguments: argparse.Namespace) -> int:
+    """`tare network`."""
+    from tare.experiments.network import measure_network
+
+    _install_for_networks()
+    measure_network(arguments.study, arguments.images, arguments.out)
+    return 0
+
+
+def _install_for_networks() -> None:
+    """What makes a switch, where it is missing and we may; what can't be had the launches will say."""
+    from tare.launch.networks import PACKAGES
+    from tare.runtimes.install import install_for
+
+    install_for("instances that train together", PACKAGES)
 
 
 def run_single(arguments: argparse.Namespace) -> int:

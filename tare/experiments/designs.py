@@ -15,7 +15,7 @@ from typing import Any
 
 from tare.core.files import canonical_json, sha256_text
 from tare.experiments.orders import balanced_orders
-from tare.launch import warmth
+from tare.launch import scenarios, warmth
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
@@ -25,7 +25,7 @@ from tare.model import closure
 from tare.model.journals.units import IN_MEMORY, WARM, given_up
 from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import BASELINE, NO_OPTIONS, SHARED, SINGLE, whole_options
+from tare.model.registry import BASELINE, DISTRIBUTED, NO_OPTIONS, SHARED, SINGLE, whole_options
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced
@@ -104,6 +104,7 @@ def declare(
 ) -> Plan:
     """The plan of a campaign on this machine; `own` is what just its kind has."""
     study, arm, names = setup.study, setup.arm, tuple(own.pop("environments", setup.sites))
+    conditions = own.pop("conditions", study["conditions"])
     levels = arms.levels_of(headline, arm)
     frameworks = sorted({site.framework for site in setup.sites.values()}) or [DEFAULT]
     neighbour = study["shared"]["workload"] if setup.scenario == SHARED else None
@@ -114,8 +115,8 @@ def declare(
         environments=names,
         unavailable=dict(setup.unavailable),
         spec=dict(spec),
-        conditions=arms.conditions_at(study["conditions"], levels),
-        headline_conditions=arms.conditions_at(study["conditions"], headline),
+        conditions=arms.conditions_at(conditions, levels),
+        headline_conditions=arms.conditions_at(conditions, headline),
         sampling=sampling,
         seed=study["seed"],
         discarded=discarded,
@@ -126,7 +127,7 @@ def declare(
             kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, neighbour
         ),
         provenance=dict(setup.provenance),
-        optional=arm is not None and arm.is_optional,
+        optional=setup.scenario == DISTRIBUTED or (arm is not None and arm.is_optional),
         scenario=setup.scenario,
         machine=identity(spec.get("device") == "cuda"),
         part=reduced(study, kind, setup.workload, arm, setup.scenario),
@@ -257,11 +258,12 @@ def one_after_other(
     ]
     tried = [name for name in asked if name not in warm]
     width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
+    run_one = scenarios.launcher(plan.scenario) or launched
     found: dict[str, LaunchRecord] = {}
     for start in range(0, len(tried), width):
         now = {name: asked[name] for name in tried[start : start + width]}
         alone = width == 1
-        found |= {name: launched(**vars(one)) for name, one in now.items()} if alone else launch_side_by_side(now)
+        found |= {name: run_one(**vars(one)) for name, one in now.items()} if alone else launch_side_by_side(now)
     for name, record in found.items():
         if record.ok:
             warmth.note(asked[name].site, asked[name].spec)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import TareError, UnavailableError
+from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
 from tare.core.progress import say
 from tare.experiments import beside, causes, rounds, turns
@@ -23,7 +23,7 @@ from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import datasheet
-from tare.model.registry import SHARED, SINGLE
+from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
 from tare.model.studies import arms
 from tare.model.studies.study import (
     HOST,
@@ -76,6 +76,10 @@ def compare(
     design: Callable[[Setup], Design] = DESIGNS[kind]
     if scenario == SHARED:
         design = beside.design_of(kind, study)
+    if scenario == DISTRIBUTED and (kind != "rounds" or "distributed" not in study):
+        raise UserError(
+            f"the scenario {scenario} is of whole runs: `tare rounds`, with a study that has `{scenario}`"
+        )
     with (
         measuring(out),
         launch_sites(study, workload, names, folder, record, arm, kind, scenario) as (
@@ -86,11 +90,12 @@ def compare(
     ):
         if scenario == SHARED:
             found, provenance["neighbour"] = beside.with_its_data(found, study)
+        barred = scenarios.barred(scenario, found)
         setup = Setup(
             study=study,
             workload=workload,
-            sites=found,
-            unavailable=unavailable,
+            sites={name: site for name, site in found.items() if name not in barred},
+            unavailable={**unavailable, **barred},
             provenance=provenance,
             arm=arm,
             scenario=scenario,

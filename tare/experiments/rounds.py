@@ -28,8 +28,9 @@ from tare.launch.place import Site
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord, Mark, Memory
+from tare.model.registry import DISTRIBUTED
 from tare.model.schema import parse
-from tare.model.studies.study import HOST, Rounds, sampling_of
+from tare.model.studies.study import HOST, Distributed, Rounds, sampling_of
 from tare.stats.fits import run_values
 
 METRIC = "real_s"
@@ -54,12 +55,21 @@ def headline_levels(study: Mapping[str, Any]) -> dict[str, str]:
 def rounds(setup: Setup) -> Design:
     """Whole runs of one workload."""
     study, workload, arm = setup.study, setup.workload, setup.arm
+    headline, conditions = headline_levels(study), study["conditions"]
+    spec = whole_run_spec(workload, study["workloads"][workload]["batch"], study)
+    sampling = sampling_of(parse(Rounds, study["rounds"], "rounds"), study["confidence"], METRIC, arm)
+    if setup.scenario == DISTRIBUTED:
+        group = parse(Distributed, study["distributed"], "distributed")
+        headline, conditions = {**headline, **group.levels}, {**conditions, "group": group.group}
+        sampling = group.sampling(study["confidence"], arm)
+        spec |= {"steps": group.steps} if group.steps else {}
     plan = declare(
         "rounds",
         setup,
-        spec=whole_run_spec(workload, study["workloads"][workload]["batch"], study),
-        headline=headline_levels(study),
-        sampling=sampling_of(parse(Rounds, study["rounds"], "rounds"), study["confidence"], METRIC, arm),
+        spec=spec,
+        headline=headline,
+        conditions=conditions,
+        sampling=sampling,
         discarded=study["rounds"]["discarded"],
         margins=study["margins"],
     )

@@ -144,7 +144,7 @@ def deviations(
         "affinity": (list(planned.cpus), list(facts.affinity)),
         "open files": (planned.nofile, facts.open_files.soft),
         "/dev/shm bytes": (planned.shm_bytes, facts.shm_bytes),
-        "network interfaces": (["lo"], list(facts.interfaces)),
+        "network interfaces": (list(planned.interfaces or facts.interfaces), list(facts.interfaces)),
         "user": (planned.uid, facts.uid),
         "working directory": (str(workdir), facts.cwd),
     }

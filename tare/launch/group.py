@@ -1,44 +1,32 @@
 """A group: several launches of one environment that are one run, each with a rank, and a network of their own.
 
-They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, on the loopback of a network namespace that nobody else
-is in; where an environment can't enter one by its path, on the host's. A member that ends badly ends the others.
+They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, where tare.launch.networks lets them. A member that ends
+badly ends the others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
-import socket
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tare.core.errors import UnavailableError
-from tare.launch.channel import Conversation, ConversationError
-from tare.launch.conditions import choose_cpus, drop_page_cache, launcher_environment
+from tare.launch.channel import Conversation
+from tare.launch.conditions import choose_cpus, drop_page_cache
+from tare.launch.networks import Wires, meeting
 from tare.launch.place import Site
-from tare.launch.prepare import Member, clean_up, own_folder, ready
+from tare.launch.prepare import Member, clean_up, ready
 from tare.launch.record import record_of
 from tare.launch.run import launch
 from tare.launch.transport import Ready
-from tare.model.records.launches import Instance, LaunchRecord, Status
+from tare.model.records.launches import Instance, LaunchRecord, Network, Status
 
 START_S = 120.0  # for a member to come to its first line
 LOOK_S = 0.2  # between two looks at who has not started yet
 END_S = 30.0  # for a member whose program has ended to be fetched and reaped
-LOOPBACK, PORT = "127.0.0.1", 29500
-NETWORK_PROTOCOL = "tare-network/1"
-# Sets its loopback up (ioctl SIOCSIFFLAGS, flags IFF_UP and IFF_RUNNING), and lives until its input ends.
-NETWORK = f"""\
-import fcntl, socket, struct, sys
-with socket.socket() as any_one:
-    fcntl.ioctl(any_one, 0x8914, struct.pack("16sh22x", b"lo", 0x41))
-print("{NETWORK_PROTOCOL} up {{}}", flush=True)
-sys.stdin.read()
-"""
 
 
 @dataclass
@@ -57,7 +45,13 @@ class Live:
 
 
 def launch_group(
-    site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], *, size: int, pad_bytes: int = 0
+    site: Site,
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    *,
+    size: int,
+    pad_bytes: int = 0,
+    network: Wires | Literal["host"] | None = None,
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
@@ -66,20 +60,29 @@ def launch_group(
     Args:
         site, spec, conditions, pad_bytes: as for `launch`.
         size: how many. One is an ordinary launch.
+        network: what they meet on, as `tare.launch.networks.meeting` has it; None for a loopback of their own.
     """
     if size == 1:
         return launch(site, spec, conditions, pad_bytes=pad_bytes)
     with contextlib.ExitStack() as stack:
         try:
-            network = stack.enter_context(shared_network(site))
+            place = stack.enter_context(meeting(site, size, network))
         except UnavailableError as error:
             return LaunchRecord(status="failed", reason=str(error))
-        port = free_port() if network == "host" else PORT
         live: list[Live] = []
         try:
             prepared = []
             for rank, cpus in enumerate(split(choose_cpus(conditions["cpus"]), size)):
-                member = Member(rank=rank, size=size, address=LOOPBACK, port=port, network=network, cpus=cpus)
+                member = Member(
+                    rank=rank,
+                    size=size,
+                    address=place.address,
+                    port=place.port,
+                    network=place.networks[rank],
+                    interface=place.interface,
+                    interfaces=place.interfaces,
+                    cpus=cpus,
+                )
                 prepared.append(
                     stack.enter_context(ready(site, spec, conditions, pad_bytes=pad_bytes, member=member))
                 )
@@ -96,46 +99,13 @@ def launch_group(
                     one.talk.kill()
                 if one.record is None or not one.record.ok:
                     clean_up(site.environment, one.ready.planned)
-        return _together(live, culprit, conditions)
+        return _together(live, culprit, conditions, place.record)
 
 
 def split(cpus: Sequence[int], size: int) -> list[tuple[int, ...]]:
     """Each member its own CPUs, as many as the others; all of them where there are fewer than members."""
     width = len(cpus) // size
     return [tuple(cpus[rank * width : (rank + 1) * width]) if width else tuple(cpus) for rank in range(size)]
-
-
-def free_port() -> int:
-    """A port of the host's loopback that nobody listens on."""
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        return int(one.getsockname()[1])
-
-
-@contextlib.contextmanager
-def shared_network(site: Site) -> Iterator[str]:
-    """A network namespace with a loopback and nothing else, by its path; `host` where nobody can enter one."""
-    if not (site.isolates_network and site.environment.joins_networks):
-        yield "host"
-        return
-    with own_folder() as (_, folder):
-        # A user's program loses the capabilities of its namespace as it starts, and can't set the loopback up.
-        own_ids = [] if os.getuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
-        holder = Conversation(
-            ["unshare", *own_ids, "--net", "--", sys.executable, "-I", "-S", "-c", NETWORK],
-            protocol=NETWORK_PROTOCOL,
-            env=launcher_environment(site.environment),
-            cwd=folder,
-            errors_path=folder / "stderr",
-        )
-        try:
-            try:
-                holder.hear("up", timeout_s=START_S)
-            except ConversationError as error:
-                raise UnavailableError(f"a group has no network of its own: {error.reason}") from None
-            yield f"/proc/{holder.pid}/ns/net"
-        finally:
-            holder.kill()
 
 
 def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, Status, str] | None:
@@ -172,7 +142,10 @@ def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, St
 
 
 def _together(
-    live: Sequence[Live], culprit: tuple[int, Status, str] | None, conditions: Mapping[str, Any]
+    live: Sequence[Live],
+    culprit: tuple[int, Status, str] | None,
+    conditions: Mapping[str, Any],
+    network: Network | None,
 ) -> LaunchRecord:
     """The record of all: rank 0's, from the first start to the last end, with a part for each."""
     records = []
@@ -210,4 +183,5 @@ def _together(
         client_system_s=sum(one.client_system_s or 0.0 for one in records),
         deviations=tuple(f"rank {one.rank}: {text}" for one in parts for text in one.deviations),
         instances=parts,
+        **({"network": network} if network else {}),
     )

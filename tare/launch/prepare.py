@@ -46,7 +46,8 @@ class Member:
     Attributes:
         rank, size: which, of how many.
         address, port: where they meet; rank 0 listens there.
-        network: what they share of it: the path of a network namespace, or `host`.
+        network: its own, as `Launch.network` has it.
+        interface: that it talks over; `interfaces`: all that it should see, None where that is not known.
         cpus: its own logical CPUs.
     """
 
@@ -56,10 +57,14 @@ class Member:
     port: int
     network: str
     cpus: tuple[int, ...]
+    interface: str = "lo"
+    interfaces: tuple[str, ...] | None = ("lo",)
 
     def variables(self) -> dict[str, str]:
-        """What the members' frameworks find each other by, named as torchrun names it."""
+        """What the members' frameworks find each other by, named as torchrun, gloo and NCCL name it."""
         return {
+            "GLOO_SOCKET_IFNAME": self.interface,
+            "NCCL_SOCKET_IFNAME": self.interface,
             "RANK": str(self.rank),
             "LOCAL_RANK": str(self.rank),
             "WORLD_SIZE": str(self.size),
@@ -132,6 +137,7 @@ def ready(
             gid=os.getgid(),
             isolate_network=site.isolates_network,
             network=member.network if member else None,
+            interfaces=member.interfaces if member else ("lo",),
             gpu=gpu.mode if gpu else None,
             devices=gpu.devices if gpu else (),
             counters=bool(gpu and spec.get("counters")),

@@ -40,6 +40,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "profile": (("profile", "counters", "train"), "tare.experiments.counter_launches"),
     "ceilings": (("ceilings",), "tare.launch.run"),
     "pipeline": (("pipeline",), "tare.experiments.pipeline"),
+    "network": (("network",), "tare.experiments.network"),
 }
 NEIGHBOUR = "neighbour"  # the mode of the job that runs beside a launch
 BESIDE = "tare.experiments.beside"  # the design of whole runs that have one

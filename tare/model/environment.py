@@ -118,8 +118,9 @@ class Launch:
         nofile: limit of open files.
         uid, gid: user and group inside.
         isolate_network: no network while measuring.
-        network: what a member of a group has instead: the path of a network namespace to enter, or `host` for the
-            host's own; None for a launch that is alone.
+        network: what a member of a group has instead: the path of a network namespace to enter, `launch:<name>`
+            for that of another launch, or `host` for the host's own; None for a launch that is alone.
+        interfaces: that the program should see there, sorted; None where that is whatever the host has.
         gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
         devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
         counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
@@ -139,6 +140,7 @@ class Launch:
     gid: int
     isolate_network: bool = True
     network: str | None = None
+    interfaces: tuple[str, ...] | None = ("lo",)
     gpu: str | None = None
     devices: tuple[Device, ...] = ()
     counters: bool = False
@@ -179,8 +181,9 @@ class Environment(ABC):
     from `Launch.options`, and where none is given it does as the headline does.
     `transport` is how a launch gets its files, and its record back (tare.launch.transport); `unseen` names the
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
-    network namespace by its path. `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the
-    group that has one elsewhere. `trial_s`: seconds after which a trial launch is given up.
+    network namespace by its path; `shares_networks`: that of another launch of this environment, by its name.
+    `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
+    `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
     `draws_boot_id`: the runtime shows each launch a boot ID of its own, which tells of no other kernel then.
@@ -199,6 +202,7 @@ class Environment(ABC):
     sets_quotas: ClassVar[bool] = False
     draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
+    shares_networks: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 

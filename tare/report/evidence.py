@@ -11,13 +11,14 @@ import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
 from tare.analysis.choice import is_ours
+from tare.analysis.network import read_network
 from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
 from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
 from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.records.measured import CeilingsRecord, CopiesRecord, PipelineRecord, ProfileRecord
+from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
@@ -51,6 +52,7 @@ class Evidence:
         copies: how much copies of the files differ on this machine, None where nobody measured it.
         profiles: records of profiled launches by workload and environment.
         pipelines: of the input alone, by workload.
+        network: of instances that train together, None where it was not measured.
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
@@ -80,6 +82,7 @@ class Evidence:
     copies: CopiesRecord | None = None
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
+    network: NetworkRecord | None = None
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
 
@@ -164,6 +167,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         broken_references=broken,
         profiles=_profiles(shared / "profiles" / study.study, study),
         pipelines=_pipelines(shared / "profiles" / study.study, study),
+        network=_network(results / "network.json", study),
     )
 
 
@@ -200,6 +204,11 @@ def _pipelines(folder: Path, study: Study) -> dict[str, PipelineRecord]:
     named = study.pipeline.workloads if study.pipeline else ()
     paths = {name: folder / name / "pipeline.json" for name in named}
     return {name: read_pipeline(path) for name, path in paths.items() if path.exists()}
+
+
+def _network(path: Path, study: Study) -> NetworkRecord | None:
+    """What was measured of the network, where the study trains instances together."""
+    return read_network(path) if study.distributed and path.exists() else None
 
 
 def _data_of(study: Study, folder: Path) -> dict[str, DataRecord]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import advice, answer, job_length, more_time, neighbours
+from tare.report.answers import advice, answer, instances, job_length, more_time, neighbours
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
@@ -211,6 +211,7 @@ BESIDE_THE_HOST = (
     Section("time", "Time", "environments", _time),
     Section("beside", "Beside another job", "environments", _beside),
     Section("batch", "Batch size", "environments", _batch),
+    Section("instances", "Several instances", "environments", instances.section),
 )
 BEHIND = (  # the papers
     Section("why", "Why", "why", _why),

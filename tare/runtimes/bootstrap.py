@@ -72,6 +72,7 @@ TEST_TOOLS = (
     ("systemd-container", ("systemd-nspawn",), "the tests of environments"),
     ("podman", ("podman",), "the tests of environments"),
     ("runsc", ("runsc",), "the tests of environments"),
+    ("iproute2", ("ip",), "the tests of networks"),
 )
 # Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches
 # have a tree of their own: torch is imported by few commands, which compile it then.

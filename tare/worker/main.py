@@ -48,6 +48,8 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
         from tare.worker.pipeline import measure as function
     elif mode == "neighbour":
         from tare.worker.neighbour import serve as function
+    elif mode == "network":
+        from tare.worker.network import measure as function
     elif mode == "device":
         from tare.worker.device import look as function
     else:

@@ -122,7 +122,7 @@ def build_model(framework: Framework, workload: Any, spec: Mapping[str, Any]) ->
         raise ValueError("the model has {} parameters, its description says {}".format(parameters, expected))
     settings.apply(framework, training, wanted)
     if framework.size > 1:
-        framework.share(training)
+        framework.share(training, spec.get("exchange"))
     return training
 
 
@@ -231,11 +231,11 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     framework, workload = import_workload(spec, marks, spec["threads"])
     grouped = spec.get("world_size", 1) > 1
     if grouped:
-        framework.join(spec["rank"], spec["world_size"])
+        framework.join(spec["rank"], spec["world_size"], spec.get("servers", 0))
         marks.add("joined")
     results, training = trained(framework, workload, spec, marks)
     if grouped:
-        results["weights_sha256"] = framework.leave(training)
+        results.update(exchange=framework.exchanged(), weights_sha256=framework.leave(training))
     return framework, results
 
 
@@ -246,11 +246,15 @@ def trained(
     dataset, training = build(framework, workload, spec, marks)
     described = description(workload, spec)
     warmup = described.get("warmup_steps", 0)
-    last = min(-(-len(dataset) // spec["batch"]), spec.get("steps") or sys.maxsize)
+    own = len(dataset) if spec.get("samples_each") else -(-len(dataset) // framework.workers)
+    last = min(-(-own // spec["batch"]), spec.get("steps") or sys.maxsize)
+    epochs = spec.get("epochs", described.get("epochs", 1))
+    if framework.serves:
+        return served(framework, training, [last] + [-(-own // spec["batch"])] * (epochs - 1), marks), training
     waits = (warmup, last) if warmup else ()
     batches = itertools.islice(epoch(framework, dataset, spec), spec.get("steps"))
     ends, losses, samples = run_epoch(framework, training, batches, marks, waits)
-    for _ in range(1, spec.get("epochs", described.get("epochs", 1))):
+    for _ in range(1, epochs):
         later = run_epoch(framework, training, epoch(framework, dataset, spec), None, waits)
         ends, losses, samples = ends + later[0], losses + later[1], samples + later[2]
     marks.add("epoch_end")
@@ -284,3 +288,13 @@ def one_of_several(framework: Framework, workload: Any, spec: Mapping[str, Any])
     framework.set_threads(spec["threads"])
     results, _ = trained(framework, workload, spec, marks)
     return {"marks": marks.rows, "results": results, "memory": peak_memory()}
+
+
+def served(framework: Framework, training: Any, epochs: Sequence[int], marks: Marks) -> Dict[str, Any]:
+    """A parameter server's part of a run, epochs of so many steps; it trains on nothing and has no losses."""
+    ends: List[int] = []
+    for steps in epochs:
+        ends += framework.serve(training, steps)
+        training.end_epoch()
+    marks.add("epoch_end")
+    return {"samples": 0, "steps": len(ends), "step_ends_ns": ends, "losses": []}

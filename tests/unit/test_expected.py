@@ -70,6 +70,14 @@ def test_the_whole_of_a_study_counts_each_job_once():
     assert whole_s == pytest.approx(jobs_s + others)
 
 
+def test_the_network_of_instances_counts_where_a_study_has_some():
+    checked = study.load_checked(ROOT / "config/smoke.yaml")
+    without = study.check({**checked.to_json(), "scenarios": ["single", "shared"], "distributed": None})
+    groups_s = sum(job.seconds for job in expected.jobs(checked) if ".distributed/" in job.outs[0])
+    own_s = expected.whole_s(checked) - expected.whole_s(without)
+    assert groups_s > 0 and own_s == pytest.approx(groups_s + expected.RULES["measure_network"].seconds)
+
+
 def test_a_larger_budget_takes_longer_and_what_the_machine_lacks_no_time():
     def seconds(change, rule="run_turns_of_arm"):
         whole = study.merge(study.load(ROOT / "config/config.yaml"), study.load(ROOT / "config/full.yaml"))

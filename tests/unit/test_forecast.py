@@ -101,6 +101,15 @@ def test_a_fixed_number_of_units_is_never_capped(folder):
     assert row.units == 500 and not row.capped and row.seconds > 500
 
 
+def test_a_group_has_the_units_that_its_scenario_says(folder):
+    own = folder / "mnist_cnn" / f"rounds.{ENVIRONMENTS}"
+    own.rename(own.with_name(f"{own.name}.distributed"))
+    config = {"scenarios": ["single", "distributed"], "distributed": {"units": 7}}
+    found = load_checked(json.dumps({**STUDY, **config}))
+    rows = {row.campaign: row for row in forecast.forecasts(found, [folder], half_width=None, budget_s=None)}
+    assert rows[f"rounds.{ENVIRONMENTS}.distributed"].units == 7
+
+
 def test_what_was_never_run_has_no_number(study, tmp_path):
     rows = list(forecast.forecasts(study, [tmp_path], half_width=None, budget_s=None))
     known = forecast.REFERENCE.exists()

@@ -206,6 +206,18 @@ def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
     assert 'id="beside"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
+def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):
+    sealed = read_sealed(smoke / "results/campaigns/smoke/mnist_cnn/rounds.host.distributed/sealed.json")
+    assert len(sealed.counted) == 2
+    for launch in (unit.launches[name] for unit in sealed.counted for name in ("host", "host.control")):
+        assert launch.ok and len(launch.instances) == 2 and launch.network.kind == "switch"
+    metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
+    own = metrics[(metrics["scenario"] == "distributed") & (metrics["metric"] == "exchange_s")]
+    assert set(own["env"]) == {"host", "host.control"} and (own["value"] > 0).all()
+    assert json.loads((smoke / "results/smoke/network.json").read_text())["launches"]["host"]["status"] == "ok"
+    assert 'id="instances"' in (smoke / "results/smoke/report/environments.html").read_text()
+
+
 def test_every_environment_has_its_costs_and_was_started(smoke):
     table = pd.read_csv(smoke / "results/smoke/tables/image_costs.csv")
     values = table.groupby(["env", "item"])["value"].max()

@@ -2,7 +2,9 @@
 
 A scenario is a module of this folder, whose `surround` is a context manager around each unit. It yields a function
 that says what is wrong by now, or None: what was measured beside something that died does not count. Whatever it
-starts goes through `tare.core.process`, so that it ends with us, also when we are killed.
+starts goes through `tare.core.process`, so that it ends with us, also when we are killed. A module whose whole runs
+are no plain launches has `launched`, which makes one (site, specification, conditions, bytes of padding), and
+`barred`, which says why an environment can have none.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.process import ended, kill_group, start
 from tare.launch.conditions import PATH
+from tare.launch.place import Site
+from tare.model.environment import Environment
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import scenario_names
 from tare.model.words import nearest
 
 SETTLE_S = 0.2  # in which a program that can't run has usually ended
 Problem = Callable[[], str | None]
+NO_CONDITIONS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,18 +39,21 @@ class Around:
     Attributes:
         cpus: logical CPUs that the launches use.
         environment: of the client, for programs that it starts.
+        conditions: of the launches.
     """
 
     cpus: tuple[int, ...]
     environment: Mapping[str, str]
+    conditions: Mapping[str, Any] = field(default_factory=dict)
 
 
-def around(cpus: Sequence[int]) -> Around:
-    """What a scenario is told of launches on these CPUs."""
-    return Around(cpus=tuple(cpus), environment={"PATH": PATH})
+def around(cpus: Sequence[int], conditions: Mapping[str, Any] = NO_CONDITIONS) -> Around:
+    """What a scenario is told of launches on these CPUs, under these conditions."""
+    return Around(cpus=tuple(cpus), environment={"PATH": PATH}, conditions=conditions)
 
 
 Scenario = Callable[[Around], AbstractContextManager[Problem]]
+Launcher = Callable[..., LaunchRecord]  # site, spec, conditions, pad_bytes
 
 
 SCENARIOS: dict[str, Scenario] = {}  # by name, those that have been asked for
@@ -84,6 +93,25 @@ def scenario(name: str) -> Scenario:
         module = importlib.import_module("tare.launch.scenarios." + name)
         SCENARIOS[name] = module.surround
     return SCENARIOS[name]
+
+
+def launcher(name: str) -> Launcher | None:
+    """How whole runs are made in a scenario that has a way of its own; None where they are plain launches."""
+    found: Launcher | None = _of_module(name, "launched")
+    return found
+
+
+def barred(name: str, sites: Mapping[str, Site]) -> dict[str, str]:
+    """Why launches of these names can't be made in a scenario; those that can be are not in it."""
+    says: Callable[[Environment], str | None] | None = _of_module(name, "barred")
+    reasons = {each: says(site.environment) for each, site in sites.items()} if says else {}
+    return {each: reason for each, reason in reasons.items() if reason}
+
+
+def _of_module(name: str, what: str) -> Any:
+    """What a scenario's module has by this name; None where it has no such thing."""
+    known = name in scenario_names()
+    return getattr(importlib.import_module("tare.launch.scenarios." + name), what, None) if known else None
 
 
 @contextlib.contextmanager

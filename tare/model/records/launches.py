@@ -115,13 +115,35 @@ class Facts(Record):
         return written
 
 
+class Exchange(Record):
+    """How a member of a group exchanged gradients, one number of ns for each of its steps.
+
+    Attributes:
+        kind: all-reduce by DistributedDataParallel, or by a parameter server.
+        workers: how many train.
+        payload_bytes: of the gradients that a worker hands over in a step.
+        step_ns: the whole step; `in_flight_ns`: while an exchange was under way; `exposed_ns`: while nothing else
+            was left to be done.
+        reason: why there are no times.
+    """
+
+    kind: Literal["all-reduce", "parameter-server"]
+    workers: int
+    payload_bytes: int
+    step_ns: tuple[int, ...] = ()
+    in_flight_ns: tuple[int, ...] = ()
+    exposed_ns: tuple[int, ...] = ()
+    reason: str | None = None
+
+
 class TrainResults(Record):
     """A whole run: ends of its steps, and their losses; of a group's member, its weights at the end too.
 
-    `warmup_steps`, `warmup_samples`: those before the steps by which a rate is told; 0 where a job has none.
     `processors`: how many the process itself kept busy after its first step; None on a device, or in a short run.
     `runs`: that share the launch's start and end; then `moved_ns` has been taken off the instants between its
     imports and the end of its epoch, so that it follows on the imports as if it had been alone.
+    A parameter server has the ends of its steps, and no samples and losses. `warmup_steps`, `warmup_samples`: those
+    before the steps by which a rate is told; 0 where a job has none.
     """
 
     samples: int
@@ -130,6 +152,7 @@ class TrainResults(Record):
     losses: tuple[float, ...]
     weights_sha256: str | None = None
     processors: float | None = None
+    exchange: Exchange | None = None
     warmup_steps: int = 0
     warmup_samples: int = 0
     runs: int = 1
@@ -409,6 +432,21 @@ class Inside(Record):
         return found
 
 
+class Network(Record):
+    """What a group met on, where that was chosen.
+
+    Attributes:
+        kind: a switch with a namespace for each member, an overlay over one, or the host's own network.
+        rate_bit_per_s, delay_ms: of each member's cable, as they were set; None and 0 for none.
+        by_launches: the namespaces were those of further launches of the environment.
+    """
+
+    kind: Literal["switch", "overlay", "host"]
+    rate_bit_per_s: float | None = None
+    delay_ms: float = 0.0
+    by_launches: bool = False
+
+
 class Turns(Record):
     """The turns of one draw, one value a cycle; steps are seconds of each step of a burst."""
 
@@ -527,6 +565,7 @@ class LaunchRecord(Record):
         client_user_s, client_system_s: CPU time that was reaped (`wait4`); with a daemon, the client's alone.
         inside: what the worker wrote; of a group, rank 0's.
         instances: every member of a group of more than one; empty for a launch that is alone.
+        network: what they met on, where that was chosen.
         deviations: effective conditions that are not those that were asked for.
         cpus_share_cores: two of its CPUs are threads of one core; None where the machine does not say.
         unseen: conditions that the transport can't set, or can't see.
@@ -563,6 +602,7 @@ class LaunchRecord(Record):
     unseen: tuple[str, ...] = ()
     clock: Clock = Clock()
     instances: tuple[Instance, ...] = ()
+    network: Network | None = None
     scenario: str = "single"
     vm: VirtualMachine | None = None
     compiled: Mapping[str, int] | None = None
@@ -585,6 +625,29 @@ class LaunchRecord(Record):
         return self.inside
 
 
+class Timed(Record):
+    """Bytes, and the seconds that they took once."""
+
+    bytes: int
+    s: float
+
+
+class AllReduces(Record):
+    """Bytes of an all-reduce, and the seconds of each that was timed."""
+
+    bytes: int
+    s: tuple[float, ...]
+
+
+class NetworkResults(Record):
+    """What a member of a group of `size` saw of its network; one stream goes from rank 1 to rank 0."""
+
+    size: int
+    stream: Timed | None
+    round_trip_s: tuple[float, ...]
+    all_reduce: tuple[AllReduces, ...]
+
+
 RESULTS: Mapping[str, type[Record]] = {
     "train": TrainResults,
     "turns": TurnsResults,
@@ -595,4 +658,5 @@ RESULTS: Mapping[str, type[Record]] = {
     "ceilings": CeilingsResults,
     "pipeline": PipelineResults,
     "device": DeviceResults,
+    "network": NetworkResults,
 }

@@ -1,7 +1,7 @@
 """Records of single launches that are files of their own: a profiled launch, ceilings, and starts as they were.
 
 results/profiles/<study>/<workload>/<env>/profile.json, results/<study>/ceilings.json, results/<study>/starts.json,
-results/profiles/<study>/<workload>/pipeline.json
+results/profiles/<study>/<workload>/pipeline.json, results/<study>/network.json
 """
 
 from __future__ import annotations
@@ -157,6 +157,38 @@ class PipelineRecord(FileRecord, LaunchRecord):
     device: Device
     no_cold: str | None
     settings: Mapping[str, Any]
+    provenance: Mapping[str, Any] = Field(default_factory=dict)
+
+
+class Iperf(Record):
+    """One TCP stream by iperf3 between two ports of the switch, or why there is none."""
+
+    reason: str | None
+    version: str | None = None
+    bits_per_s: float | None = None
+    seconds: float | None = None
+    retransmits: int | None = None
+
+
+class NetworkRecord(FileRecord):
+    """What the network of instances that train together gives, without training.
+
+    Attributes:
+        group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`.
+        iperf3: between two namespaces, on the host alone.
+        launches: by environment, a group whose members measure the network as they see it.
+        unavailable: the other environments, each with its reason.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "delete it and run again"
+
+    study: str
+    stack: str
+    group: Mapping[str, Any]
+    iperf3: Iperf
+    launches: Mapping[str, LaunchRecord]
+    unavailable: Mapping[str, str] = Field(default_factory=dict)
     provenance: Mapping[str, Any] = Field(default_factory=dict)
 
 

@@ -56,6 +56,8 @@ INPUTS = {"input": ("real", "synthetic")}
 INSIDE = {**SETTINGS, **INPUTS}
 # What a neighbour is, and what keeps two jobs apart; the first level is the headline's of the scenario `shared`.
 BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")}
+# How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
+GROUPED = {"exchange": ("all-reduce", "parameter-server"), "network": ("switch", "overlay", "host")}
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",
     "graph": "graphs are captured from the streams of a CUDA device",
@@ -97,9 +99,15 @@ class Arm:
         return self.factor in BESIDE
 
     @property
+    def is_grouped(self) -> bool:
+        """Whether it is of instances that train together, so a factor of the scenario `distributed` alone."""
+        return self.factor in GROUPED
+
+    @property
     def needs_image(self) -> bool:
         """Whether launches of this arm take another image record than the headline's."""
-        return self.factor not in ("allocator", THREADS) and not self.is_inside and not self.is_beside
+        inside = self.is_inside or self.is_beside or self.is_grouped
+        return self.factor not in ("allocator", THREADS) and not inside
 
     @property
     def is_optional(self) -> bool:
@@ -127,7 +135,7 @@ def parse(text: str) -> Arm:
         UserError: no such factor or level.
     """
     factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
-    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE}.items()}
+    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE, **GROUPED}.items()}
     known[THREADS] = {str(number) for number in range(1, MOST_THREADS + 1)}
     known["stack"].update(level for name in known_stacks() for level in stack_levels(name))
     if not sign or factor not in known:  # adapters are imported for their own factors alone
@@ -163,7 +171,7 @@ def of_campaign(name: str) -> Arm | None:
 
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
-    if arm.factor in COMMON or arm.is_inside or arm.is_beside or arm.factor == THREADS:
+    if arm.factor in (*COMMON, THREADS) or arm.is_inside or arm.is_beside or arm.is_grouped:
         return True
     return arm.level in environment(env).factors.get(arm.factor, ())
 
@@ -238,5 +246,13 @@ def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> d
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
     settings |= _settings_of_stack(levels.get("stack", "same"))
     threads = {THREADS: int(levels[THREADS])} if THREADS in levels else {}
-    own = {"settings": settings} if settings else {}
-    return {**conditions, "allocator": levels["allocator"], **threads, **own}
+    found = {
+        **conditions,
+        "allocator": levels["allocator"],
+        **threads,
+        **({"settings": settings} if settings else {}),
+    }
+    if "group" in conditions:
+        own = {factor: level for factor, level in levels.items() if factor in GROUPED}
+        found["group"] = {**conditions["group"], **own}
+    return found

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tare.core.remaining import Expected, ExpectedJob, Plan
-from tare.model.registry import SHARED, describe_workload
+from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
 from tare.model.studies import arms
 from tare.model.studies.study import (
     Batch,
     CampaignId,
+    Distributed,
     Study,
     campaign_name,
     campaigns,
@@ -36,10 +37,13 @@ COMMAND_S, PROFILE_S = 2.5, 3.0  # of a command, and of a profiled launch beyond
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.5  # a first start
 BESIDE_TIMES = 2.0  # a whole run beside a neighbour, by the same run alone
+GROUP_S = 4.5  # a whole run of a group, beyond its steps: instances share the CPUs while they start
+GROUP_TIMES = 1.5  # its step, by that of an instance alone
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
 BLOCK_STEPS = 36  # of a launch in a block, where they are long: three draws, each warm-up and four cycles of two
 CALIBRATION_STEPS, SLOW_STEP_S, SLOW_CALIBRATION_STEPS = 44, 0.3, 11  # of a launch in the block that calibrates
 TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves, beyond those steps
+GRADIENT_BITS = 32
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
 TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 55.0  # of steps beyond their budget: starts, the block that calibrates
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
@@ -66,6 +70,7 @@ RULES: Mapping[str, Expected] = {
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
     "measure_pipeline": Expected(stage=PROFILES, seconds=20, alone=True),
     "build_naive_image": Expected(stage=IMAGES, seconds=240, alone=True),
+    "measure_network": Expected(stage=PROFILES, seconds=30, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
     "extract_tables": Expected(stage=TABLES, seconds=15),
     "judge_published": Expected(stage=TABLES, seconds=5),
@@ -134,6 +139,7 @@ def whole_s(study: Study) -> float:
         **dict.fromkeys(("draw_notebooks", "build_report"), 1),
         "build_naive_image": int(study.naive_image),
         "judge_published": int(bool(study.papers)),
+        "measure_network": int(study.distributed is not None),
     }
     beside = sum(count * RULES[rule].seconds for rule, count in once.items())
     return beside + sum(job.seconds for job in jobs(study))
@@ -176,6 +182,16 @@ def _run_s(name: str, settings: Batch) -> float:
     return _start_s(name, settings) + _steps_s(name, settings)
 
 
+def _group_s(group: Distributed, name: str, settings: Batch) -> float:
+    """A whole run of instances that train together: what they compute, and their gradients by the cable's rate."""
+    described = describe_workload(name, settings.options)
+    steps = group.steps or math.ceil(int(described["samples"]) / settings.batch) * described.get("epochs", 1)
+    times = 2 * group.workers if group.exchange == "parameter-server" else 2 * (group.workers - 1) / group.workers
+    rate = None if group.network == "host" else group.rate_mbit_per_s
+    exchange_s = times * GRADIENT_BITS * described["parameters"] / (rate * 1e6) if rate else 0.0
+    return GROUP_S + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
+
+
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
@@ -196,6 +212,11 @@ def _seconds(study: Study, one: CampaignId) -> float:
         alone_s = RUN_S + _steps_s(one.workload, job)
         units = sampling_beside(study.shared, study.rounds, study.confidence, arm).units or 0
         return BEGIN_S + launches * units * ((1 + BESIDE_TIMES) * alone_s + begun_s)
+    if one.scenario == DISTRIBUTED:
+        assert study.distributed is not None
+        units = study.distributed.sampling(study.confidence, arm).units or 0
+        own = len(arms.launch_names(arm, one.environments))
+        return BEGIN_S + own * units * _group_s(study.distributed, one.workload, job)
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
     settings = study.rounds if one.kind == "rounds" else study.turns

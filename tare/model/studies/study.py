@@ -21,6 +21,7 @@ from tare.model.records.campaigns import VERDICT_UNITS, Prior, Sampling
 from tare.model.registry import (
     BASELINE,
     CONTROL,
+    DISTRIBUTED,
     HOST,
     SHARED,
     SINGLE,
@@ -32,6 +33,7 @@ from tare.model.registry import (
 )
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
+from tare.model.studies.arms import Arm
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, known_stacks, with_setting
 from tare.model.words import nearest
@@ -257,6 +259,69 @@ class Shared(Batch):
         return (*small, *(f"limits={level}" for level in self.limits))
 
 
+class Distributed(Record):
+    """The scenario `distributed`: whole runs of several instances that train together, each on all its samples.
+
+    Attributes:
+        workers: how many train; a parameter server is one instance more.
+        exchange: how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server.
+        network: a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch; the
+            host's own network.
+        rate_mbit_per_s: of an instance's cable to the switch, either way; None for as fast as it is.
+        delay_ms: that the switch's packets are held back, one way.
+        environments: those that are compared; None for all of the study.
+        workloads: those that are trained so; None for all of the study.
+        steps: of each instance, where fewer than its samples give; None for all.
+        arms: what is varied of it: `input=synthetic`, `exchange=parameter-server`, `network=overlay`;
+            `arm_workloads`: of which workloads, None for all that are trained so.
+        units: of a campaign, a fixed number; `arm_units` of one of an arm; with fewer than `verdict_units` a
+            verdict is `inconclusive`.
+        sizes_kib, repetitions: of the all-reduces by which the network alone is measured.
+    """
+
+    workers: Annotated[int, Field(ge=2, le=16)] = 2
+    exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
+    network: Literal["switch", "overlay", "host"] = "switch"
+    rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
+    delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    environments: Environments | None = None
+    workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct] | None = None
+    steps: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    arms: Annotated[tuple[str, ...], Distinct] = ()
+    arm_workloads: Annotated[tuple[Name, ...], Distinct] | None = None
+    units: Units = VERDICT_UNITS
+    arm_units: Units | None = None
+    verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
+    sizes_kib: Annotated[tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...], Field(min_length=2), Distinct] = (
+        1, 64, 1024, 16384,
+    )  # fmt: skip
+    repetitions: Annotated[int, Field(ge=3, le=1000)] = 5
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """Of the factors that a group alone has, in its headline."""
+        return {"exchange": self.exchange, "network": self.network}
+
+    @property
+    def group(self) -> dict[str, Any]:
+        """What every launch of a group is told of it, as its conditions hold it."""
+        wires = {"rate_mbit_per_s": self.rate_mbit_per_s, "delay_ms": self.delay_ms}
+        return {"workers": self.workers, **self.levels, **wires}
+
+    def trained(self, study: Iterable[str]) -> tuple[str, ...]:
+        """The workloads of a study that are trained so."""
+        return tuple(name for name in study if self.workloads is None or name in self.workloads)
+
+    def arms_of(self, workload: str) -> tuple[str, ...]:
+        """What is varied of a workload's campaign."""
+        return self.arms if self.arm_workloads is None or workload in self.arm_workloads else ()
+
+    def sampling(self, confidence: float, arm: Arm | None) -> Sampling:
+        """How many units a campaign has."""
+        units = (self.arm_units or self.units) if arm else self.units
+        return Sampling(metric="real_s", confidence=confidence, units=units, verdict_units=self.verdict_units)
+
+
 class StudyPrior(Prior):
     """Spreads of log-ratios before there are data, as standard deviations."""
 
@@ -396,6 +461,14 @@ class CeilingsPart(LaunchPart):
     ceilings: Ceilings
 
 
+class NetworkPart(LaunchPart):
+    """What the measurement of a group's network alone depends on."""
+
+    study: StudyName
+    environments: Environments
+    distributed: Distributed | None = None
+
+
 class PipelinePart(JobPart):
     """What the measurement of the input alone depends on."""
 
@@ -414,6 +487,7 @@ class RoundsPart(CampaignPart):
     margins: Margins
     rounds: Rounds
     shared: Shared | None = None
+    distributed: Distributed | None = None
 
 
 class TurnsPart(CampaignPart):
@@ -476,6 +550,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         stack_workloads: those that are measured in the other stacks; all where it is not given.
         scenarios: how many run and what runs beside them.
         shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
+        distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
         workloads: modules of workloads/ with their settings.
         papers: files of config/published; the page shows those of which the study trains something.
         naive_image: whether the stack's image is made as people write it too, to be compared with ours.
@@ -506,6 +581,7 @@ PARTS: dict[str, type[Record]] = {
     "starts": StartsPart,
     "image_costs": ImageCostsPart,
     "pipeline": PipelinePart,
+    "network": NetworkPart,
     "tables": TablesPart,
 }
 AnyPart = TypeVar("AnyPart", bound=Record)
@@ -621,6 +697,7 @@ def check(config: Mapping[str, Any]) -> Study:
             known = nearest(name, study.workloads)
             raise UserError(f"config: pipeline: workloads: {name} is none of the study's workloads: {known}")
     _check_shared(study)
+    _check_distributed(study)
     if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
         raise UserError(
             "config: rounds: discarded: 0 leaves the page cache as found; say page_cache: as_found, or 1"
@@ -630,8 +707,10 @@ def check(config: Mapping[str, Any]) -> Study:
     if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
     # What would run beside: left out where `scenarios` does not name it, so that a preset can be run without.
-    unused = study.shared is not None and SHARED not in study.scenarios
-    return study.replace(shared=None) if unused else study
+    return study.replace(
+        shared=study.shared if SHARED in study.scenarios else None,
+        distributed=study.distributed if DISTRIBUTED in study.scenarios else None,
+    )
 
 
 def _check_shared(study: Study) -> None:
@@ -655,6 +734,40 @@ def _check_shared(study: Study) -> None:
                 raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
     if "cpuset" in own.limits and study.conditions.cpus < 2:
         raise UserError(f"{where}: limits: cpuset needs two CPUs or more, and conditions: cpus is 1")
+
+
+def _check_distributed(study: Study) -> None:
+    """The key `distributed` is there where the scenario is, and fits the rest of the study."""
+    own, where = study.distributed, "config: distributed"
+    if own is None:
+        if DISTRIBUTED in study.scenarios:
+            raise UserError(f"{where}: it is missing: the scenario distributed needs its workers; `{{}}` takes two")
+        return
+    for name in own.environments or ():
+        if name not in study.environments:
+            raise UserError(f"{where}: environments: {name} is none of the study's environments; name it there too")
+    for key in ("workloads", "arm_workloads"):
+        for name in getattr(own, key) or ():
+            if name not in study.workloads:
+                known = nearest(name, study.workloads)
+                raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
+    for name in own.trained(study.workloads):
+        warmup = describe_workload(name, study.workloads[name].options).get("warmup_steps", 0)
+        if own.steps is not None and own.steps <= warmup:
+            raise UserError(f"{where}: steps: {own.steps} leave none to time: {warmup} of {name} warm up")
+    if own.network == "host" and own.delay_ms:
+        raise UserError(f"{where}: delay_ms: the host's own network is left as it is; take network: switch")
+    for text in own.arms:
+        arm = arms.parse(text)
+        wrong = None
+        if not arm.is_grouped and arm.factor not in arms.INPUTS:
+            wrong = f"is no factor of a group: those are {', '.join((*arms.GROUPED, *arms.INPUTS))}"
+        elif arm.level == {**own.levels, "input": "real"}[arm.factor]:
+            wrong = "is the headline; name another level"
+        elif unable := [n for n in own.trained(study.workloads) if text in own.arms_of(n) and not _reads(n, arm)]:
+            wrong = f"can't be had with {unable[0]}, which makes no batch of its own; drop one of the two"
+        if wrong:
+            raise UserError(f"{where}: arms: {text} {wrong}")
 
 
 PRIMARY = (
@@ -688,6 +801,8 @@ def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
         wrong = f"is what {kind} already run at; name another level"
     elif arm.is_beside:
         wrong = "is of two jobs on one machine: `shared` says what is varied of those; drop it"
+    elif arm.is_grouped:
+        wrong = "is of instances that train together; name it in `distributed: arms` instead"
     elif arm.other_stack:
         wrong = "is another stack; name it in `stacks` instead"
     elif (arm.factor, arm.level) == ("stack", "same") or arm.level == arms.INSIDE.get(arm.factor, (None,))[0]:
@@ -807,6 +922,8 @@ def part_of(
 
 # What a campaign beside a neighbour uses of `shared`; the last two where an arm is varied.
 OF_SHARED = ("workload", "batch", "options", "published", "units", "small_batch", "arm_units")
+OF_GROUPS = ("workers", "exchange", "network", "rate_mbit_per_s", "delay_ms", "steps", "units", "verdict_units")
+OF_NETWORKS = ("workers", "rate_mbit_per_s", "delay_ms", "sizes_kib", "repetitions")
 
 
 def reduced(
@@ -822,6 +939,12 @@ def reduced(
     if shared and scenario == SHARED:
         used = OF_SHARED if arm else OF_SHARED[:-2]
         part["shared"] = {key: shared[key] for key in used if key in shared}
+    distributed = part.pop("distributed", None)
+    if distributed is not None and (scenario == DISTRIBUTED or kind == "network"):
+        used = OF_NETWORKS if kind == "network" else (*OF_GROUPS, *(("arm_units",) if arm else ()))
+        part["distributed"] = {key: distributed[key] for key in used if key in distributed}
+        if kind == "network":
+            part["environments"] = distributed.get("environments") or study["environments"]
     if kind in ("rounds", "turns"):
         unused = _unused(arm)
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
@@ -922,13 +1045,24 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
             base = with_setting(stack)[0]
             yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=base)
     for scenario in study.scenarios:
-        for kind in kinds if scenario not in (SINGLE, SHARED) else ():
+        for kind in kinds if scenario not in (SINGLE, SHARED, DISTRIBUTED) else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
     if study.shared and workload in study.shared.trained(study.workloads):
         where = study.shared.environments or every
         for varied in (None, *study.shared.arms_of(workload)):
             yield CampaignId(
                 kind="rounds", workload=workload, environments=where, arm=varied, stack=study.stack, scenario=SHARED
+            )
+    if study.distributed and workload in study.distributed.trained(study.workloads):
+        where = study.distributed.environments or every
+        for varied in (None, *study.distributed.arms_of(workload)):
+            yield CampaignId(
+                kind="rounds",
+                workload=workload,
+                environments=where,
+                arm=varied,
+                stack=study.stack,
+                scenario=DISTRIBUTED,
             )
     yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
     if study.workloads[workload].sweep_batches:

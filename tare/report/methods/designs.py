@@ -9,6 +9,7 @@ import pandas as pd
 from tare.analysis.choice import METRIC_OF
 from tare.analysis.launch_rows import failure
 from tare.model.journals.units import given_up
+from tare.model.registry import SINGLE
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
 from tare.report.words.wording import listed, margin_text, width_text
@@ -77,8 +78,13 @@ def designs(evidence: Evidence, workload: str) -> list[tuple[str, str]]:
 def name_of(campaign: Campaign) -> str:
     """A campaign as a reader knows it: workload, what it answers, its arm."""
     what = WHAT[campaign.kind]
-    arm = f", {arm_title(campaign.arm.name)}" if campaign.arm else ""
-    return f"{workload_title(campaign.workload)}, {what}{arm}"
+    return ", ".join([workload_title(campaign.workload), what, *_levels(campaign)])
+
+
+def _levels(campaign: Campaign) -> list[str]:
+    """What sets a campaign apart from the headline: its arm, its scenario."""
+    found = [arm_title(campaign.arm.name)] if campaign.arm else []
+    return found + ([campaign.plan.scenario] if campaign.plan.scenario != SINGLE else [])
 
 
 def troubles(evidence: Evidence) -> list[str]:
@@ -133,10 +139,11 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
         if campaign.arm is not None and campaign.arm.is_setting:
             continue  # no environment's fault: it is told where settings are weighed
         for env, reason in campaign.plan.unavailable.items():
-            if campaign.arm is None:
+            levels = ", ".join(_levels(campaign))
+            if not levels:
                 reasons.setdefault(env, reason)
             elif env not in reasons:
-                only_in_arms.setdefault((env, campaign.arm.name), reason)
+                only_in_arms.setdefault((env, levels), reason)
     rows = [
         {
             "title": env_title(env),
@@ -147,7 +154,7 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
         if env in evidence.environments
     ]
     return rows + [
-        {"title": f"{env_title(env)}, {arm_title(arm)}", "reason": reason, "remedy": None}
-        for (env, arm), reason in only_in_arms.items()
+        {"title": f"{env_title(env)}, {levels}", "reason": reason, "remedy": None}
+        for (env, levels), reason in only_in_arms.items()
         if env not in reasons
     ]

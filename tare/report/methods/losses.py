@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import kind_of
+from tare.model.registry import scenario_names
 from tare.model.studies.arms import of_campaign
 from tare.model.studies.study import BASELINE, CONTROL, HOST, is_headline
 from tare.report.evidence import Evidence
@@ -41,7 +42,8 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
             arm = of_campaign(name)
             if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
                 rows = rows[rows["stack"] == arm.other_stack]
-            if arm is not None and arm.is_inside:  # as across settings of the framework, and other input
+            # As across settings of the framework, other input, and another way to exchange gradients.
+            if arm is not None and (arm.is_inside or arm.is_grouped):
                 rows = rows[~rows["env"].str.endswith(BASELINE)]
                 if rows.empty:
                     continue  # it could not be had; where settings are weighed the page says why
@@ -89,9 +91,10 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
 
 
 def _title(workload: str, campaign: str) -> str:
-    arm = of_campaign(campaign)
+    arm, last = of_campaign(campaign), campaign.rpartition(".")[2]
     what = {"rounds": "whole runs", "turns": "training steps"}.get(kind_of(campaign), "runs")
-    return f"{workload_title(workload)}, {what}{f', {arm_title(arm.name)}' if arm else ''}"
+    beside = f", {last}" if last in scenario_names() else ""
+    return f"{workload_title(workload)}, {what}{f', {arm_title(arm.name)}' if arm else ''}{beside}"
 
 
 def _references(rows: pd.DataFrame, kind: str) -> pd.Series:

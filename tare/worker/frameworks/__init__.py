@@ -69,6 +69,7 @@ class Framework(object):
             fresh process, which imports for itself.
         module: what `import_` gave; workloads get it.
         rank, size: of this process among those that train together; 0 of 1 alone.
+        workers: how many of those train; the others, the last ranks, serve parameters.
     """
 
     name = ""
@@ -78,7 +79,12 @@ class Framework(object):
     def __init__(self, device: str) -> None:
         self.device = device
         self.module: Any = None
-        self.rank, self.size = 0, 1
+        self.rank, self.size, self.workers = 0, 1, 1
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process serves parameters, and trains on nothing."""
+        return self.rank >= self.workers
 
     def import_(self) -> None:
         """Import it and set `module`."""
@@ -94,16 +100,24 @@ class Framework(object):
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read next means something."""
 
-    def join(self, rank: int, size: int) -> None:
-        """Meet the other processes that train together; sets `rank` and `size`.
+    def join(self, rank: int, size: int, servers: int = 0) -> None:
+        """Meet the other processes that train together; sets `rank`, `size` and `workers`.
 
         Raises:
             Unable: it trains alone.
         """
         raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
 
-    def share(self, training: Any) -> None:
-        """Make each step of a job use the gradients of the whole group."""
+    def share(self, training: Any, way: Optional[str] = None) -> None:
+        """Make each step of a job use the gradients of the whole group; `way`: as tare.worker.groups has them."""
+
+    def serve(self, training: Any, steps: int) -> List[int]:
+        """A server's part of so many steps; the ends of each, in ns."""
+        raise Unable("{} has no parameter server".format(self.name))
+
+    def exchanged(self) -> Optional[Dict[str, Any]]:
+        """What the exchanges of a group's steps took, as the record holds it; None where nothing was exchanged."""
+        return None
 
     def leave(self, training: Any) -> Optional[str]:
         """End the group; returns the SHA-256 of the job's weights, which are equal in all its processes."""

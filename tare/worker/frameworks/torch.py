@@ -13,6 +13,7 @@ class Torch(frameworks.Framework):
 
     name = "torch"
     facts_key = "torch"
+    exchange: Any = None
 
     def import_(self) -> None:
         """Import torch, and let torchvision import beside it."""
@@ -45,17 +46,39 @@ class Torch(frameworks.Framework):
         if self.device == "cuda":
             self.module.cuda.synchronize()
 
-    def join(self, rank: int, size: int) -> None:
-        """Meet at MASTER_ADDR and MASTER_PORT. A network that has loopback alone needs no name for this machine."""
+    def join(self, rank: int, size: int, servers: int = 0) -> None:
+        """Meet at MASTER_ADDR and MASTER_PORT. A network that has loopback alone needs no name for this machine.
+
+        Raises:
+            Unable: fewer CUDA devices than members: NCCL takes each device once.
+        """
         if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if self.device == "cuda":
+            devices = self.module.cuda.device_count()
+            if devices < size:
+                said = "{} instances need a CUDA device each, and NCCL takes none twice: this machine has {}"
+                raise frameworks.Unable(said.format(size, devices))
+            self.module.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "nccl" if self.device == "cuda" else "gloo"
         self.module.distributed.init_process_group(backend, rank=rank, world_size=size)
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.workers = rank, size, size - servers
 
-    def share(self, training: Any) -> None:
-        """Wrap the model, which sends gradients while others are still computed."""
-        training.model = self.module.nn.parallel.DistributedDataParallel(training.model)
+    def share(self, training: Any, way: Optional[str] = None) -> None:
+        """By DistributedDataParallel, which sends gradients while others are still computed, or as `way` says."""
+        from tare.worker.groups import exchange
+
+        self.exchange = exchange.WAYS[way or exchange.ALL_REDUCE](self, training)
+
+    def serve(self, training: Any, steps: int) -> List[int]:
+        """Average gradients, step, give parameters."""
+        ends: List[int] = self.exchange.serve(steps)
+        return ends
+
+    def exchanged(self) -> Optional[Dict[str, Any]]:
+        """By DDP's hook, or around the calls to the parameter server."""
+        found: Optional[Dict[str, Any]] = None if self.exchange is None else self.exchange.told()
+        return found
 
     def leave(self, training: Any) -> Optional[str]:
         """End the group, when all have come as far; returns the SHA-256 of the model's parameters."""
@@ -86,15 +109,16 @@ class Torch(frameworks.Framework):
     def loader(self, dataset: Any, spec: Mapping[str, Any]) -> Iterable[Any]:
         """The paper's loader: shuffled, one worker process; pinned memory only where there is a device.
 
-        In a group each process has its part of the samples, and batches of the same size. Before 1.7 a loader draws
-        its order from the generator of the whole process, which the job has seeded.
+        In a group each process has its part of the samples, or where the specification says `samples_each` all of
+        them in an order of its own, and batches of the same size. Before 1.7 a loader draws its order from the
+        generator of the whole process, which the job has seeded.
         """
-        data, sampler = self.module.utils.data, None
+        data, sampler, each = self.module.utils.data, None, spec.get("samples_each", False)
         seeded: Dict[str, Any] = {}
         if release(self.module) >= (1, 7):
-            seeded["generator"] = self.module.Generator().manual_seed(spec["seed"])
-        if self.size > 1:
-            sampler = data.distributed.DistributedSampler(dataset, self.size, self.rank, seed=spec["seed"])
+            seeded["generator"] = self.module.Generator().manual_seed(spec["seed"] + (self.rank if each else 0))
+        if self.workers > 1 and not each:
+            sampler = data.distributed.DistributedSampler(dataset, self.workers, self.rank, seed=spec["seed"])
         loader: Iterable[Any] = data.DataLoader(
             dataset,
             batch_size=spec["batch"],

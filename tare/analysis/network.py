@@ -1,0 +1,173 @@
+"""The network of instances that train together: what it gives, what a model expects, and the network roofline.
+
+All-reduce, modelled as a ring of n members (Patarasuk and Yuan 2009): each sends and receives 2 (n - 1) / n of the
+bytes in 2 (n - 1) messages,
+
+    t(b) = 2 (n - 1) L + 2 (n - 1) / n * b / B
+
+with half the median round trip as L and the measured TCP stream as B. A parameter server's one cable takes the
+gradients of all w workers one after the other, and then gives them the parameters: t(b) = 2 w b / B.
+
+The roofline has the operations of a step by the bytes that a worker hands over in it; under it lies what a worker's
+step attains: its own rate without any exchange, or intensity times the rate at which gradients travel, whichever is
+less. A step whose exchange hides nothing lies below both.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from tare.model.records.launches import NetworkResults
+from tare.model.records.measured import NetworkRecord
+from tare.model.registry import DISTRIBUTED, HOST
+from tare.model.schema import read
+
+BITS = 8
+ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
+COLUMNS = (
+    *("workload", "env", "exchange", "network", "input", "n", "real_s", "samples_per_s", "step_s", "compute_s"),
+    *("exposed_s", "exchange_s", "share", "bytes", "modelled_s", "intensity", "rate", "alone"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """What an environment's members saw of the network.
+
+    Attributes:
+        workers: how many they were.
+        stream_bytes_per_s: of one TCP stream, at its receiver.
+        round_trip_s: median of one byte there and back.
+        all_reduce: median seconds by bytes.
+    """
+
+    workers: int
+    stream_bytes_per_s: float
+    round_trip_s: float
+    all_reduce: Mapping[int, float]
+
+
+def read_network(path: Path) -> NetworkRecord:
+    """The record of a measured network.
+
+    Raises:
+        IntegrityError: it is not what `tare network` writes.
+    """
+    return read(NetworkRecord, path)
+
+
+def wires(record: NetworkRecord) -> dict[str, Wire]:
+    """By environment, those that measured it.
+
+    Raises:
+        IntegrityError: a launch left something else.
+    """
+    found = {}
+    for env, launch in record.launches.items():
+        if not launch.ok:
+            continue
+        first, second = (
+            one.inside.results_as(NetworkResults) for one in launch.instances[:2] if one.inside is not None
+        )
+        if first.stream is None:
+            continue
+        found[env] = Wire(
+            workers=first.size,
+            stream_bytes_per_s=first.stream.bytes / first.stream.s,
+            round_trip_s=statistics.median(second.round_trip_s),
+            all_reduce={one.bytes: statistics.median(one.s) for one in first.all_reduce},
+        )
+    return found
+
+
+def ring_s(size_bytes: float, workers: int, stream_bytes_per_s: float, round_trip_s: float) -> float:
+    """Seconds of an all-reduce as the model has it."""
+    messages = 2 * (workers - 1)
+    return messages * round_trip_s / 2 + messages / workers * size_bytes / stream_bytes_per_s
+
+
+def server_s(size_bytes: float, workers: int, stream_bytes_per_s: float) -> float:
+    """Seconds in which a parameter server takes all gradients and gives all parameters, as the model has it."""
+    return 2 * workers * size_bytes / stream_bytes_per_s
+
+
+def modelled_s(exchange: str, size_bytes: float, workers: int, wire: Wire) -> float:
+    """Seconds of a step's exchange, as the model has it."""
+    if exchange == SERVER:
+        return server_s(size_bytes, workers, wire.stream_bytes_per_s)
+    return ring_s(size_bytes, workers, wire.stream_bytes_per_s, wire.round_trip_s)
+
+
+def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
+    """A row for each workload, environment and arm of the scenario: medians over units, and what they attain.
+
+    COLUMNS: levels; the number of units; times, shares and bytes, measured; `modelled_s` of the exchange, where the
+    network is the switch; `intensity` in FLOP by byte, `rate` and `alone` in FLOP/s with and without the exchange,
+    modelled: an operator count by measured times, missing where no profile counted.
+    """
+    own = metrics[(metrics["scenario"] == DISTRIBUTED) & (metrics["kind"] == "measured")]
+    wire = wires(record).get(HOST)
+    rows = []
+    for (workload, env, arm), unit in own.groupby(["workload", "env", "arm"]):
+        of = unit.groupby("metric")["value"].median()
+        if "group_step_s" not in of:
+            continue
+        levels = dict(level.partition("=")[::2] for level in str(arm).split(","))
+        step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
+        flops = _flops(metrics, str(workload))
+        on_switch = wire is not None and levels["network"] == "switch"
+        rows.append(
+            {
+                "workload": workload,
+                "env": env,
+                "exchange": levels["exchange"],
+                "network": levels["network"],
+                "input": levels.get("input", "real"),
+                "n": int((unit["metric"] == "group_step_s").sum()),
+                "real_s": of["real_s"],
+                "samples_per_s": of["samples_per_s"],
+                "step_s": step_s,
+                "compute_s": compute_s,
+                "exposed_s": of["exposed_exchange_s"],
+                "exchange_s": of["exchange_s"],
+                "share": of["exchange_share"],
+                "bytes": payload,
+                "modelled_s": modelled_s(levels["exchange"], payload, int(record.group["workers"]), wire)
+                if wire is not None and on_switch
+                else None,
+                "intensity": None if flops is None else flops / payload,
+                "rate": None if flops is None else flops / step_s,
+                "alone": None if flops is None else flops / compute_s,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def gradient_rates(record: NetworkRecord) -> dict[str, float]:
+    """Bytes of gradients per second at most, on the host, by the way of their exchange.
+
+    All-reduce: measured, the largest size. A parameter server: modelled, from the measured stream.
+    """
+    wire = wires(record).get(HOST)
+    if wire is None:
+        return {}
+    size = max(wire.all_reduce)
+    served = size / server_s(size, int(record.group["workers"]), wire.stream_bytes_per_s)
+    return {ALL_REDUCE: size / wire.all_reduce[size], SERVER: served}
+
+
+def _flops(metrics: pd.DataFrame, workload: str) -> float | None:
+    """Operations of a step, as a profiled launch on the host counted them."""
+    own = metrics[
+        (metrics["campaign"] == "profile")
+        & (metrics["workload"] == workload)
+        & (metrics["env"] == HOST)
+        & (metrics["metric"] == "flops_per_step")
+        & (metrics["kind"] != "unavailable")
+    ]
+    return None if own.empty else float(own["value"].iloc[0])

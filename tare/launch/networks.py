@@ -1,0 +1,267 @@
+"""What the members of a group meet on: a loopback that nobody else is in, a switch, or the host's own network.
+
+`Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
+enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
+member, which computes nothing and holds the namespace, as a pod's first container does. Nothing here outlives the
+program that holds it: the kernel ends a namespace, and what is in it, with its last process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tare.core.errors import UnavailableError
+from tare.core.process import at_death
+from tare.launch import switch
+from tare.launch.channel import Conversation, ConversationError
+from tare.launch.conditions import launcher_environment
+from tare.launch.place import Site
+from tare.launch.prepare import clean_up, ended_with_us, own_folder
+from tare.model.environment import Launch
+from tare.model.records.launches import Network
+
+START_S = 120.0  # for what holds a network to come to its first line
+PACKAGES: Mapping[str, str] = {"ip": "iproute2"}  # programs of a switch, and Debian's package of each
+LOOPBACK, PORT = "127.0.0.1", 29500
+HOST_NETWORK: Literal["host"] = "host"
+NO_SWITCH = "a group has no network of its own"
+# Sets its loopback up (ioctl SIOCSIFFLAGS, flags IFF_UP and IFF_RUNNING), and lives until its input ends.
+LOOPBACK_ALONE = f"""\
+import fcntl, socket, struct, sys
+with socket.socket() as any_one:
+    fcntl.ioctl(any_one, 0x8914, struct.pack("16sh22x", b"lo", 0x41))
+print("{switch.PROTOCOL} up {{}}", flush=True)
+sys.stdin.read()
+"""
+# Says which network namespace it is in, and lives until its input ends.
+HOLD = f"""\
+import json, os, sys
+print("{switch.PROTOCOL} up", json.dumps({{"inode": os.stat("/proc/self/ns/net").st_ino}}), flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wires:
+    """A switch that is asked for.
+
+    Attributes:
+        rate_bit_per_s: of each member's cable, either way; None for as fast as the machine is.
+        delay_ms: that a member's packets are held back; a round trip takes twice as long.
+        overlay: members are on a VXLAN between the switch's ends, which then stand for hosts.
+    """
+
+    rate_bit_per_s: float | None
+    delay_ms: float = 0.0
+    overlay: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the members of a group find each other.
+
+    Attributes:
+        networks: of each member, as `Launch.network` takes it.
+        address, port: where rank 0 listens.
+        interface: that members talk over.
+        interfaces: all that a member should see; None where that is whatever the host has.
+        record: what the launch's record says of it; None for a loopback.
+    """
+
+    networks: tuple[str, ...]
+    address: str
+    port: int
+    interface: str
+    interfaces: tuple[str, ...] | None
+    record: Network | None = None
+
+
+@contextlib.contextmanager
+def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> Iterator[Meeting]:
+    """A place for a group to meet, for as long as the block runs.
+
+    Args:
+        site: of its members.
+        size: how many they are.
+        wanted: a switch, the host's network, or None: a loopback in a namespace of its own, and the host's network
+            where nobody can enter one.
+
+    Raises:
+        UnavailableError: it can't be had here, or not by this environment.
+    """
+    if isinstance(wanted, Wires):
+        with _switched(site, size, wanted) as found:
+            yield found
+    elif wanted is None and site.isolates_network and site.environment.joins_networks:
+        with _loopback(site) as path:
+            yield Meeting(networks=(path,) * size, address=LOOPBACK, port=PORT, interface="lo", interfaces=("lo",))
+    else:
+        yield Meeting(
+            networks=(HOST_NETWORK,) * size,
+            address=LOOPBACK,
+            port=free_port(),
+            interface="lo",
+            interfaces=("lo",) if wanted is None else None,
+            record=None if wanted is None else Network(kind=HOST_NETWORK),
+        )
+
+
+def free_port() -> int:
+    """A port of the host's loopback that nobody listens on."""
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        return int(one.getsockname()[1])
+
+
+def unshared() -> list[str]:
+    """What begins a program in a network namespace of its own, in which it may make devices.
+
+    A user's program loses the capabilities of its namespace as it starts, and could not even set a loopback up.
+    """
+    own_ids = [] if os.getuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
+    return ["unshare", *own_ids, "--net", "--"]
+
+
+@contextlib.contextmanager
+def _loopback(site: Site) -> Iterator[str]:
+    """A network namespace with a loopback and nothing else, by its path."""
+    with own_folder() as (name, folder), at_death(name, folder=folder):
+        argv = [*unshared(), sys.executable, "-I", "-S", "-c", LOOPBACK_ALONE]
+        with _holding(argv, launcher_environment(site.environment), folder) as (talk, _):
+            yield f"/proc/{talk.pid}/ns/net"
+
+
+@contextlib.contextmanager
+def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
+    if not (site.environment.joins_networks or site.environment.shares_networks):
+        raise UnavailableError(f"{site.environment.title} enters no network that was made for it")
+    with contextlib.ExitStack() as stack:
+        held: list[tuple[str, int]] = []
+        if not site.environment.joins_networks:
+            held = [stack.enter_context(_held_by_a_launch(site)) for _ in range(size)]
+        client = launcher_environment(site.environment)
+        told = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held]))
+        pids = told["pids"]
+        networks = [f"launch:{name}" for name, _ in held] or [f"/proc/{pid}/ns/net" for pid in pids]
+        yield Meeting(
+            networks=tuple(networks),
+            address=told["address"],
+            port=PORT,
+            interface=switch.INTERFACE,
+            interfaces=(switch.INTERFACE, "lo"),
+            record=Network(
+                kind="overlay" if wires.overlay else "switch",
+                rate_bit_per_s=wires.rate_bit_per_s,
+                delay_ms=wires.delay_ms,
+                by_launches=bool(held),
+            ),
+        )
+
+
+@contextlib.contextmanager
+def switched(client: Mapping[str, str], size: int, wires: Wires) -> Iterator[list[int]]:
+    """A switch with a namespace at each port, while the block runs; a process in each of those. As `switch_of`."""
+    with switch_of(client, size, wires) as told:
+        yield [int(pid) for pid in told["pids"]]
+
+
+@contextlib.contextmanager
+def switch_of(
+    client: Mapping[str, str], size: int, wires: Wires, namespaces: Sequence[int] = ()
+) -> Iterator[dict[str, Any]]:
+    """A switch with an instance's namespace at each port, while the block runs.
+
+    Args:
+        client: environment of its programs.
+        size: how many ports.
+        wires: their rate and delay.
+        namespaces: processes whose network namespaces are taken; none for new ones.
+
+    Yields:
+        `pids`, a process in each instance's namespace, and `address` of the first.
+
+    Raises:
+        UnavailableError: this user may not, a program is missing, or the kernel lacks a part.
+    """
+    with own_folder() as (name, folder), at_death(name, folder=folder):
+        plan = {
+            "name": name,
+            "ports": size,
+            "namespaces": list(namespaces),
+            "rate_bit_per_s": wires.rate_bit_per_s,
+            "delay_ms": wires.delay_ms,
+            "overlay": wires.overlay,
+        }
+        argv = [*unshared(), sys.executable, "-I", "-S", str(Path(switch.__file__)), json.dumps(plan)]
+        with _holding(argv, client, folder) as (_, told):
+            yield told
+
+
+@contextlib.contextmanager
+def _held_by_a_launch(site: Site) -> Iterator[tuple[str, int]]:
+    """A launch that holds a network namespace, and computes nothing: its name, and a process in the namespace."""
+    with own_folder() as (name, folder):
+        planned = Launch(
+            name=name,
+            argv=(site.python, "-I", "-S", "-c", HOLD),
+            reference=site.reference,
+            binds=(),
+            workdir=Path("/"),
+            cpus=tuple(sorted(os.sched_getaffinity(0))),
+            shm_bytes=1 << 20,
+            nofile=1024,
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+        argv, client = site.environment.command(planned), launcher_environment(site.environment)
+        with ended_with_us(site.environment, planned, folder):
+            try:
+                with _holding(argv, client, folder) as (_, told):
+                    yield name, process_in(int(told["inode"]))
+            finally:
+                clean_up(site.environment, planned)
+
+
+@contextlib.contextmanager
+def _holding(
+    argv: Sequence[str], client: Mapping[str, str], folder: Path
+) -> Iterator[tuple[Conversation, dict[str, Any]]]:
+    """A program that holds a network: the talk with it, and what it said when that was there."""
+    holder = Conversation(
+        argv,
+        protocol=switch.PROTOCOL,
+        env=client,
+        cwd=folder,
+        errors_path=folder / "stderr",
+    )
+    try:
+        try:
+            told = holder.hear("up", timeout_s=START_S)
+        except ConversationError as error:
+            raise UnavailableError(f"{NO_SWITCH}: {error.reason}") from None
+        yield holder, told
+    finally:
+        holder.kill()
+
+
+def process_in(inode: int) -> int:
+    """A process whose network namespace has this number, which is not our own.
+
+    Raises:
+        UnavailableError: none can be seen from here.
+    """
+    if inode == Path("/proc/self/ns/net").stat().st_ino:
+        raise UnavailableError(f"{NO_SWITCH}: the container is on the host's network")
+    for path in Path("/proc").glob("[0-9]*/ns/net"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == inode:
+                return int(path.parts[2])
+    raise UnavailableError(f"{NO_SWITCH}: the namespace of a container can't be seen from here")

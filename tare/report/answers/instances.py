@@ -1,0 +1,177 @@
+"""Several instances that train together: what a step exchanges, what the network gives, its roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from tare.analysis.choice import compared
+from tare.analysis.network import Wire, gradient_rates, points, wires
+from tare.core.process import scratch_folder
+from tare.model.records.measured import NetworkRecord
+from tare.model.registry import DISTRIBUTED
+from tare.model.studies.arms import GROUPED, INPUTS
+from tare.report import figures
+from tare.report.evidence import Evidence
+from tare.report.figures.network import all_reduce, network_roofline
+from tare.report.number_tables import compared as compared_columns
+from tare.report.words.labels import (
+    env_order,
+    env_title,
+    metric_title,
+    seconds,
+    significant,
+    size_bytes,
+    workload_title,
+)
+from tare.report.words.layout import UNAVAILABLE, Table
+from tare.report.words.wording import missing
+
+JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
+WAYS = {"all-reduce": "all-reduce", "parameter-server": "parameter server"}
+SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
+NETWORKS = {"switch": "switch", "overlay": "overlay", "host": "host's network"}
+
+
+def section(evidence: Evidence) -> Mapping[str, Any] | None:
+    """What the template shows; None where the study trains no instances together."""
+    wanted = evidence.study.distributed
+    if wanted is None:
+        return None
+    record = evidence.network
+    found = points(evidence.metrics, record) if record is not None else pd.DataFrame()
+    seen = wires(record) if record is not None else {}
+    return {
+        "instances_about": about(evidence),
+        "instances_split": None if found.empty else split_table(evidence, found),
+        "instances_verdicts": verdict_table(evidence),
+        "instances_network": [] if record is None else network_sentences(record, seen),
+        "instances_all_reduce": _drawn("all_reduce", all_reduce(seen)) if seen else None,
+        "instances_roofline": _roofline(found, record),
+    }
+
+
+def _roofline(found: pd.DataFrame, record: NetworkRecord | None) -> Markup | None:
+    if record is None or found.empty:
+        return None
+    on_switch = found[(found["network"] == "switch") & found["intensity"].notna() & (found["input"] == "real")]
+    return _drawn("network_roofline", network_roofline(on_switch, gradient_rates(record)))
+
+
+def _drawn(name: str, drawing: figures.Drawing) -> Markup:
+    """The figure as a page takes it in; its texts are escaped when it is written."""
+    with scratch_folder("figure") as folder:
+        return Markup(figures.inline(figures.write(drawing, Path(folder) / f"{name}.svg")))
+
+
+def about(evidence: Evidence) -> str:
+    """What trains together, and over what."""
+    wanted = evidence.study.distributed
+    assert wanted is not None
+    rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
+    cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
+    late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
+    served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
+    over = "an overlay (VXLAN) over one switch" if wanted.network == "overlay" else "one switch"
+    where = (
+        "all on the host's own network, without a limit"
+        if wanted.network == "host"
+        else f"each in a network namespace of its own on {over}, {cable}{late}"
+    )
+    return (
+        f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {where}. All run on this "
+        "one machine and share its CPUs, memory and caches: what is measured is the network's and the runtime's "
+        "part, not what more machines would add."
+    )
+
+
+def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
+    """Steps split into computing and exchange, beside what the model expects and what one instance alone does."""
+
+    def speed(row: Mapping[str, Any]) -> str | None:
+        alone = _alone(evidence.metrics, row)
+        return None if alone is None else f"{row['samples_per_s'] / alone:.2f}"
+
+    rows = found.sort_values(["workload", "exchange", "network", "input"], kind="stable").to_dict("records")
+    rows.sort(key=lambda row: (evidence.workloads.index(row["workload"]), env_order(row["env"])))
+    return Table.of(
+        rows,
+        {
+            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
+            "exchange": lambda row: WAYS[row["exchange"]],
+            "network": lambda row: NETWORKS[row["network"]],
+            "input": lambda row: row["input"],
+            "n": lambda row: str(row["n"]),
+            "step": lambda row: seconds(row["step_s"]),
+            "computing": lambda row: seconds(row["compute_s"]),
+            "exchange alone": lambda row: seconds(row["exposed_s"]),
+            "its share": lambda row: f"{row['share']:.0%}",
+            "any exchange": lambda row: seconds(row["exchange_s"]),
+            "modelled": lambda row: None if missing(row["modelled_s"]) else seconds(row["modelled_s"]),
+            "gradients": lambda row: size_bytes(row["bytes"]),
+            "speed-up": speed,
+        },
+        caption="A step of one of several instances",
+        note="Medians over units of rank 0's median step. Exchange alone: nothing else was left to be done, "
+        "waiting for a slower instance included. Modelled: the exchange by the measured stream. Speed-up: samples "
+        "a second of all instances by those of one alone on all CPUs, whole runs of the same environment.",
+        numeric=True,
+        wide=True,
+    )
+
+
+def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
+    """Samples per second of an instance alone, in the headline's runs of the same environment and input."""
+    level = None if row["input"] == "real" else f"input={row['input']}"
+    own = compared(metrics[metrics["workload"] == row["workload"]], "rounds", level)
+    own = own[(own["env"] == row["env"]) & (own["metric"] == "samples_per_s") & (own["kind"] == "measured")]
+    return None if own.empty else float(own["value"].median())
+
+
+def verdict_table(evidence: Evidence) -> Table | None:
+    """Every comparison of the scenario's campaigns."""
+    rows = evidence.verdicts
+    rows = rows[(rows["scenario"] == DISTRIBUTED) & rows["metric"].isin(JUDGED)]
+    if rows.empty:
+        return None
+    return Table.of(
+        rows.to_dict("records"),
+        {
+            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
+            "by": lambda row: env_title(row["reference"], short=True),
+            "metric": lambda row: metric_title(row["metric"]),
+            "levels": lambda row: ", ".join(one for one in row["arm"].split(",") if one.partition("=")[0] in SHOWN),
+            **compared_columns("n", "ratio", "interval", "control", "verdict"),
+        },
+        caption="Instances that train together: every comparison",
+        numeric=True,
+        wide=True,
+    )
+
+
+def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[str]:
+    """What the network gave without training."""
+    lines = [
+        f"{env_title(env)}: TCP stream {_mbit(wire.stream_bytes_per_s)}, round trip {seconds(wire.round_trip_s)}."
+        for env, wire in sorted(seen.items(), key=lambda item: env_order(item[0]))
+    ]
+    lines += [
+        f"{env_title(env)}: {UNAVAILABLE}: {launch.reason}."
+        for env, launch in record.launches.items()
+        if not launch.ok
+    ]
+    lines += [f"{env_title(env)}: {UNAVAILABLE}: {reason}." for env, reason in record.unavailable.items()]
+    told = record.iperf3
+    if told.bits_per_s is None:
+        lines.append(f"iperf3: {UNAVAILABLE}: {told.reason}.")
+    else:
+        lines.append(f"{told.version}, one stream on the host: {_mbit(told.bits_per_s / 8)}.")
+    return lines
+
+
+def _mbit(bytes_per_s: float) -> str:
+    return f"{significant(bytes_per_s * 8 / 1e6)} Mbit/s"

@@ -1,0 +1,423 @@
+"""Instances that train together: what is asked for, what exchanges took, what a network is expected to give."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import campaign_builders
+import pandas as pd
+import pytest
+from test_adapters import LAUNCH
+
+from envs.charliecloud import Charliecloud
+from envs.docker import Docker
+from envs.docker_in_gvisor import DockerInGvisor
+from envs.docker_in_kata import DockerInKata
+from envs.host import Host
+from envs.vm import Vm
+from tare.analysis import choice, launch_rows, network
+from tare.core.errors import UnavailableError, UserError
+from tare.core.files import project_root
+from tare.launch import networks, switch
+from tare.launch.conditions import deviations
+from tare.launch.group import split
+from tare.launch.place import Site
+from tare.launch.scenarios import barred, distributed, launcher
+from tare.model.records.launches import LaunchRecord
+from tare.model.records.measured import NetworkRecord
+from tare.model.schema import parse
+from tare.model.studies import arms, expected, study
+from tare.report.answers import instances
+from tare.report.figures.network import all_reduce, network_roofline
+from tare.worker.groups import exchange
+
+S = 10**9
+SITE = Site(environment=Host(), python="/usr/bin/python3", reference=None, data=None)
+GROUP = {"workers": 2, "exchange": "all-reduce", "network": "switch", "rate_mbit_per_s": 1000.0, "delay_ms": 0.0}
+
+
+@pytest.fixture
+def config():
+    return {
+        **study.load(project_root() / "config/config.yaml"),
+        "scenarios": ["single", "distributed"],
+        "distributed": {"environments": ["host", "docker"], "units": 4},
+    }
+
+
+# --- the study
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"worker": 2}, "did you mean 'workers'"),
+        ({"workers": 1}, "distributed: workers: 1 must be at least 2"),
+        ({"exchange": "ring"}, "distributed: exchange: 'ring' is not allowed"),
+        ({"rate_mbit_per_s": 0.0}, "distributed: rate_mbit_per_s: 0.0 must be at least 1"),
+        ({"network": "host", "delay_ms": 1.0}, "take network: switch"),
+        ({"environments": ["host", "podman"]}, "podman is none of the study's environments"),
+        ({"environments": ["docker"]}, "host is missing"),
+        ({"workloads": ["mnist_cn"]}, "did you mean 'mnist_cnn'"),
+        ({"arms": ["exchange=all-reduce"]}, "exchange=all-reduce is the headline"),
+        ({"arms": ["input=real"]}, "input=real is the headline"),
+        ({"arms": ["exchange=parameter-serve"]}, "did you mean 'parameter-server'"),
+        ({"arms": ["allocator=steady"]}, "is no factor of a group"),
+        ({"arms": ["input=synthetic"]}, "can't be had with mnist_cnn"),
+        ({"sizes_kib": [1]}, "distributed: sizes_kib"),
+    ],
+)
+def test_what_is_wrong_with_a_group_is_named_in_one_line(config, values, says):
+    with pytest.raises(UserError) as caught:
+        study.check({**config, "distributed": {**config["distributed"], **values}})
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_scenario_and_key_need_each_other(config):
+    with pytest.raises(UserError, match="distributed: it is missing"):
+        study.check({key: value for key, value in config.items() if key != "distributed"})
+    assert study.check({**config, "scenarios": ["single"]}).distributed is None
+    with pytest.raises(UserError, match="is of instances that train together; name it in `distributed: arms`"):
+        study.check({**config, "arms": {**config["arms"], "rounds": ["exchange=parameter-server"]}})
+
+
+def test_steps_leave_some_to_time():
+    found = study.load_checked(project_root() / "config/nthu2018.yaml").to_json()
+    with pytest.raises(UserError, match="steps: 2 leave none to time: 2 of resnet50 warm up"):
+        study.check({**found, "distributed": {**found["distributed"], "steps": 2}})
+
+
+def test_campaigns_of_groups_are_whole_runs_with_a_name_of_their_own(config):
+    found = study.check({**config, "distributed": {**config["distributed"], "arms": ["exchange=parameter-server"]}})
+    own = [one for one in study.campaigns(found) if one.scenario == "distributed"]
+    assert {one.kind for one in own} == {"rounds"} and {one.environments for one in own} == {("host", "docker")}
+    assert {one.name for one in own} == {
+        "rounds.docker+host.distributed",
+        "rounds.docker+host.exchange-parameter-server.distributed",
+    }
+    for one in own:
+        arm = arms.of_campaign(one.name)
+        assert (arm.name if arm else None) == one.arm
+    whole = expected.plan(found)
+    assert {f"results/campaigns/nyu2022/mnist_cnn/{one.name}/sealed.json" for one in own} <= {
+        out for job in whole.jobs for out in job.outs
+    }
+
+
+def test_a_group_is_part_of_its_own_campaigns_alone(config):
+    whole = study.check(config)
+    arm = arms.parse("exchange=parameter-server")
+    parts = {name: json.loads(study.part_of(whole, "rounds", "mnist_cnn", None, name)) for name in whole.scenarios}
+    assert "distributed" not in parts["single"]
+    assert parts["distributed"]["distributed"] == {"units": 4}, "what launches do not depend on is left out"
+    assert study.reduced(parts["distributed"], "rounds", "mnist_cnn", arm, "distributed")["distributed"] == {
+        "units": 4
+    }
+    wires = json.loads(study.part_of(whole, "network"))
+    assert wires["environments"] == ["host", "docker"] and wires["distributed"] == {}
+    everywhere = study.check({**config, "distributed": {}})
+    assert json.loads(study.part_of(everywhere, "network"))["environments"] == config["environments"]
+
+
+def test_conditions_of_a_group_follow_its_levels():
+    levels = {"allocator": "default", "exchange": "parameter-server", "network": "host"}
+    assert arms.conditions_at({"cpus": 2, "group": GROUP}, levels)["group"] == {
+        **GROUP, "exchange": "parameter-server", "network": "host",
+    }  # fmt: skip
+    assert "group" not in arms.conditions_at({"cpus": 2}, levels)
+
+
+# --- launching
+
+
+def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
+    sites = {name: replace(SITE, environment=one) for name, one in (("host", Host()), ("docker", Docker()))}
+    assert barred("distributed", sites) == {}
+    (reason,) = barred("distributed", {"vm": replace(SITE, environment=Vm())}).values()
+    assert reason.endswith("enters no network of this machine: its instances can't train together")
+    others = {one.title: replace(SITE, environment=one) for one in (DockerInGvisor(), DockerInKata())}
+    assert set(barred("distributed", others)) == set(others), "their kernels' numbers name none of our namespaces"
+    assert barred("single", sites) == {} and launcher("single") is None and launcher("busy") is None
+    assert launcher("distributed") is distributed.launched
+
+
+def test_a_member_enters_the_namespace_of_a_launch_by_its_name_or_of_a_process_by_its_path():
+    inside = replace(LAUNCH, network="launch:tare-1", interfaces=("eth0", "lo"))
+    argv = Docker().command(inside)
+    assert argv[argv.index("--network") + 1] == "container:tare-1"
+    argv = Charliecloud().command(replace(LAUNCH, network="/proc/7/ns/net"))
+    assert argv[6:9] == ["nsenter", "--net=/proc/7/ns/net", "--"]
+
+
+def test_the_namespace_of_a_container_is_never_our_own():
+    own = Path("/proc/self/ns/net").stat().st_ino
+    with pytest.raises(UnavailableError, match="the container is on the host's network"):
+        networks.process_in(own)
+    with pytest.raises(UnavailableError, match="can't be seen from here"):
+        networks.process_in(0)
+
+
+def test_interfaces_are_held_against_what_a_member_should_see():
+    facts = campaign_builders.facts("host")
+    seen = parse(
+        LaunchRecord,
+        {
+            "status": "ok",
+            "reason": None,
+            "inside": {
+                **campaign_builders.inside("host", "train"),
+                "facts": {**facts, "interfaces": ["eth0", "lo"]},
+            },
+        },
+        "one",
+    )
+    conditions = {"threads": 1}
+
+    def told(interfaces):
+        launch = replace(LAUNCH, cpus=(0, 1), nofile=4096, interfaces=interfaces)
+        return deviations(seen.seen_inside().facts, conditions, launch, workdir=Path("/w"))
+
+    assert told(("eth0", "lo")) == [] == told(None)
+    assert told(("lo",)) == ["network interfaces ['eth0', 'lo'], asked for ['lo']"]
+
+
+def test_cpus_are_shared_out_where_there_are_enough():
+    assert split([0, 1, 2, 3], 2) == [(0, 1), (2, 3)]
+    assert split([0, 1], 3) == [(0, 1)] * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "means"),
+    [
+        ("RTNETLINK answers: Operation not permitted", "bridge", "bridge: this user may not make network devices"),
+        ("Error: Specified qdisc kind is unknown.", "netem", "netem: this kernel has no netem"),
+        ("Error: Unknown device type.", "veth", "veth: this kernel has no veth"),
+        ("RTNETLINK answers: File exists", "bridge", "bridge: its name is taken"),
+        ("something else", "tbf", "tbf: something else"),
+    ],
+)
+def test_what_a_kernel_or_a_user_lacks_for_a_switch_is_one_line(tmp_path, monkeypatch, said, kind, means):
+    program = tmp_path / "ip"
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(switch.Refused) as caught:
+        switch.ask(kind, "ip", "link")
+    assert str(caught.value) == means
+
+
+def test_without_iproute2_a_switch_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(switch.Refused, match="ip is not installed"):
+        switch.ask("bridge", "ip", "link")
+
+
+def test_names_of_devices_fit_the_kernel_and_carry_the_launchs_name(monkeypatch):
+    asked = []
+    monkeypatch.setattr(switch, "ask", lambda kind, *argv: asked.append(argv))
+    monkeypatch.setattr(switch, "loopback_up", lambda: None)
+    plan = {"name": "tare-0123456789ab", "ports": 2, "namespaces": [7, 8], "rate_bit_per_s": 1e9, "delay_ms": 0.5,
+            "overlay": False}  # fmt: skip
+    assert switch.build(plan) == [7, 8]
+    names = {argv[argv.index("name") + 1] for argv in asked if "link" in argv and "add" in argv}
+    assert names == {"t-0123456789ab", "0123456789ab-00", "0123456789ab-01"}
+    assert all(len(name) < 16 for name in names), "IFNAMSIZ with its end"
+    shaped = [argv for argv in asked if "qdisc" in argv]
+    devices = [argv[argv.index("dev") + 1] for argv in shaped]
+    assert devices == ["eth0", "eth0", "0123456789ab-00", "eth0", "eth0", "0123456789ab-01"]
+    assert [word for argv in shaped for word in argv if word in ("netem", "tbf")] == ["netem", "tbf", "tbf"] * 2
+    assert all("1000000000bit" in argv for argv in shaped if "tbf" in argv)
+
+
+def test_a_switch_that_fails_says_so_by_its_protocol(tmp_path):
+    plan = {"name": "tare-0", "ports": 0, "namespaces": [], "rate_bit_per_s": None, "delay_ms": 0, "overlay": False}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", switch.__file__, json.dumps(plan)],
+        env={"PATH": str(tmp_path)}, capture_output=True, text=True, input="", check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1)
+    if os.getuid() == 0:  # the loopback of this machine is up already, so only iproute2 is missing
+        word, values = done.stdout.split(" ", 2)[1:]
+        assert word == "failed" and "is not installed" in json.loads(values)["reason"]
+
+
+# --- times
+
+
+def test_time_under_way_is_a_union_and_what_is_exposed_begins_with_the_last_gradient():
+    spans = [(0, 10), (5, 12), (20, 30)]
+    assert exchange.union_ns(spans) == 22 and exchange.exposed_ns(spans) == 10
+    assert exchange.union_ns([(0, 10), (2, 4)]) == 10 and exchange.exposed_ns([(0, 10), (2, 4)]) == 8
+    assert exchange.union_ns([]) == exchange.exposed_ns([]) == 0
+
+
+def member(rank, *, samples=8, step_s=0.1, exposed_s=0.04, reason=None):
+    """A member of a group with four steps, the first of which is not like the others; times by hand."""
+    at = [1, 2, 3, 4, 5, 6, 7, 8]
+    names = ("entry", "imports", "joined", "data", "model", "first_step", "epoch_end", "last")
+    marks = [{"name": n, "at_ns": t * S, "user_s": 0.0, "system_s": 0.0} for n, t in zip(names, at, strict=True)]
+    step, exposed = [int(x * 1e9) for x in (9, step_s, step_s, step_s)], [int(exposed_s * 1e9)] * 4
+    told = {"kind": "all-reduce", "workers": 2, "payload_bytes": 4000, "reason": reason}
+    if reason is None:
+        told |= {"step_ns": step, "exposed_ns": exposed, "in_flight_ns": [2 * one for one in exposed]}
+    ends = [6 * S, *(6 * S + int(n * step_s * 1e9) for n in (1, 2, 3))]
+    results = {"samples": samples, "steps": 4, "step_ends_ns": ends, "losses": [1.0], "exchange": told,
+               "warmup_steps": 1, "warmup_samples": 2}  # fmt: skip
+    inside = campaign_builders.inside("host", "train", marks, results)
+    return {"rank": rank, "status": "ok", "reason": None, "spawn_ns": 0, "end_ns": 9 * S, "inside": inside}
+
+
+def record_of(*members):
+    first = members[0]
+    told = {key: first[key] for key in ("status", "reason", "spawn_ns", "end_ns", "inside")}
+    return parse(LaunchRecord, {**told, "instances": list(members)}, "a group")
+
+
+def rows_of(record):
+    return {row["metric"]: row for row in launch_rows.whole_run_rows(record)}
+
+
+def test_rows_of_a_group_by_hand():
+    found = rows_of(record_of(member(0), member(1)))
+    values = {name: row["value"] for name, row in found.items()}
+    assert values["join_s"] == 1 and values["data_s"] == 1 and values["model_s"] == 1
+    assert values["samples_per_s"] == pytest.approx(2 * 8 / 2), "of both, over epochs of two seconds"
+    assert values["images_per_s"] == pytest.approx(2 * 6 / 0.3), "of both, over the three steps behind the warm-up"
+    assert values["group_step_s"] == pytest.approx(0.1) and values["compute_step_s"] == pytest.approx(0.06)
+    assert values["exposed_exchange_s"] == pytest.approx(0.04) and values["exchange_s"] == pytest.approx(0.08)
+    assert values["exchange_share"] == pytest.approx(0.4) and values["exchange_bytes"] == 4000
+    assert values["exchange_bytes_per_s"] == pytest.approx(50_000)
+    assert {row["kind"] for row in found.values()} <= {"measured", "unavailable"}
+
+
+def test_a_parameter_server_has_no_part_in_rates():
+    served = member(2, samples=0)
+    served["inside"]["results"] |= {"losses": [], "exchange": None}
+    assert rows_of(record_of(member(0), member(1), served))["samples_per_s"]["value"] == pytest.approx(8)
+
+
+def test_where_an_exchange_is_not_timed_the_reason_stands_instead():
+    found = rows_of(record_of(member(0, reason=exchange.ON_CUDA), member(1, reason=exchange.ON_CUDA)))
+    assert found["group_step_s"]["kind"] == "unavailable" and "without waiting" in found["group_step_s"]["reason"]
+    assert found["exchange_bytes"]["value"] == 4000
+    alone = member(0)["inside"]
+    alone["results"]["exchange"] = None
+    single = parse(
+        LaunchRecord, {"status": "ok", "reason": None, "spawn_ns": 0, "end_ns": 9 * S, "inside": alone}, "x"
+    )
+    assert "group_step_s" not in rows_of(single)
+
+
+def test_arms_of_a_scenario_are_no_arms_of_the_study():
+    table = pd.DataFrame(
+        [
+            {"workload": "w", "scenario": "single", "campaign": "rounds.docker+host.stack-native"},
+            {
+                "workload": "w",
+                "scenario": "distributed",
+                "campaign": "rounds.docker+host.input-synthetic.distributed",
+            },
+        ]
+    )
+    assert choice.arm_campaigns(table, "w") == ["rounds.docker+host.stack-native"]
+
+
+# --- the network
+
+
+def network_launch(n=2, rate=100e6, trip=1e-4):
+    """What members of a group saw of a network of 100 MB/s, with all-reduces that take twice what a ring would."""
+    sizes = (1 << 10, 1 << 20)
+    took = [{"bytes": b, "s": [2 * network.ring_s(b, n, rate, trip)] * 3} for b in sizes]
+    results = [
+        {"size": n, "stream": {"bytes": 100_000_000, "s": 1.0}, "round_trip_s": trips, "all_reduce": took}
+        for trips in ([], [trip, trip, 5 * trip])
+    ]
+    inside = [campaign_builders.inside("host", "network", [], one) for one in results]
+    parts = [
+        {"rank": rank, "status": "ok", "reason": None, "spawn_ns": 0, "end_ns": 1, "inside": one}
+        for rank, one in enumerate(inside)
+    ]
+    return {"status": "ok", "reason": None, "inside": inside[0], "instances": parts}
+
+
+def network_record():
+    return parse(
+        NetworkRecord,
+        {
+            "study": "s", "stack": "t", "group": {"workers": 2, "rate_mbit_per_s": 800.0, "delay_ms": 0.0},
+            "iperf3": {"reason": "iperf3 is not installed"},
+            "launches": {"host": network_launch(), "docker": {"status": "failed", "reason": "no room"}},
+            "unavailable": {"vm": "it enters no network"},
+        },
+        "a network",
+    )  # fmt: skip
+
+
+def test_the_model_of_an_all_reduce_and_of_a_server_by_hand():
+    # Two members: each sends half of the bytes, then half of the sum, in two messages of half a round trip.
+    assert network.ring_s(1e6, 2, 1e8, 2e-4) == pytest.approx(2 * 1e-4 + 1e6 / 1e8)
+    # Four members: 6 messages, 1.5 times the bytes.
+    assert network.ring_s(1e6, 4, 1e8, 2e-4) == pytest.approx(6 * 1e-4 + 1.5e6 / 1e8)
+    # Two workers' gradients up one cable, one after the other, and the parameters down to both.
+    assert network.server_s(1e6, 2, 1e8) == pytest.approx(4e6 / 1e8)
+
+
+def test_what_the_members_saw_is_read_back():
+    found = network.wires(network_record())
+    assert set(found) == {"host"}
+    wire = found["host"]
+    assert wire.stream_bytes_per_s == 1e8 and wire.round_trip_s == 1e-4 and wire.workers == 2
+    rates = network.gradient_rates(network_record())
+    size = 1 << 20
+    assert rates["all-reduce"] == pytest.approx(size / (2 * (1e-4 + size / 1e8)))
+    assert rates["parameter-server"] == pytest.approx(1e8 / 4)
+
+
+def metrics_table():
+    """Two units of a workload in two environments, and the operations that a profile counted."""
+    common = {"study": "s", "stack": "t", "batch": 4, "workload": "mnist_cnn", "kind": "measured", "source": "x",
+              "reason": None}  # fmt: skip
+    arm = "stack=same,allocator=default,page_cache=warm,exchange=all-reduce,network=switch"
+    values = {"real_s": 5.0, "samples_per_s": 30.0, "group_step_s": 0.1, "compute_step_s": 0.06, "exchange_s": 0.05,
+              "exposed_exchange_s": 0.04, "exchange_share": 0.4, "exchange_bytes": 1e6}  # fmt: skip
+    rows = [
+        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", "env": env, "arm": arm,
+         "rep": rep, "metric": name, "value": value * (1.1 if env == "docker" else 1), "unit": "s"}
+        for env in ("host", "docker") for rep in (0, 1) for name, value in values.items()
+    ]  # fmt: skip
+    plain = {**common, "scenario": "single", "env": "host", "arm": arm, "rep": None}
+    rows.append({**plain, "campaign": "profile", "metric": "flops_per_step", "value": 1e9, "unit": "FLOP"})
+    rows.append({**plain, "campaign": "rounds.docker+host", "metric": "samples_per_s", "value": 20.0, "unit": "1/s",
+                 "rep": 0})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_points_of_the_network_roofline_by_hand():
+    found = network.points(metrics_table(), network_record()).set_index("env")
+    host = found.loc["host"]
+    assert host["n"] == 2 and host["intensity"] == 1000 and host["rate"] == pytest.approx(1e10)
+    assert host["alone"] == pytest.approx(1e9 / 0.06)
+    assert host["modelled_s"] == pytest.approx(1e-4 + 1e6 / 1e8)
+    empty = network.points(metrics_table().iloc[-2:], network_record())
+    assert empty.empty and list(empty.columns) == list(network.COLUMNS)
+
+
+def test_figures_say_what_they_show():
+    record = network_record()
+    found = network.points(metrics_table(), record)
+    drawn = network_roofline(found, network.gradient_rates(record))
+    assert "Docker, all-reduce" in drawn.alt and "FLOP/B" in drawn.alt
+    assert "nothing to draw" in network_roofline(found.iloc[:0], {}).alt
+    assert "1.00 MiB" in all_reduce(network.wires(record)).alt
+
+
+def test_sentences_say_what_the_network_gave_and_why_others_did_not():
+    record = network_record()
+    lines = instances.network_sentences(record, network.wires(record))
+    assert lines[0] == "Host: TCP stream 800 Mbit/s, round trip 100 µs."
+    assert lines[1] == "Docker: unavailable: no room." and lines[2].endswith("unavailable: it enters no network.")
+    assert lines[3] == "iperf3: unavailable: iperf3 is not installed."
