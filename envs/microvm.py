@@ -20,7 +20,7 @@ class Microvm(Vm):
     title = "Light virtual machine"
     description = "A guest of QEMU on its machine type microvm: virtio devices, and little else."
     machine = "microvm,acpi=on,pcie=on"
-    # Emulated, with a CPU for each of two processors, its kernel did not come up.
+    # Not seen to hold here: docs/virtual-machines.md says when its kernel does not come up.
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
         name: levels for name, levels in Vm.factors.items() if name != "vcpus"
     }

@@ -19,8 +19,8 @@ from tare.machine.profiler_checks import Check, lacking
 
 WIDTH = 100
 NAME_WIDTH = 24
-# A guest would boot for each of them; they are tried where a study names them.
-IN_A_GUEST = ".vm"
+# A guest would boot for each of them, after that of `vm`; they are tried where a study names them.
+IN_A_GUEST = (".vm", "microvm")
 SECTIONS = {
     "environments": "Environments (each by a real launch)",
     "profilers": "Profilers and counters",
