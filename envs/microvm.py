@@ -6,9 +6,6 @@ devices. Firecracker and Cloud Hypervisor make guests of this kind too; they nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from envs.vm import Vm
 from tare.model.registry import register
 
@@ -20,7 +17,8 @@ class Microvm(Vm):
     title = "Light virtual machine"
     description = "A guest of QEMU on its machine type microvm: virtio devices, and little else."
     machine = "microvm,acpi=on,pcie=on"
-    # Not seen to hold here: docs/virtual-machines.md says when its kernel does not come up.
-    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        name: levels for name, levels in Vm.factors.items() if name != "vcpus"
-    }
+
+    def boot_words(self) -> str:
+        """Without HPET and PM timer an emulated kernel may not find the rate of its clock, and is told it."""
+        rate = self.setup.tsc_khz if self.setup.accelerator == "tcg" else None
+        return super().boot_words() if rate is None else f"{super().boot_words()} tsc_early_khz={rate}"

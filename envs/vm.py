@@ -41,7 +41,7 @@ from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
 MOST_MEMORY_BYTES = 4 << 30
-KVM = Path("/dev/kvm")
+KVM, CPUINFO = Path("/dev/kvm"), Path("/proc/cpuinfo")
 TRY_S = {"kvm": 20.0, "tcg": 90.0}
 CPU_MODELS = {"kvm": "host", "tcg": "max"}
 # A panic restarts at once, and QEMU ends at a restart.
@@ -96,6 +96,7 @@ class Setup:
         kernel, initramfs: files that it boots.
         kernel_version: the kernel's package and its version.
         huge_pages: this machine's setting of transparent huge pages, of which the guest's memory is made.
+        tsc_khz: rate of this machine's processors, in kHz, by which an emulated guest's clock counts.
         vfio: PCI addresses of devices that the guest has for itself.
     """
 
@@ -106,6 +107,7 @@ class Setup:
     initramfs: Path
     kernel_version: str
     huge_pages: str | None = None
+    tsc_khz: int | None = None
     vfio: tuple[str, ...] = ()
 
 
@@ -125,8 +127,15 @@ def setup_with(accelerator: str, reason: str | None = None) -> Setup:
         initramfs=boots.initramfs,
         kernel_version=boots.version,
         huge_pages=machine.describe()["transparent_huge_pages"],
+        tsc_khz=rate_khz(CPUINFO.read_text()),
         vfio=vfio_addresses(os.environ.get("TARE_VFIO", "")),
     )
+
+
+def rate_khz(cpuinfo: str) -> int | None:
+    """The rate of the first processor, in kHz, of the text of /proc/cpuinfo; None where it has none; pure."""
+    found = re.search(r"^cpu MHz\s*:\s*(\d+(?:\.\d+)?)$", cpuinfo, re.MULTILINE)
+    return round(float(found.group(1)) * 1000) if found else None
 
 
 def vfio_addresses(text: str) -> tuple[str, ...]:
@@ -226,7 +235,7 @@ class Vm(Environment):
             *("-machine", self.machine, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", "-nic", "none"),
             *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
-            *("-append", kernel_words(self.kernel_words, setup)),
+            *("-append", self.boot_words()),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
@@ -270,6 +279,11 @@ class Vm(Environment):
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """What serves a shared root leaves a socket, and a note of its process."""
         return [["rm", "-f", socket_of(launch), note_of(launch)]] if launch.options.get("root") == SHARED else []
+
+    def boot_words(self) -> str:
+        """The guest's kernel is told this machine's setting of transparent huge pages: launches have the same."""
+        pages = self.setup.huge_pages
+        return self.kernel_words if pages is None else f"{self.kernel_words} transparent_hugepage={pages}"
 
     def program(self, launch: Launch) -> str:
         """Shell commands of the guest's first program that become the launch; pure."""
@@ -331,11 +345,6 @@ def huge_memory(setup: Setup) -> list[str]:
     """Options of QEMU for a memory of huge pages, all taken before the start; QEMU ends where there are too few."""
     memory = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
     return ["-object", memory, "-machine", "memory-backend=memory"]
-
-
-def kernel_words(words: str, setup: Setup) -> str:
-    """A guest's kernel is told this machine's setting of transparent huge pages, so that launches have the same."""
-    return words if setup.huge_pages is None else f"{words} transparent_hugepage={setup.huge_pages}"
 
 
 def socket_of(launch: Launch) -> str:

@@ -72,7 +72,17 @@ def test_a_light_machine_is_the_same_guest_on_another_one():
     assert changed == [("q35", "microvm,acpi=on,pcie=on")]
     assert Microvm(SETUP).virtual_machine(ALONE).machine == "microvm" and vm.Vm(SETUP).setup is SETUP
     assert "--env microvm" in Microvm(SETUP).without_speed()
-    assert set(vm.Vm.factors) - set(Microvm.factors) == {"vcpus"}
+
+
+def test_an_emulated_light_machine_is_told_the_rate_of_its_clock():
+    def told(**changes):
+        argv = Microvm(replace(SETUP, **changes)).command(ALONE)
+        return argv[argv.index("-append") + 1].partition(" tsc_early_khz=")[2]
+
+    assert told(tsc_khz=2299998) == "2299998" and told() == ""
+    assert told(tsc_khz=2299998, accelerator="kvm") == ""
+    assert "tsc_early_khz" not in " ".join(words(replace(SETUP, tsc_khz=2299998)))
+    assert vm.rate_khz("model name\t: x\ncpu MHz\t\t: 2299.998\n") == 2299998 and vm.rate_khz("") is None
 
 
 def test_where_the_setting_of_huge_pages_is_unknown_the_guest_is_told_none():
