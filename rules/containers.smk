@@ -55,7 +55,7 @@ rule bind_stack:
         "results/logs/images/bound/oci.log",
     priority: 100
     params:
-        python=sys.executable,
+        python=os.environ.get("REFERENCE_PYTHON", sys.executable),
         folder=subpath(output.record, parent=True),
     message:
         "bind the framework that is installed on this machine"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,9 +92,10 @@ def examine(python: Path) -> Installation:
     Raises:
         UserError: it is not there, does not run, or can't import torch.
     """
-    if not python.is_file():
+    program = shutil.which(str(python))
+    if program is None:
         raise UserError(f"--python: no program {python}: name the interpreter that has the framework")
-    python = python.absolute()  # not resolved: a virtual environment is known by its link
+    python = Path(program).absolute()  # not resolved: a virtual environment is known by its link
     finished = run([str(python), "-I", "-c", _ASK], timeout_s=ASK_S, env={}, cwd=Path("/"))
     if not finished.ok:
         raise UserError(f"--python: {python} does not run: {finished.explain()}")

@@ -6,7 +6,8 @@ adds requirements/test.txt, a Chromium for the browser tests, and likwid-bench, 
 against. A stamp named by the locks' hash makes a second run cost nothing.
 
 The lock is complete, so pip resolves nothing, and holds the files for every Python in PYTHONS. A Python without
-ensurepip, as Debian has it, gets the pip of the lock.
+ensurepip, as Debian has it, gets the pip of the lock; where nobody has said which index has that, root gets
+Debian's package of ensurepip.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ EARLY = (
     "typing-extensions", "typing-inspection",
 )  # fmt: skip
 AHEAD = "TARE_AHEAD"  # the study whose images are wanted next, if any
-# The CPU build of torch is on no general package index: this one is asked where pip's own places lack it.
+# The CPU build of torch, which the tests need, is on no general package index: this one is asked where pip's own
+# places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 PATIENCE = ("--timeout", "15", "--retries", "1")
 CONNECT_S = 30.0
 INSTALL_S = 1800.0
-VENV_BYTES, ROOM_BYTES = 2_500_000_000, 100_000_000
+VENV_BYTES, ROOM_BYTES = {"run": 1_300_000_000, "test": 1_500_000_000}, 100_000_000  # of each lock, and of the rest
 RUNTIMES_END_S = 600.0  # apt finishes what it has begun to unpack
 # What of a broken connection tells a person why, the most telling first.
 BROKEN = (
@@ -74,8 +76,8 @@ TEST_TOOLS = (
     ("runsc", ("runsc",), "the tests of environments"),
     ("iproute2", ("ip",), "the tests of networks"),
 )
-# Compiling all 13,000 modules takes a minute; importing what the workflow imports compiles just those. Launches
-# have a tree of their own: torch is imported by few commands, which compile it then.
+# Compiling all modules takes a minute; importing what the workflow imports compiles just those. Launches have a
+# tree of their own.
 WARM = (
     "zstandard", "spython.main", "snakemake.cli", "pandas", "pyarrow.parquet", "scipy.special", "seaborn",
     "pandera.pandas", "papermill", "nbconvert", "IPython",
@@ -116,7 +118,9 @@ def set_up(purpose: str) -> int:
     with locked(lock_path(), waiting_for="another set-up of this checkout"):
         done = read_stamps()
         wanted = [name for name in LOCKS[purpose] if stamp(name) not in done]
-        check_room(VENV_BYTES if "run" in wanted else ROOM_BYTES)
+        check_room(sum(VENV_BYTES[name] for name in wanted) or ROOM_BYTES)
+        if "run" in wanted:
+            ensure_ensurepip()
         runtimes, ahead = start_runtimes(), list[subprocess.Popen[bytes]]()
         try:
             if wanted:
@@ -214,6 +218,26 @@ def make_venv() -> None:
             run(argv, timeout_s=300, env=lean_environment(), check=True)
 
 
+def ensure_ensurepip() -> None:
+    """Install Debian's package of ensurepip where this Python lacks it, no index is named for pip, and we may."""
+    from tare.runtimes.install import without_services
+    from tare.runtimes.programs import lock_path as installing
+    from tare.runtimes.programs import may_install
+
+    if importlib.util.find_spec("ensurepip") or index_address() is not None or may_install() is not None:
+        return
+    with locked(installing(), waiting_for="the installation of the runtimes"), without_services():
+        reason = install_package(venv_package(), "this Python's pip")
+    importlib.invalidate_caches()
+    if reason is not None:
+        say(f"{venv_package()} could not be installed: {reason}")
+
+
+def venv_package() -> str:
+    """The package that brings this Python's ensurepip on a Debian-family machine."""
+    return f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+
+
 def fetch_pip(folder: Path) -> Path:
     """The wheel of the lock's pip, from the package index that pip itself would ask, checked by its hash.
 
@@ -223,7 +247,7 @@ def fetch_pip(folder: Path) -> Path:
     block = read_lock(Path("requirements", "run.txt"))["pip"]
     version = block.split()[0].partition("==")[2]
     name = f"pip-{version}-py3-none-any.whl"
-    remedy = f"apt-get install --yes python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+    remedy = f"apt-get install --yes {venv_package()}"
     address = index_address()
     if address is None:
         raise UnavailableError(
@@ -340,7 +364,7 @@ def install_torch(block: str) -> None:
         raise UnavailableError(
             f"{block.split()[0]} for CPython {platform.python_version()} is neither where pip looks nor at "
             f"{TORCH_INDEX} ({_pip_reason(finished)})",
-            "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make report",
+            "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make test",
         )
 
 
@@ -431,19 +455,26 @@ def finish(runtimes: subprocess.Popen[bytes]) -> None:
 
 def ensure_test_tools() -> None:
     """What the tests need of the distribution, where we may install; a test that lacks its tool says so."""
-    from tare.runtimes.programs import apt, candidate, install_packages, may_install, which
+    from tare.runtimes.programs import may_install, which
 
     for package, programs, purpose in TEST_TOOLS:
         if any(which(name) for name in programs):
             continue
         reason = may_install()
         if reason is None:
-            with step(f"installing {package}, for {purpose}"):
-                if candidate(package) is None:
-                    apt("apt-get", "update")
-                reason = install_packages([package]).get(package)
+            reason = install_package(package, purpose)
         if reason is not None:
             say(f"{package} is missing and was not installed ({reason}): {purpose} will say so")
+
+
+def install_package(package: str, purpose: str) -> str | None:
+    """Install one of the distribution's packages, after saying so; why it failed."""
+    from tare.runtimes.programs import apt, candidate, install_packages
+
+    with step(f"installing {package}, for {purpose}"):
+        if candidate(package) is None:
+            apt("apt-get", "update")
+        return install_packages([package]).get(package)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from processes import finished
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import locked
 from tare.model.studies.stacks import load_stack
-from tare.runtimes import bootstrap
+from tare.runtimes import bootstrap, install, programs
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "requirements/run.txt"
+LOCK, TEST_LOCK = ROOT / "requirements/run.txt", ROOT / "requirements/test.txt"
 FIND_PYTHON = ROOT / "tare/runtimes/find_python.sh"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
@@ -54,6 +54,17 @@ def test_the_locks_agree_where_they_overlap():
     assert [run[name].split()[0] for name in run if name in test] == [
         test[name].split()[0] for name in run if name in test
     ]
+
+
+def test_the_workflow_needs_no_framework_of_its_own():
+    """What is measured runs from its stack: where a build of torch is missing, a study on another stack runs."""
+    frameworks = {"torch", "torchvision", "tokenizers", "tensorflow", "jax"}
+    assert not frameworks & set(bootstrap.read_lock(LOCK))
+    harness = [path for path in (ROOT / "tare").rglob("*.py") if ROOT / "tare/worker" not in path.parents]
+    files = [*harness, *(ROOT / "envs").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    imports = re.compile(rf"^[ \"]*(?:import|from) +({'|'.join(frameworks)})\b", re.MULTILINE)
+    named = {path.name for path in files if imports.search(path.read_text())}
+    assert named == {"profiler_checks.py"}, "what a stack's interpreter is told"
 
 
 def test_an_empty_lock_is_refused(tmp_path):
@@ -95,7 +106,7 @@ def test_the_pythons_are_those_of_the_project_the_stack_and_the_page():
     assert [stack.python, *stack.or_python] == versions
     torch = next(one for one in stack.requirements if one.name == "torch")
     assert len(torch.hashes) == len(versions), "a build of torch for each of them"
-    assert set(torch.hashes) == set(re.findall(r"sha256:(\w+)", bootstrap.read_lock(LOCK)["torch"]))
+    assert set(torch.hashes) == set(re.findall(r"sha256:(\w+)", bootstrap.read_lock(TEST_LOCK)["torch"]))
     assert f"for version in {' '.join(versions)};" in FIND_PYTHON.read_text()
 
 
@@ -199,6 +210,32 @@ def test_without_ensurepip_and_index_the_package_to_install_is_named(checkout, m
         bootstrap.fetch_pip(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("ensurepip", "index", "reason", "installs"),
+    [
+        (None, None, None, True),
+        (None, "https://mirror.example/simple", None, False),
+        (object(), None, None, False),
+        (None, None, "only root can", False),
+    ],
+)
+def test_root_gets_ensurepip_of_the_distribution_where_no_index_is_named(
+    monkeypatch, tmp_path, capsys, ensurepip, index, reason, installs
+):
+    asked = []
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: ensurepip)
+    monkeypatch.setattr(bootstrap, "index_address", lambda: index)
+    monkeypatch.setattr(programs, "may_install", lambda: reason)
+    monkeypatch.setattr(programs, "candidate", lambda package: "1")
+    monkeypatch.setattr(programs, "install_packages", lambda packages: asked.extend(packages) or {})
+    monkeypatch.setattr(install, "without_services", contextlib.nullcontext)
+    bootstrap.ensure_ensurepip()
+    package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+    assert asked == ([package] if installs else [])
+    assert (f"installing {package}, for this Python's pip" in capsys.readouterr().out) == installs
+
+
 def test_the_index_is_that_of_pips_own_settings(monkeypatch, tmp_path):
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -254,7 +291,7 @@ def test_torch_is_looked_for_in_its_own_index_and_nothing_else_is(checkout, monk
     monkeypatch.setattr(bootstrap, "_pip", pip)
     (checkout / ".venv").mkdir()
     answers = True
-    bootstrap.pip_install(Path("requirements/run.txt"))
+    bootstrap.pip_install(Path("requirements/test.txt"))
     alone = (checkout / ".venv/torch.txt").read_text()
     assert alone.startswith("torch==") and alone.count("==") == 1
     assert [bootstrap.TORCH_INDEX in call for call in calls] == [False, True, False] and calls[0] == calls[2]
@@ -263,7 +300,7 @@ def test_torch_is_looked_for_in_its_own_index_and_nothing_else_is(checkout, monk
     with pytest.raises(
         UnavailableError, match=r"torch==2\S+ for CPython 3\.\d+\.\d+ is neither where pip looks nor at"
     ) as one:
-        bootstrap.pip_install(Path("requirements/run.txt"))
+        bootstrap.pip_install(Path("requirements/test.txt"))
     assert "PIP_FIND_LINKS" in str(one.value) and "\n" not in str(one.value)
 
 
@@ -379,6 +416,16 @@ def test_make_report_alone_begins_ahead(checkout):
     python = f"PYTHON={sys.executable}"  # the copy has nothing that looks for one
     assert make("report", "STUDY=config/mine.yaml", python).stdout == "ahead: config/mine.yaml\n"
     assert make("doctor", python).stdout == "ahead:\n"
+
+
+def test_make_report_of_a_study_file_that_there_is_not_sets_nothing_up(checkout):
+    (checkout / "config").mkdir()
+    (checkout / "config/mine.yaml").write_text("study: mine\n")
+    for word in ("STUDY", "CONFIG"):
+        done = make("report", f"{word}=config/mine.yml", f"PYTHON={sys.executable}")
+        assert done.returncode == 2 and done.stdout == "" and not (checkout / ".venv").exists()
+        line = done.stderr.splitlines()[0]
+        assert line == "tare: there is no study file config/mine.yml: there are config/mine.yaml"
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
