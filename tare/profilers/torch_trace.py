@@ -32,6 +32,9 @@ DEVICE_CATEGORIES = {
     "kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "memset",
     "Memset": "memset",
 }  # fmt: skip
+ANNOTATION = "user_annotation"
+# What a program or torch itself marks: torch 1.11 wrote it as operators.
+MARKED = (STEP_NAME, "Optimizer.", "enumerate(DataLoader)")
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
 OwnTimes = list[tuple[dict[str, Any], str | None, float]]  # of operators: event, family of its caller, own seconds
 
@@ -50,6 +53,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         for event in events:
             _ = event["name"]
             event["ts"], event["dur"] = float(event["ts"]), float(event["dur"])
+            if event.get("cat") == "cpu_op" and event["name"].startswith(MARKED):
+                event["cat"] = ANNOTATION
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise IntegrityError(f"{path} is no whole torch.profiler trace ({error}); run the profile again") from error
     if not events:
@@ -89,7 +94,7 @@ def families(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> p
 
 
 def _is_step(event: dict[str, Any]) -> bool:
-    return event.get("cat") == "user_annotation" and event["name"].startswith(STEP_NAME)
+    return event.get("cat") == ANNOTATION and event["name"].startswith(STEP_NAME)
 
 
 def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
@@ -99,7 +104,7 @@ def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
     """
     by_thread: dict[Any, list[dict[str, Any]]] = {}
     for event in events:
-        called = event.get("cat") == "user_annotation" and caller_family(event["name"]) is not None
+        called = event.get("cat") == ANNOTATION and caller_family(event["name"]) is not None
         if event.get("cat") == "cpu_op" or called:
             by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
     found: list[tuple[dict[str, Any], str | None, list[float]]] = []

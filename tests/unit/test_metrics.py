@@ -312,6 +312,15 @@ def test_own_time_is_total_less_what_was_called_inside(tmp_path):
     assert table.loc["aten::mul", "self_s"] == pytest.approx(5e-6)
 
 
+def test_what_torch_1_11_wrote_as_operators_are_marks_as_in_later_ones(tmp_path):
+    marked = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": 1, "tid": 1}
+    later = [*CUDA_TRACE, {**marked, "ts": 60, "dur": 30}]
+    older = [{**one, "cat": "cpu_op"} if one.get("cat") == "user_annotation" else one for one in later]
+    events = torch_trace.read_events(write_trace(tmp_path / "older.json.gz", older))
+    assert events == torch_trace.read_events(write_trace(tmp_path / "later.json.gz", later))
+    assert torch_trace.step_count(events) == 1
+
+
 def test_copies_are_told_apart_by_direction(tmp_path):
     events = torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))
     table = activity.summary(torch_trace.device_events(events)).set_index("kind")
