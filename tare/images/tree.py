@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import store
-from tare.core.elf import glibc_needed, is_glibc, read_dynamic
-from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.elf import glibc_needed, is_glibc, read_dynamic, refuse_executable_stack
+from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_file, sha256_text
 from tare.core.process import run
 from tare.core.store import Kept
@@ -121,6 +121,8 @@ def tree_key(
         "stdlib": sources,
         "libraries": {soname: sha256_file(path) for soname, path in libraries.items()},
     }
+    if stack.no_executable_stack:
+        inputs["no_executable_stack"] = sorted(stack.no_executable_stack)
     return sha256_text(canonical_json(inputs))[:32]
 
 
@@ -167,6 +169,7 @@ def _fill(
     packages = library / "site-packages"
     for wheel in wheels:
         unpack_wheel(wheel, packages, stack)
+    _refuse_executable_stacks(packages, stack)
     _link_libraries(packages, root / "lib", set(libraries))
     started = timed("unpack", started)
     _compile(root, stack)
@@ -229,6 +232,14 @@ def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
                 shutil.copyfileobj(source, sink, COPY_BYTES)
             if member.external_attr >> 16 & stat.S_IXUSR:
                 target.chmod(0o755)
+
+
+def _refuse_executable_stacks(packages: Path, stack: Stack) -> None:
+    """Glibc loads no library that asks for an executable stack from 2.41 on, and few that do need one."""
+    for name in stack.no_executable_stack:
+        path = packages / name
+        if not path.is_file() or not refuse_executable_stack(path):
+            raise UserError(f"stack {stack.name}: no_executable_stack: no file {name} that asks for one")
 
 
 def _link_libraries(packages: Path, folder: Path, sonames: set[str]) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tare.core.elf import refuse_executable_stack
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root
 from tare.core.manifest import first_difference, read_manifest
@@ -131,6 +133,26 @@ def test_current_stack_has_one_torch_in_each_variant():
     assert not any(name.startswith("nvidia") for name in versions[0])
     assert cpu.is_pruned("torch/bin/protoc") and not cpu.is_pruned("torch/bin/torch_shm_manager")
     assert cpu.is_pruned("torchvision/_C.so") and not cuda.is_pruned("torchvision/_C.so")
+
+
+def test_a_library_loses_the_mark_of_an_executable_stack_and_nothing_else(tmp_path):
+    """A file of two segments, the second of which says what the stack is: readable, writable, executable."""
+    head = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, 8, 8, 4096)
+    before, after = (struct.pack("<IIQQQQQQ", 0x6474E551, flags, *[0] * 6) for flags in (7, 6))
+    path = tmp_path / "libold.so"
+    path.write_bytes(head + load + before + b"rest")
+    assert refuse_executable_stack(path) and path.read_bytes() == head + load + after + b"rest"
+    assert not refuse_executable_stack(path)
+
+
+def test_a_library_that_asks_for_no_executable_stack_is_named(built, monkeypatch, tmp_path):
+    stack, wheel, tree = built
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    for name in ("demo/none.so", "demo/__init__.py"):
+        with pytest.raises(UserError, match=f"no_executable_stack: no file {name} that asks for one"):
+            build_tree(replace(stack, no_executable_stack=(name,)), [wheel])
+    assert tree.key == build_tree(stack, [wheel]).key
 
 
 def test_paper_stack_is_one_build_for_both_variants():

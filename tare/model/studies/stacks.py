@@ -45,7 +45,8 @@ class StackFile(Record):
     """stack.yaml: what the packages are for, and what of them is left out of the tree.
 
     `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine;
-    `libraries`: sonames that its packages expect of any machine, beside those of every C++ program.
+    `libraries`: sonames that its packages expect of any machine, beside those of every C++ program;
+    `no_executable_stack`: files below site-packages that lose the mark by which they ask for one.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StackFile(Record):
     imports: tuple[str, ...]
     framework: str = DEFAULT
     libraries: tuple[str, ...] = ()
+    no_executable_stack: tuple[str, ...] = ()
 
     @field_validator("framework")
     @classmethod
@@ -103,6 +105,7 @@ class Stack:
         before_imports: Python to run before that, may be empty.
         framework: what launches train with, a module of tare/worker/frameworks/.
         libraries: sonames that the tree takes from this machine for its packages.
+        no_executable_stack: files below site-packages that need no executable stack, although they ask for one.
     """
 
     name: str
@@ -118,6 +121,7 @@ class Stack:
     before_imports: str
     framework: str
     libraries: tuple[str, ...]
+    no_executable_stack: tuple[str, ...]
 
     @property
     def abi(self) -> str:
@@ -211,6 +215,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         before_imports=own.before_imports,
         framework=content.framework,
         libraries=content.libraries,
+        no_executable_stack=content.no_executable_stack,
     )
 
 
