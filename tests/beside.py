@@ -74,14 +74,20 @@ def smoke(folder: Path) -> None:
     (folder / "progress.txt").write_text(done.stdout + done.stderr)
 
 
+def written(folder: Path) -> None:
+    """The study of docs/write-a-study.md as its page has it, run to its report by the page's command."""
+    (folder / "config/mine.yaml").write_text(code_blocks("write-a-study.md", "yaml")[0])
+    snakemake(folder, "all", *MINE)
+
+
 def slow_steps(folder: Path) -> None:
     """A campaign of steps of two seconds, sealed in FOLDER/../out."""
     job_sizes.campaign(folder.parent, "slow", [HOST, CONTROL])
 
 
-STUDIES = {"extended": extended, "smoke": smoke, "slow_steps": slow_steps}
+STUDIES = {"extended": extended, "smoke": smoke, "slow_steps": slow_steps, "written": written}
 # Each line is a process; what stands in one line is run one after the other.
-LINES = (("extended",), ("smoke",), ("slow_steps",))
+LINES = (("extended",), ("smoke",), ("slow_steps", "written"))
 
 
 class Beside:

@@ -107,6 +107,12 @@ def smoke(studies):
 
 
 @pytest.fixture(scope="session")
+def written(studies):
+    """A copy in which the study of docs/write-a-study.md ran to its report, on the real runtimes."""
+    return studies.wait("written")
+
+
+@pytest.fixture(scope="session")
 def slow_steps(studies):
     """A copy beside which a campaign of steps of two seconds is sealed."""
     return studies.wait("slow_steps")
