@@ -6,6 +6,7 @@ so where it names `vm`.
 
 import math
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,8 +46,16 @@ def conditions(study):
     return {**study["conditions"], "allocator": "default", "launch_timeout_s": 60.0}
 
 
-def guests():
-    """Processes of QEMU that were started for a launch."""
+def guests(within_s=60.0):
+    """Processes of QEMU that were started for a launch and don't end; others' that run beside this test do."""
+    deadline = time.monotonic() + within_s
+    while (found := guests_now()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return found
+
+
+def guests_now():
+    """Processes of QEMU that were started for a launch, on the whole machine."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -189,6 +189,7 @@ def test_what_must_not_be_cut_short_goes_on_for_a_while_and_no_longer(tmp_path, 
     assert patient.count("patience_s=6") == patient.count("{folder}/done") == 1
     harness = subprocess.Popen([sys.executable, "-c", patient, str(tmp_path)], stderr=subprocess.DEVNULL)
     child = int(appears(tmp_path / "child"))
+    time.sleep(0.5)  # until the harness waits for it
     harness.send_signal(signal.SIGKILL if end == "killed" else signal.SIGINT)
     assert appears(tmp_path / "done") == "done"
     assert gone(child, within_s=20) and harness.wait(30) != 0
