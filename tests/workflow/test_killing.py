@@ -25,7 +25,7 @@ ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
 CAMPAIGNS, UNITS = ("a", "b", "c"), 40
-KILLS = 12  # of each kind two
+KILLS = 20  # of each kind three or more
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
 import os
