@@ -10,7 +10,7 @@ import pytest
 from tare.core.errors import UserError
 from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
-from tare.literature.level_claims import _weighed, confound_of, faster, speed_of
+from tare.literature.level_claims import _weighed, change_of, confound_of, faster, speed_of
 from tare.literature.published_file import Claim
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.schema import parse
@@ -26,6 +26,12 @@ class Tables:
     """What a rule reads."""
 
     metrics: pd.DataFrame
+    attempt: int = 1
+
+    @property
+    def verdicts(self):
+        columns = ["workload", "scenario", "campaign", "arm"]
+        return self.metrics[columns].drop_duplicates().assign(attempt=self.attempt)
 
 
 def rows(level, seconds, spread=0.01, units=6, seed=0):
@@ -71,6 +77,13 @@ def test_what_the_interval_leaves_open_is_open():
     assert found.here == OPEN and "crosses an end" in found.reason
 
 
+def test_a_later_try_has_less_to_spend():
+    first = here(1.0, 1.54)
+    third = Tables(metrics=first.metrics, attempt=3)
+    one, other = (change_of(claim(), WORKLOAD, tables)[0] for tables in (first, third))
+    assert other.ratio == one.ratio and other.low < one.low < one.high < other.high
+
+
 def test_too_few_units_and_levels_without_any_say_why():
     few = faster(claim(), WORKLOAD, (), here(1.0, 1.5, units=3))
     assert few.here == OPEN and "3 units, 4 are needed" in few.reason
@@ -85,10 +98,10 @@ def test_welchs_interval_covers_and_rates_count_upwards():
     for _ in range(400):
         one = pd.Series(generator.normal(math.log(1.2), 0.05, 4))
         other = pd.Series(generator.normal(0, 0.02, 6))
-        speed = speed_of(_weighed(one, other, True))
+        speed = speed_of(_weighed(one, other, True), 0.05)
         inside += speed.low <= 1.2 <= speed.high
     assert inside / 400 > 0.92
-    assert speed_of(_weighed(one, other, False)).ratio == pytest.approx(1 / speed.ratio)
+    assert speed_of(_weighed(one, other, False), 0.05).ratio == pytest.approx(1 / speed.ratio)
 
 
 def test_what_another_workload_does_not_show_is_a_number_of_its_own():

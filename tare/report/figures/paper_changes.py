@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.literature.level_claims import HasMetrics, Speed, change_of, confound_of
+from tare.literature.contrasts import Measured
+from tare.literature.level_claims import Speed, change_of, confound_of
 from tare.literature.published import Published
 from tare.literature.published_file import FASTER, Plot
 from tare.report.figures import style
@@ -28,7 +29,7 @@ class Change:
     reason: str
 
 
-def changes(published: Published, given: HasMetrics, plot: Plot) -> list[Change]:
+def changes(published: Published, given: Measured, plot: Plot) -> list[Change]:
     """The rows of a figure, in the order of its claims."""
     found = []
     for claim in published.claims:
@@ -45,7 +46,7 @@ def changes(published: Published, given: HasMetrics, plot: Plot) -> list[Change]
     return found
 
 
-def paper_changes(published: Published, given: HasMetrics, plot: Plot) -> style.Drawing:
+def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Drawing:
     """Published and measured changes on one axis."""
     title = f"Figure {plot.figure}: {plot.title}"
     rows = changes(published, given, plot)
@@ -66,18 +67,18 @@ def paper_changes(published: Published, given: HasMetrics, plot: Plot) -> style.
         handles, labels = axes.get_legend_handles_labels()
         shown = dict(zip(labels, handles, strict=True))
         style.legend(figure, title, (list(shown.values()), list(shown)))
-        style.footnote(figure, "Bars: 95% intervals (Welch), each comparison by itself.")
+        style.footnote(figure, "Bars: 95% intervals (Welch), wider for a later try, each comparison by itself.")
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {' '.join(map(_told, rows))}")
 
 
-def change_caption(published: Published, given: HasMetrics, plot: Plot) -> list[str]:
+def change_caption(published: Published, given: Measured, plot: Plot) -> list[str]:
     """That changes were published, and how many of them are measured here."""
     rows = changes(published, given, plot)
     measured = sum(row.measured is not None for row in rows)
     return ["Published: changes in percent, in the text.", f"Here: {measured} of {len(rows)} are measured."]
 
 
-def change_sentences(published: Published, given: HasMetrics, plot: Plot) -> list[str]:
+def change_sentences(published: Published, given: Measured, plot: Plot) -> list[str]:
     """Every number: claims with what is measured, what of it is not the level's own, then what the text states."""
     stated = [
         f"The text states {fact.quantity} ({name})."
