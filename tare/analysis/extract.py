@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tare.analysis.launch_rows import Row
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
+from tare.core.forked import forked
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import share_of
@@ -106,7 +106,7 @@ def _profiled(
     if jobs < 2 or len(records) < 2:
         yield map(_rows_of_profile, records)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with forked(jobs) as pool:
         yield pool.imap(_rows_of_profile, records)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from tare.core.errors import TareError, UserError
 from tare.core.files import atomic_path, cache_dir, project_root, read_json, write_json, write_text
+from tare.core.forked import forked
 from tare.core.process import scratch_folder
 from tare.core.progress import say, step
 from tare.model.studies.papers import paper_names
@@ -99,7 +100,8 @@ def execute_all(
         source_of(name)
     _prepare()
     problems: dict[str, str] = {}
-    with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
+    late = False
+    with forked(at_once, tasks_each=1) as pool:
         running = [(name, pool.apply_async(_execute, (name, results, workloads, folder))) for name in chosen]
         for name, one in running:
             with step(f"notebook {name}"):
@@ -107,8 +109,11 @@ def execute_all(
                     problem = one.get(LIMIT_S)
                 except multiprocessing.TimeoutError:
                     problem = f"not done after {LIMIT_S:.0f} s"
+                    late = True
             if problem is not None:
                 problems[name] = problem
+        if late:
+            pool.terminate()
     if drawn is not None:
         for name, problem in problems.items():
             _stand_in(name, problem, folder, drawn.get(name, ()))

@@ -170,9 +170,11 @@ def test_images_per_second_are_those_of_the_steps_after_the_warm_up():
     results = TrainResults(
         samples=18, steps=5, step_ends_ns=ends, losses=(1.0,) * 5, warmup_steps=2, warmup_samples=8
     )
-    (row,) = _timed_rate(results)
+    (row,) = _timed_rate([results])
     assert (row["metric"], row["value"], row["unit"], row["kind"]) == ("images_per_s", 5.0, "1/s", "measured")
-    assert _timed_rate(results.replace(warmup_steps=0)) == [] and _timed_rate(results.replace(warmup_steps=5)) == []
+    (both,) = _timed_rate([results, results])
+    assert both["value"] == 10.0, "instances that train together, each on images of its own"
+    assert _timed_rate([results.replace(warmup_steps=0)]) == _timed_rate([results.replace(warmup_steps=5)]) == []
 
 
 @pytest.mark.parametrize(

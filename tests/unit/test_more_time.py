@@ -12,7 +12,7 @@ from pages import row, visible
 
 from tare.analysis.more_time import of_one_more, prospects, units_for_width
 from tare.model.records.campaigns import Sampling
-from tare.model.registry import environment_names
+from tare.model.registry import SINGLE, environment_names
 from tare.model.studies import arms
 from tare.report.answers import more_time
 from tare.report.words.labels import env_title
@@ -27,7 +27,7 @@ def campaign(units=6, *, name="rounds.apptainer+docker+host", workload="mnist_cn
     return SimpleNamespace(
         workload=workload, name=name, kind=name.split(".")[0], arm=arms.of_campaign(name),
         is_headline=name.count(".") == 1, units=made, counted=made[1:],
-        plan=SimpleNamespace(sampling=Sampling(**fixed), environments=NAMES),
+        plan=SimpleNamespace(sampling=Sampling(**fixed), environments=NAMES, scenario=SINGLE),
     )  # fmt: skip
 
 

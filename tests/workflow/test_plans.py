@@ -46,7 +46,8 @@ def test_lint_finds_nothing_but_what_we_accept(checkout):
 @pytest.mark.parametrize("preset", ["config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018"])
 def test_every_preset_plans(checkout, preset):
     done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
-    assert ROUNDS in done.stdout + done.stderr and TURNS in done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert ROUNDS in said and (TURNS in said) == (preset != "nthu2018")  # whose paper timed no steps
 
 
 def test_one_environment_touches_nothing_of_the_others(checkout):

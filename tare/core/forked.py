@@ -1,0 +1,27 @@
+"""Work shared out to forked processes, which begin with what this one has imported."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from multiprocessing.pool import Pool
+
+
+@contextlib.contextmanager
+def forked(jobs: int, tasks_each: int | None = None) -> Iterator[Pool]:
+    """A pool of forked processes, which is waited for at the end; only where that fails are they ended.
+
+    A command of ours takes SIGTERM as an interruption, an exception. In a process of a pool that can be lost, and
+    with it the end of the pool: there SIGTERM ends.
+
+    Args:
+        jobs: how many processes.
+        tasks_each: after so many tasks a process makes room for a new one; None for never.
+    """
+    context = multiprocessing.get_context("fork")
+    with context.Pool(jobs, signal.signal, (signal.SIGTERM, signal.SIG_DFL), tasks_each) as pool:
+        yield pool
+        pool.close()
+        pool.join()
