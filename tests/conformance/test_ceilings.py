@@ -30,10 +30,17 @@ def likwid_bench():
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """Calls in one process on one core, beside which nothing of ours runs."""
-    with alone_on_this_machine(), likwid.own_process() as call:
+def one_process():
+    """Calls in one process on one core."""
+    with likwid.own_process() as call:
         yield call
+
+
+@pytest.fixture
+def alone(one_process):
+    """Its calls, beside which nothing of ours runs; between tests others may measure."""
+    with alone_on_this_machine():
+        yield one_process
 
 
 @pytest.mark.parametrize("kernel", ["copy", "triad"])

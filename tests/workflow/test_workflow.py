@@ -14,6 +14,7 @@ import pytest
 from beside import MINE, POOR
 from project import ROUNDS, snakemake, tare
 
+from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
 
 pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study, on a machine that may be busy
@@ -278,7 +279,7 @@ def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(exten
     assert "graph=capture needs a CUDA device" in page
 
 
-def test_an_interrupted_campaign_carries_on(extended):
+def test_an_interrupted_campaign_carries_on(extended, tmp_path):
     """Ctrl-C after the first round: one line, the round kept, the next run carries on from it."""
     out = "results/interrupted/sealed.json"
     arguments = [
@@ -295,7 +296,7 @@ def test_an_interrupted_campaign_carries_on(extended):
         "--out",
         out,
     ]
-    environment = {**os.environ, "PYTHONPATH": str(extended)}
+    environment = {**os.environ, "PYTHONPATH": str(extended), LOCKS: str(tmp_path)}  # it waits for no other test
     running = subprocess.Popen(
         arguments, cwd=extended, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
@@ -305,7 +306,8 @@ def test_an_interrupted_campaign_carries_on(extended):
     while not journal.exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(timeout=60)
+    output, errors = running.communicate(timeout=60)
+    assert journal.exists(), output
     assert running.returncode == 130
     assert errors.strip().splitlines() == ["tare: interrupted; finished units are kept, the next run carries on"]
     first = journal.read_text()
