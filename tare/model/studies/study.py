@@ -724,6 +724,13 @@ def _check_shared(study: Study) -> None:
     _check_batches(own.workload, own, where, filter(None, (own.batch, own.small_batch)))
     if own.small_batch is not None and own.small_batch >= own.batch:
         raise UserError(f"{where}: small_batch: {own.small_batch} is not smaller than batch, {own.batch}")
+    _check_chosen(study, own, where)
+    if "cpuset" in own.limits and study.conditions.cpus < 2:
+        raise UserError(f"{where}: limits: cpuset needs two CPUs or more, and conditions: cpus is 1")
+
+
+def _check_chosen(study: Study, own: Shared | Distributed, where: str) -> None:
+    """What a scenario names is in the study."""
     for name in own.environments or ():
         if name not in study.environments:
             raise UserError(f"{where}: environments: {name} is none of the study's environments; name it there too")
@@ -732,8 +739,6 @@ def _check_shared(study: Study) -> None:
             if name not in study.workloads:
                 known = nearest(name, study.workloads)
                 raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
-    if "cpuset" in own.limits and study.conditions.cpus < 2:
-        raise UserError(f"{where}: limits: cpuset needs two CPUs or more, and conditions: cpus is 1")
 
 
 def _check_distributed(study: Study) -> None:
@@ -743,14 +748,7 @@ def _check_distributed(study: Study) -> None:
         if DISTRIBUTED in study.scenarios:
             raise UserError(f"{where}: it is missing: the scenario distributed needs its workers; `{{}}` takes two")
         return
-    for name in own.environments or ():
-        if name not in study.environments:
-            raise UserError(f"{where}: environments: {name} is none of the study's environments; name it there too")
-    for key in ("workloads", "arm_workloads"):
-        for name in getattr(own, key) or ():
-            if name not in study.workloads:
-                known = nearest(name, study.workloads)
-                raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
+    _check_chosen(study, own, where)
     for name in own.trained(study.workloads):
         warmup = describe_workload(name, study.workloads[name].options).get("warmup_steps", 0)
         if own.steps is not None and own.steps <= warmup:
