@@ -64,7 +64,7 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 	@.venv/bin/python -m pip install --quiet --target .venv/uv uv
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
 	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
-	for name in run test; do \
+	for name in run test uv; do \
 		.venv/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
 		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \

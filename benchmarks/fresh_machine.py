@@ -2,14 +2,19 @@
 
     python3 benchmarks/fresh_machine.py --release trixie --user ordinary --out fresh/trixie
     python3 benchmarks/fresh_machine.py --release bookworm --user root --out fresh/bookworm \\
-        --command "make report CONFIG=config/smoke.yaml" --command "make clean-runtimes"
+        --command "make report STUDY=config/smoke.yaml" --command "make clean-runtimes"
+    python3 benchmarks/fresh_machine.py --user ordinary --place work --read-only-home --out fresh/read-only \\
+        --env "TARE_CACHE=/srv/tare/a cache"
 
 Standard library only; needs root, mmdebstrap, overlayfs and a network. The machine has namespaces of its own for
 mounts and processes, and this one's kernel and network: what needs another kernel or a boot is not shown by it.
-A release of Ubuntu needs its archive's keyring (--keyring). What reaches a package index from here is the affair of
-this machine: --bind shows a file or folder of it at the same place, read-only, --env passes a variable on, and
---cached copies what was fetched here (~/.cache/tare/data) into the machine's cache; with `--place work` that is
-/srv/tare/cache, for --env TARE_CACHE.
+A release of Ubuntu needs its archive's keyring (--keyring). What reaches a package index from here is the affair
+of this machine: --bind shows a file or folder of it at the same place or another, read-only, --env passes a
+variable on, and --cached copies what was fetched here (~/.cache/tare/data) into the machine's cache.
+
+--remedies gives what was printed as a remedy and is a command of apt's, as the user whom it asks to (no service
+starts for it), and runs the first command again. --without-apt makes a machine where nothing can be installed.
+--kill ends the first command as Ctrl-C does (INT) or at once (KILL), after some seconds or at a random moment.
 
 It tells how each command ended, what it printed, and what was there afterwards that had not been before: processes,
 mounts, and files outside the checkout and the cache that belong to no package.
@@ -21,6 +26,8 @@ import argparse
 import contextlib
 import json
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
@@ -35,10 +42,19 @@ RELEASES = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
 # What somebody has who cloned this repository: no compiler, no pip, no python3-venv.
 PACKAGES = ("ca-certificates", "git", "make", "mount", "passwd", "python3", "sudo")
 USERS = {"root": (0, "/root"), "sudo": (1000, "/home/sudoer"), "ordinary": (1001, "/home/ordinary")}
+WORK = "/srv/tare"
 NAMES = {"root": "root", "sudo": "sudoer", "ordinary": "ordinary"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHOWN = 40
 SETTLE_S = 40  # the private Docker daemon ends 20 s after its last user
+REMOVE_S = 20
+REMEDY = re.compile(r"(?:mend it|to have them): (?:ask an administrator for `([^`]*)`|(.*?apt-get .*))")
+# sudo asks for no password, and apt for no consent: a person would give them.
+ANSWERS = {
+    "etc/sudoers.d/answers": "%sudo ALL=(ALL) NOPASSWD: ALL",
+    "etc/apt/apt.conf.d/90answers": 'APT::Get::Assume-Yes "true";',
+}
+ANNOUNCED = ("tare", "pip", "snakemake", "matplotlib")  # in ~/.cache, by the README
 LOOSE = (
     "dev/",
     "etc/alternatives/",
@@ -63,12 +79,14 @@ mount -t tmpfs -o mode=755 tmpfs run
 mkdir -p "./$HOME_INSIDE" "./$WORK_INSIDE"
 mount --bind "$CASE/home" "./$HOME_INSIDE"
 mount --bind "$CASE/work_folder" "./$WORK_INSIDE"
-printf '%s\n' "$BINDS" | while read -r path; do
+printf '%s\n' "$BINDS" | while IFS='=' read -r path place; do
     [ -n "$path" ] || continue
-    if [ -d "$path" ]; then mkdir -p ".$path"; else mkdir -p ".${path%/*}"; rm -f ".$path"; : > ".$path"; fi
-    mount --bind "$path" ".$path"
-    mount -o remount,bind,ro ".$path"
+    place=.${place:-$path}
+    if [ -d "$path" ]; then mkdir -p "$place"; else mkdir -p "${place%/*}"; rm -f "$place"; : > "$place"; fi
+    mount --bind "$path" "$place"
+    mount -o remount,bind,ro "$place"
 done
+[ -z "$WITHOUT_APT" ] || rm -f usr/bin/apt* usr/bin/dpkg*
 [ -z "$READ_ONLY_HOME" ] || mount -o remount,bind,ro "./$HOME_INSIDE"
 mkdir -p .old
 pivot_root . .old
@@ -81,13 +99,19 @@ processes() {
     done
 }
 cut -d' ' -f5 /proc/self/mountinfo | sort > /run/before
+policy=/usr/sbin/policy-rc.d
+[ -z "$WITHOUT_SERVICES" ] || { printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; }
 cd "$FOLDER" || exit 99
-setsid setpriv --reuid "$USER_ID" --regid "$USER_ID" --init-groups --reset-env sh -c "cd \"\$1\"
-    export PATH=$PATH HOME=\"$HOME_INSIDE\" $VARIABLES; exec $COMMAND" sh "$FOLDER" < /dev/null 3>&- &
+# What a shell starts in the background ignores Ctrl-C.
+setsid env --default-signal=INT,QUIT \
+    setpriv --reuid "$USER_ID" --regid "$USER_ID" --init-groups --reset-env sh -c "cd \"\$1\"
+    export PATH=$PATH HOME=\"$HOME_INSIDE\" $VARIABLES
+    exec sh -c \"\$2\"" sh "$FOLDER" "$COMMAND" < /dev/null 3>&- &
 pid=$!
 if [ -n "$KILL_AFTER" ]; then sleep "$KILL_AFTER"; kill "-$KILL_SIGNAL" "-$pid"; fi
 wait $pid
 echo "status $?" >&3
+[ -z "$WITHOUT_SERVICES" ] || rm -f $policy
 waited=0
 while [ -n "$(processes)" ] && [ $waited -lt "$SETTLE_S" ]; do sleep 1; waited=$((waited + 1)); done
 left=$(processes)
@@ -101,11 +125,13 @@ comm -13 /run/before /run/after | sed 's/^/mount /' >&3
 class Ended:
     """How a command ended, and what it left.
 
-    `files` are paths outside the checkout, the cache and every package; `packages` those added since the beginning.
+    `killed` says by which signal of ours and when; `files` are paths outside the checkout, the cache and every
+    package; `packages` those added since the beginning.
     """
 
     command: str
     status: int | None = None
+    killed: str | None = None
     seconds: float = 0.0
     processes: list[str] = field(default_factory=list)
     mounts: list[str] = field(default_factory=list)
@@ -123,17 +149,49 @@ def main(argv: Sequence[str]) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with machine(arguments, base) as case:
         found = []
+        kill: tuple[str, float] | None = chosen_end(arguments.kill) if arguments.kill else None
         for command in arguments.command:
-            found.append(run(arguments, base, case, command))
+            found.append(run(arguments, base, case, command, kill=kill))
             tell(found[-1])
-        keep_pages(case, arguments.out)
+            kill = None
+        if arguments.remedies:
+            given: list[str] = []
+            for who, remedy in remedies((arguments.out / "output.log").read_text(errors="replace")):
+                found.append(run(arguments, base, case, remedy, user=who, without_services=True))
+                given, found[-1].files = found[-1].files, []  # what an administrator installs is no trace of ours
+                tell(found[-1])
+            found.append(run(arguments, base, case, arguments.command[0]))
+            found[-1].files = [path for path in found[-1].files if path not in given]
+            tell(found[-1])
+        keep_pages(place_of(arguments, case), arguments.out)
         (arguments.out / "ended.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
     return int(any(one.status or one.processes or one.mounts or one.files for one in found))
 
 
+def chosen_end(text: str) -> tuple[str, float]:
+    """`INT:30` or, at a random moment, `INT:5-90`: a signal, and the seconds before it."""
+    name, _, span = text.partition(":")
+    first, _, last = span.partition("-")
+    return name, round(random.uniform(float(first), float(last or first)), 1)
+
+
+def remedies(output: str) -> list[tuple[str | None, str]]:
+    """The commands of apt's that were printed as remedies, each once: (root or None for the user, command)."""
+    found = []
+    for asked, own in REMEDY.findall(output):
+        if "apt-get" in asked:
+            found.append(("root", asked))
+        elif own:
+            found.append((None, own.strip().removesuffix(")")))
+    return list(dict.fromkeys(found))
+
+
 def tell(one: Ended) -> None:
     """Print how a command ended, and what it left."""
-    print(f"{one.command}: status {one.status} after {one.seconds:.0f} s, packages added: {len(one.packages)}")
+    killed = f" ({one.killed})" if one.killed else ""
+    print(
+        f"{one.command}: status {one.status} after {one.seconds:.0f} s{killed}, packages added: {len(one.packages)}"
+    )
     for what in ("processes", "mounts", "files"):
         for line in getattr(one, what)[:SHOWN]:
             print(f"    left, {what}: {line}")
@@ -148,13 +206,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--user", choices=USERS, default="ordinary", help="sudo: an ordinary user in the group sudo"
     )
     parser.add_argument("--command", action="append", help="more than one run one after the other")
+    parser.add_argument(
+        "--remedies", action="store_true", help="give what was printed, and run the first command again"
+    )
     parser.add_argument("--folder", default="a folder/tare", help="the clone's place, below the home or --place")
     parser.add_argument("--place", choices=("home", "work"), default="home", help="work: /srv/tare")
     parser.add_argument("--read-only-home", action="store_true")
-    parser.add_argument("--bind", type=Path, action="append", default=[], metavar="PATH")
+    parser.add_argument("--without-apt", action="store_true")
+    parser.add_argument("--bind", action="append", default=[], metavar="PATH[=PLACE]")
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]")
     parser.add_argument("--cached", type=Path, action="append", default=[], metavar="FOLDER", help="of our cache")
-    parser.add_argument("--kill", metavar="SIGNAL:SECONDS", help="end the first command's group after a while")
+    parser.add_argument(
+        "--kill", metavar="SIGNAL:SECONDS[-SECONDS]", help="end the first command's group meanwhile"
+    )
     parser.add_argument("--keyring", type=Path, help="of the release's archive")
     parser.add_argument("--bases", type=Path, default=Path("/var/tmp/tare-fresh"), help="root file systems, kept")
     parser.add_argument(
@@ -163,7 +227,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="the machine's files stay")
     parser.add_argument("--out", type=Path, default=Path("fresh"))
     arguments = parser.parse_args(argv)
-    arguments.command = arguments.command or ["make report CONFIG=config/smoke.yaml"]
+    arguments.command = arguments.command or ["make report STUDY=config/smoke.yaml"]
     return arguments
 
 
@@ -192,10 +256,11 @@ def base_command(release: str, folder: Path, keyring: Path | None) -> list[str]:
         f"{'--groups sudo ' if name == 'sudo' else ''}{NAMES[name]}"
         for name in ("sudo", "ordinary")
     ]
+    answers = [f"echo '{text}' > \"$1/{path}\"" for path, text in ANSWERS.items()]
     return [
         *("mmdebstrap", "--quiet", "--variant=apt", "--format=directory", f"--include={','.join(PACKAGES)}"),
         *([f"--keyring={keyring}"] if keyring else []),
-        *(f"--customize-hook={hook}" for hook in users),
+        *(f"--customize-hook={hook}" for hook in (*users, *answers)),
         *(["--components=main,universe"] if family == "ubuntu" else []),
         *(release, str(folder)),  # from the archive that mmdebstrap knows for it
     ]
@@ -214,9 +279,8 @@ def machine(arguments: argparse.Namespace, base: Path) -> Iterator[Path]:
             shutil.copytree(base / home.lstrip("/"), case / "home", symlinks=True, dirs_exist_ok=True)
         (case / "upper/etc").mkdir()
         shutil.copy("/etc/resolv.conf", case / "upper/etc/resolv.conf")
-        cache = case / ("home/.cache/tare" if arguments.place == "home" else "work_folder/cache")
         for folder in arguments.cached:
-            shutil.copytree(folder, cache / folder.name, symlinks=True)
+            shutil.copytree(folder, cache_of(arguments, case) / folder.name, symlinks=True)
         clone = place_of(arguments, case)
         clone.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
@@ -225,12 +289,30 @@ def machine(arguments: argparse.Namespace, base: Path) -> Iterator[Path]:
         yield case
     finally:
         if not arguments.keep:
-            shutil.rmtree(case, ignore_errors=True)
+            remove(case)
+
+
+def remove(folder: Path) -> None:
+    """Remove a machine's folder; what still ends in it may hold it up for a moment."""
+    until = time.monotonic() + REMOVE_S
+    while folder.exists() and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.2)
 
 
 def place_of(arguments: argparse.Namespace, case: Path) -> Path:
     """The clone, seen from outside."""
     return Path(case, "home" if arguments.place == "home" else "work_folder", arguments.folder)
+
+
+def cache_of(arguments: argparse.Namespace, case: Path) -> Path:
+    """The machine's cache, seen from outside: TARE_CACHE of --env, below the home or /srv/tare, or the usual."""
+    chosen = dict(pair.partition("=")[::2] for pair in arguments.env).get("TARE_CACHE")
+    if not chosen:
+        return case / "home/.cache/tare"
+    home = USERS[arguments.user][1]
+    folder, inside = (case / "home", home) if Path(chosen).is_relative_to(home) else (case / "work_folder", WORK)
+    return folder / Path(chosen).relative_to(inside)
 
 
 def variables_of(names: Sequence[str]) -> str:
@@ -241,21 +323,40 @@ def variables_of(names: Sequence[str]) -> str:
     return " ".join(f"{key}='{value}'" for key, _, value in (pair.partition("=") for pair in found))
 
 
-def run(arguments: argparse.Namespace, base: Path, case: Path, command: str) -> Ended:
-    """Run one command in the machine; its output goes to ours and to a log."""
-    user, home = USERS[arguments.user]
-    inside = home if arguments.place == "home" else "/srv/tare"
-    number, seconds = "", ""
-    if arguments.kill:
-        number, _, seconds = arguments.kill.partition(":")
-        arguments.kill = None
+def run(
+    arguments: argparse.Namespace,
+    base: Path,
+    case: Path,
+    command: str,
+    *,
+    user: str | None = None,
+    kill: tuple[str, float] | None = None,
+    without_services: bool = False,
+) -> Ended:
+    """Run one command in the machine; its output goes to a log.
+
+    Args:
+        arguments: of the command line.
+        base: the root file system.
+        case: the machine's folder.
+        command: words for a shell.
+        user: who runs it, where not the machine's user.
+        kill: signal for its process group, and after how many seconds.
+        without_services: no service starts for a package that it installs: Docker's own would change this machine's
+            network.
+    """
+    home = USERS[arguments.user][1]
+    inside = home if arguments.place == "home" else WORK
+    number, seconds = kill or ("", "")
     settings = {
-        "BASE": base, "CASE": case, "COMMAND": command, "HOME_INSIDE": home, "WORK_INSIDE": "/srv/tare",
-        "FOLDER": f"{inside}/{arguments.folder}", "USER_ID": user, "PATH": PATH, "SETTLE_S": SETTLE_S,
-        "VARIABLES": variables_of(arguments.env), "BINDS": "\n".join(map(str, arguments.bind)),
+        "BASE": base, "CASE": case, "COMMAND": command, "HOME_INSIDE": home, "WORK_INSIDE": WORK,
+        "FOLDER": f"{inside}/{arguments.folder}", "USER_ID": USERS[user or arguments.user][0], "PATH": PATH,
+        "SETTLE_S": SETTLE_S, "VARIABLES": variables_of(arguments.env), "BINDS": "\n".join(arguments.bind),
         "READ_ONLY_HOME": "yes" if arguments.read_only_home else "", "KILL_AFTER": seconds, "KILL_SIGNAL": number,
+        "WITHOUT_APT": "yes" if arguments.without_apt else "",
+        "WITHOUT_SERVICES": "yes" if without_services else "",
     }  # fmt: skip
-    ended = Ended(command=command)
+    ended = Ended(command=command, killed=f"SIG{number} after {seconds} s" if kill else None)
     facts, log = case / "facts", arguments.out / "output.log"
     argv = [
         "unshare",
@@ -305,38 +406,43 @@ def added_packages(base: Path, case: Path) -> list[str]:
 
 
 def foreign_files(arguments: argparse.Namespace, case: Path) -> list[str]:
-    """Files that were not there, outside the checkout and the cache, and that no package lists."""
+    """Files that were not there, outside the checkout and the cache, and that no package lists; folders in /tmp."""
     listed = set()
     for path in (case / "upper/var/lib/dpkg/info").glob("*.list"):
         listed |= set(path.read_text(errors="replace").splitlines())
-    shown = {str(path).lstrip("/") for path in arguments.bind} | {"etc/resolv.conf"}
+    shown = {(bind.partition("=")[2] or bind).lstrip("/") for bind in arguments.bind} | {"etc/resolv.conf"}
     found = []
     for path in sorted((case / "upper").rglob("*")):
         name = str(path.relative_to(case / "upper"))
         whiteout = path.is_char_device()
         if path.is_symlink() and str(path.readlink()).startswith("/etc/alternatives/"):
             continue
-        if (path.is_dir() and not path.is_symlink()) or whiteout or name in shown or name.startswith(LOOSE):
+        folder = path.is_dir() and not path.is_symlink() and path.parent.name != "tmp"
+        if folder or whiteout or name in shown or name.startswith(LOOSE):
             continue
         usr = f"/usr/{name}" if not name.startswith("usr/") else f"/{name.removeprefix('usr/')}"
         if f"/{name}" not in listed and usr not in listed and "__pycache__" not in name:
             found.append(f"/{name}")
-    clone = place_of(arguments, case)
-    for folder, inside in ((case / "home", USERS[arguments.user][1]), (case / "work_folder", "/srv/tare")):
+    expected = {place_of(arguments, case), cache_of(arguments, case)}
+    expected |= {case / "home/.cache" / name for name in ANNOUNCED}
+    for folder, inside in ((case / "home", USERS[arguments.user][1]), (case / "work_folder", WORK)):
         for path in sorted(folder.rglob("*")):
-            skipped = clone in (path, *path.parents) or (folder / ".cache/tare") in (path, *path.parents)
-            own = path.name.startswith((".bash", ".profile")) or (folder / "cache") in (path, *path.parents)
-            if not path.is_dir() and not skipped and not own:
+            skipped = bool(expected & {path, *path.parents}) or path.name.startswith((".bash", ".profile"))
+            if (
+                not path.is_dir()
+                and not skipped
+                and f"{inside}/{path.relative_to(folder)}".lstrip("/") not in shown
+            ):
                 found.append(f"{inside}/{path.relative_to(folder)}")
     return found
 
 
-def keep_pages(case: Path, out: Path) -> None:
-    """Copy the pages that were made out of the machine."""
-    for path in [*case.glob("home/**/report/index.html"), *case.glob("work_folder/**/report/index.html")]:
-        if ".venv" not in path.parts:
-            shutil.copy(path, out / f"{path.parents[1].name}.html")
+def keep_pages(clone: Path, out: Path) -> None:
+    """Copy the reports that were made, each a folder of pages, out of the machine."""
+    for report in (*clone.glob("results/report"), *clone.glob("results/*/report")):
+        shutil.copytree(report, out / report.parent.name, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

@@ -36,13 +36,18 @@ def prefix(launch: Launch) -> list[str]:
     argv = [*in_group(launch), "taskset", "-c", cpu_list(launch)]
     argv += ["prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
     if launch.network not in (None, "host"):
-        user = Path(str(launch.network)).with_name("user")
-        own_ids = [] if launch.uid == 0 else [f"--user={user}", "--preserve-credentials"]
-        argv += ["nsenter", *own_ids, f"--net={launch.network}", "--"]
+        argv += entering(launch)
     elif launch.network is None and launch.isolate_network:
         own_ids = [] if launch.uid == 0 else ["--user", f"--map-user={launch.uid}", f"--map-group={launch.gid}"]
         argv += ["unshare", *own_ids, "--net", "--"]
     return argv
+
+
+def entering(launch: Launch) -> list[str]:
+    """What enters the network namespace of a launch's group, by its path, and becomes the command that follows."""
+    user = Path(str(launch.network)).with_name("user")
+    own_ids = [] if launch.uid == 0 else [f"--user={user}", "--preserve-credentials"]
+    return ["nsenter", *own_ids, f"--net={launch.network}", "--"]
 
 
 def in_group(launch: Launch) -> list[str]:

@@ -83,11 +83,12 @@ class Nested(Vm):
         )
 
     def program(self, launch: Launch) -> str:
-        """The inner environment's own command, for root, the guest's own processors, without the host's quota."""
+        """The inner environment's own command, for root, the guest's processors and network, without a quota."""
         cpus = tuple(range(len(launch.cpus)))
-        inside = replace(
-            launch, reference=self.form_name, cpus=cpus, uid=0, gid=0, quota=None
-        )  # the host's: QEMU's
+        network = "host" if launch.network else None
+        inside = replace(  # the quota is of this machine, and QEMU's
+            launch, reference=self.form_name, cpus=cpus, uid=0, gid=0, quota=None, network=network
+        )
         named = [f"{key}={value}" for key, value in self.variables().items()]
         words = ["/usr/bin/env", "-i", *named, *self.adapter().command(inside)]
         if self.before:

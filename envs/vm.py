@@ -1,8 +1,9 @@
 """A virtual machine: QEMU boots a distribution's kernel, whose root file system is the stack's image as a squashfs.
 
-The guest shares no folder with this machine and has no network. Its disk is read-only; its one channel is a
-virtio port, which is QEMU's own standard input and output; its console is QEMU's standard error. Programs in it
-are root's.
+The guest shares no folder with this machine and has no network, but for a group's. Its disk is read-only; its one
+channel is a virtio port, which is QEMU's own standard input and output; its console is QEMU's standard error.
+Programs in it are root's. Of a group that trains together each guest has a virtio device on a tap, which a bridge
+in a network namespace joins to the group's switch (tare.launch.switch).
 
 KVM is used where a real boot under it comes to its end, for /dev/kvm may be there and hang. Else QEMU emulates
 every instruction: what is timed then says nothing of a virtual machine's cost, records say `emulated`, and no
@@ -22,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from envs._conditions import cpu_list, image_of, in_group
+from envs._conditions import cpu_list, entering, image_of, in_group
 from envs._unpacked import prepare_folder
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, locked, read_json, write_json
@@ -31,6 +32,7 @@ from tare.core.process import run
 from tare.images.guest import SETTINGS, SHARED, guest, root_disk
 from tare.images.trial_image import trial_image
 from tare.launch.record import boot_id
+from tare.launch.switch import TAP
 from tare.launch.trial import probe_by_trial, try_launch
 from tare.machine import facts as machine
 from tare.machine.memory import meminfo_bytes
@@ -162,6 +164,7 @@ class Vm(Environment):
     transport = "channel"
     unseen: ClassVar[tuple[str, ...]] = ("affinity", "user")
     joins_networks = False
+    bridges_networks = True
     trial_s = TRY_S["tcg"]
     kernel_words: ClassVar[str] = KERNEL_WORDS
     machine: ClassVar[str] = "q35"  # QEMU's name of what it makes, with options
@@ -216,13 +219,14 @@ class Vm(Environment):
         """QEMU with every condition as an option or a setting of the guest; before it, who serves a shared root."""
         reference, setup = image_of(launch), self.setup
         shared, pinned = launch.options.get("root") == SHARED, launch.options.get("vcpus") == PINNED
-        if launch.network is not None:
-            raise UnavailableError("a virtual machine has no network here: its launches can't train together")
+        if launch.network == "host":
+            raise UnavailableError("a virtual machine is not on its host's network: its launches meet on a switch")
         if launch.binds:
             raise UnavailableError("a virtual machine shares no folder with this machine")
         return [
             *in_group(launch),
             *("taskset", "-c", cpu_list(launch)),
+            *(entering(launch) if launch.network else []),
             *(
                 ["/bin/sh", "-c", SHARE, "share", self.server, socket_of(launch), reference, note_of(launch)]
                 if shared
@@ -233,7 +237,7 @@ class Vm(Environment):
             *("-name", f"{launch.name},debug-threads=on" if pinned else launch.name),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", self.machine, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
-            *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", "-nic", "none"),
+            *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", *cable(launch)),
             *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
             *("-append", self.boot_words()),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
@@ -323,7 +327,21 @@ class Vm(Environment):
 def settings(launch: Launch, program: str) -> str:
     """What the guest's first program reads: a few variables, and PROGRAM, which becomes the launch; pure."""
     root = launch.options.get("root", "disk")
-    return f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nROOT={root}\nPROGRAM() {{ {program}; }}\n"
+    address = f"ADDRESS={launch.address}\n" if launch.address else ""
+    values = f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nROOT={root}\n{address}"
+    return f"{values}PROGRAM() {{ {program}; }}\n"
+
+
+def cable(launch: Launch) -> list[str]:
+    """Options of QEMU for the guest's network: none, or a device on the tap of its group's namespace; pure.
+
+    Its hardware address ends as its IPv4 address does, so that no two guests of a switch have the same.
+    """
+    if launch.address is None:
+        return ["-nic", "none"]
+    mac = "52:54:00:" + ":".join(f"{int(part):02x}" for part in launch.address.split(".")[1:])
+    tap = f"tap,id=cable,ifname={TAP},script=no,downscript=no"
+    return ["-netdev", tap, "-device", f"virtio-net-pci,netdev=cable,mac={mac},romfile="]
 
 
 def disk_root(reference: str) -> list[str]:

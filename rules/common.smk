@@ -14,7 +14,8 @@ from tare.model.studies import arms, expected, papers
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError
 from tare.core import remedies
-from tare.core.files import sha256_text
+from tare.core.files import project_root, sha256_file, sha256_text
+from tare.core.process import remove_when_killed
 from tare.core.progress import say
 from tare.core import remaining
 from tare.machine import workflow_lock
@@ -26,12 +27,15 @@ from tare.model.registry import (
     environment_names,
     scenario_names,
 )
-from tare.model.studies.stacks import framework_of, load_stack, lock_files
+from tare.model.studies.libraries import load_library
+from tare.model.studies.stacks import files_beside, framework_of, load_stack
 from tare.model.words import nearest
 from tare.datasets import catalog
 from tare.experiments import alone
 from tare.images import interpreter
+from tare.images.from_source.library import programs_seen
 from tare.runtimes import programs
+from tare.worker.frameworks import DEFAULT as DEFAULT_FRAMEWORK
 
 SNAKEMAKE = remedies.own_program("snakemake")  # as whoever reads it can call it
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
@@ -269,9 +273,9 @@ def headline(kind, environments):
     )
 
 
-def stack_locks(wildcards):
-    """Lock files of a stack."""
-    return [str(path) for path in lock_files(wildcards.stack)]
+def stack_files(wildcards):
+    """What a stack is made from beside its stack.yaml."""
+    return [str(path) for path in files_beside(wildcards.stack)]
 
 
 def optional_stack(wildcards):
@@ -287,10 +291,12 @@ def host_alone(wildcards):
 
 
 def stack_interpreter(wildcards):
-    """Interpreters that another stack could take: where one appears, a stack without one is tried again."""
+    """Interpreters and compilers that another stack could take: where one appears, that stack is tried again."""
     if wildcards.stack == STACK:
         return []
-    return interpreter.seen(load_stack(wildcards.stack).python)
+    stack = load_stack(wildcards.stack)
+    compilers = programs_seen(load_library(stack.library.name)) if stack.library else []
+    return [*interpreter.seen(stack.python), *compilers]
 
 
 def adapter_code(wildcards):

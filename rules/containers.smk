@@ -5,7 +5,7 @@
 rule build_tree:
     input:
         stack="containers/stacks/{stack}/stack.yaml",
-        locks=stack_locks,
+        files=stack_files,
     output:
         record="results/images/{stack}/tree.json",
     log:

@@ -1,5 +1,5 @@
 # Notebooks by papermill: they draw the figures and explain them. Drawing never reruns a measurement.
-from tare.literature.published_file import read_paper
+from tare.core.answers import Answers
 from snakemake.io import report as shown  # at the start of a line `report` is a keyword
 
 VARIED = {
@@ -34,6 +34,29 @@ def figures(name, category, title, workloads, caption=None):
         )
         for workload in workloads
     ]
+
+
+def drawn_of(paper):
+    """Number, title and subjects of each figure that is drawn of a paper; its file is checked once per content."""
+    path = papers.folder() / f"{paper}.yaml"
+
+    def read():
+        from tare.literature.published_file import (
+            read_paper,
+        )  # takes longer than all else here
+
+        plots = read_paper(path).plotted
+        return [
+            [int(one.figure), one.title, one.subjects]
+            for one in plots
+            if one.table is None
+        ]
+
+    checker = project_root() / "tare/literature/published_file.py"
+    known = Answers("plots", sha256_file(checker))
+    found = known(f"{paper} {sha256_file(path)}", read)
+    known.save()
+    return found
 
 
 # By notebook: title, the tables and other files that it reads, its figures.
@@ -77,10 +100,12 @@ NOTEBOOKS = {
         [],
         figures("image_costs", "Images", "what an image costs", ["all"]),
     ),
-    "roofline": (
+}
+if ROOFS:
+    NOTEBOOKS["roofline"] = (
         "roofline",
         ["metrics", "families"],
-        [rules.take_ceilings.output.record],
+        ROOFS,
         figures("roofline", "Roofline", "roofline", ["all"])
         + figures(
             "roofline",
@@ -89,8 +114,7 @@ NOTEBOOKS = {
             WORKLOADS,
             caption="roofline_families",
         ),
-    ),
-}
+    )
 for paper in PAPERS:
     NOTEBOOKS[paper] = (
         paper,
@@ -103,19 +127,18 @@ for paper in PAPERS:
             "published",
             "claims",
         ],
-        [*PAPER_FILES, rules.take_ceilings.output.record],
+        [*PAPER_FILES, *ROOFS],
         [
             shown(
-                f"<results>/figures/{paper}_fig{int(plot.figure):02d}.svg",
+                f"<results>/figures/{paper}_fig{number:02d}.svg",
                 caption="captions/paper.rst",
                 category=paper,
                 labels={
-                    "workload": ", ".join(plot.subjects),
-                    "figure": f"{plot.figure}: {plot.title}",
+                    "workload": ", ".join(subjects),
+                    "figure": f"{number}: {title}",
                 },
             )
-            for plot in read_paper(papers.folder() / f"{paper}.yaml").plotted
-            if plot.table is None
+            for number, title, subjects in drawn_of(paper)
         ],
     )
 if SWEPT:

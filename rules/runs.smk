@@ -69,6 +69,14 @@ rule take_ceilings:
         "cp {input:q} {output.record:q} 2> {log:q}"
 
 
+# They are measured with PyTorch: a study on a stack of another framework has none, and its page says so.
+ROOFS = (
+    [rules.take_ceilings.output.record]
+    if stack_framework(STACK) == DEFAULT_FRAMEWORK
+    else []
+)
+
+
 ruleorder: run_rounds > run_rounds_of_arm
 
 

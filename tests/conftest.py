@@ -11,7 +11,8 @@ import matrix
 import pytest
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
-# comes when they are finished, and what needs quiet last: it waits for them, and the other process waits for it.
+# comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
+# other process waits for it.
 QUIET = tuple(
     f"conformance/test_{name}.py" for name in ("lost_image", "naive_image", "starts", "ceilings", "planted")
 )
@@ -19,7 +20,7 @@ ORDER = (
     "conformance/test_images.py", "browser", "conformance/test_launches.py", "conformance/test_arms.py",
     "conformance/test_contract.py", "conformance/test_shared.py", "conformance/test_vm.py", "conformance",
     "workflow/test_killing.py", "workflow/test_plans.py", "unit/test_notebooks.py", "unit/test_device_report.py",
-    "unit/test_report", "unit", "gpu", "workflow", *QUIET,
+    "unit/test_report", "workflow", "unit", "gpu", *QUIET,
 )  # fmt: skip
 
 

@@ -1,21 +1,36 @@
 """Which cells of a matrix of tests a run takes: one of each row, in turn by a seed.
 
-The seed is the day, so that days that follow each other try all of them. TARE_TEST_SEED sets it, to repeat a run;
-`all` takes every cell.
+The seed is the day on which the checkout's newest commit was written: a commit passes or fails alike on any day,
+and the days of work try all cells. Without git it is today. TARE_TEST_SEED sets it, to repeat a run; `all` takes
+every cell.
 """
 
 import datetime
 import os
+import subprocess
 from collections.abc import Sequence
 from typing import TypeVar
 
+from tare.core.files import project_root
 from tare.model.registry import HOST, describe_workload, environment_names, module_names, options_of
 
 Cell = TypeVar("Cell")
 VARIABLE = "TARE_TEST_SEED"
 ALL = "all"
-SEED = os.environ.get(VARIABLE) or str(datetime.date.today().toordinal())
 
+
+def seed_of_commit(folder):
+    """The day of the newest commit's author as a number; today's where git knows of none."""
+    argv = ["git", "-C", str(folder), "log", "-1", "--format=%ad", "--date=format:%Y-%m-%d"]
+    try:
+        told = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+        day = datetime.date.fromisoformat(told)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        day = datetime.date.today()
+    return str(day.toordinal())
+
+
+SEED = os.environ.get(VARIABLE) or seed_of_commit(project_root())
 
 # What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
@@ -53,9 +68,10 @@ def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
 
 
 def envs_in_turn(file):
-    """The host, by test file one in turn of what every test machine has, and every environment beside those."""
+    """The host, one in turn by test file of what a test machine has or installs, and every environment beside."""
     names, row = in_matrix(), sum(file.encode())
-    return [HOST, *in_turn(row, sorted(REQUIRED - {HOST})), *(name for name in names if name not in REQUIRED)]
+    own = [name for name in names if name in REQUIRED.union(WALLS) and name != HOST]
+    return [HOST, *in_turn(row, own), *(name for name in names if name not in (HOST, *own))]
 
 
 def workloads_of(name):
@@ -70,7 +86,7 @@ def small(study, workload):
     job = {"batch": described["batch"]}
     if known:
         job["batch"] = max(2, described.get("least_batch", 1))
-        least = {name: known[name].least for name in ("image_px",) if name in known}
+        least = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
         own = {"samples": 3 * job["batch"], "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
         job["options"] = {**least, **{name: value for name, value in own.items() if name in known}}
     return {**study, "workloads": {workload: job}}

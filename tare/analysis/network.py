@@ -107,8 +107,8 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
     """A row for each workload, environment and arm of the scenario: medians over units, and what they attain.
 
     COLUMNS: levels; the number of units; times, shares and bytes, measured; `modelled_s` of the exchange, where the
-    network is the switch; `intensity` in FLOP by byte, `rate` and `alone` in FLOP/s with and without the exchange,
-    modelled: an operator count by measured times, missing where no profile counted.
+    network is the one that was measured alone; `intensity` in FLOP by byte, `rate` and `alone` in FLOP/s with and
+    without the exchange, modelled: an operator count by measured times, missing where no profile counted.
     """
     own = metrics[(metrics["scenario"] == DISTRIBUTED) & (metrics["kind"] == "measured")]
     wire = wires(record).get(HOST)
@@ -120,7 +120,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
         levels = dict(level.partition("=")[::2] for level in str(arm).split(","))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
-        on_switch = wire is not None and levels["network"] == "switch"
+        is_measured = levels["network"] == measured_on(record)
         rows.append(
             {
                 "workload": workload,
@@ -138,7 +138,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
                 "share": of["exchange_share"],
                 "bytes": payload,
                 "modelled_s": modelled_s(levels["exchange"], payload, int(record.group["workers"]), wire)
-                if wire is not None and on_switch
+                if wire is not None and is_measured
                 else None,
                 "intensity": None if flops is None else flops / payload,
                 "rate": None if flops is None else flops / step_s,
@@ -146,6 +146,11 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def measured_on(record: NetworkRecord) -> str:
+    """The network that a record is of, as a campaign's level names it."""
+    return str(record.group.get("network", "switch"))
 
 
 def gradient_rates(record: NetworkRecord) -> dict[str, float]:

@@ -7,7 +7,9 @@ lacks; 4 data that fails its check; 130 interrupted. The last four print one lin
 import grp
 import os
 import shutil
+from pathlib import Path
 
+APT_LISTS = Path("/var/lib/apt/lists")
 ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ", "usermod ")
 ADMINISTRATORS = {"sudo", "wheel", "admin"}
 
@@ -50,7 +52,8 @@ class IntegrityError(TareError):
 def as_we_can(remedy: str) -> str:
     """A remedy that works where it is read: a command of root's by sudo where we may, else for an administrator.
 
-    Where there is no such program, a package is only named: other distributions have it by a similar name.
+    Where there is no such program, a package is only named: other distributions have it by a similar name. Where
+    apt has no lists of packages yet, as on a machine that was just made, they come first.
     """
     if not remedy.startswith(ROOT_COMMANDS):
         return remedy
@@ -58,9 +61,16 @@ def as_we_can(remedy: str) -> str:
     if program == "apt-get" and shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/bin") is None:
         packages = " ".join(word for word in words[1:] if not word.startswith("-"))
         return f"install what Debian packs as {packages}"
+    if remedy.startswith("apt-get install ") and not apt_has_lists():
+        remedy = f"apt-get update && {remedy}"
     if os.getuid() == 0:
         return remedy
     return remedy.replace(program, f"sudo {program}") if may_sudo() else f"ask an administrator for `{remedy}`"
+
+
+def apt_has_lists() -> bool:
+    """Whether apt has read what its archives have."""
+    return any(APT_LISTS.glob("*_Packages*"))
 
 
 def may_sudo() -> bool:

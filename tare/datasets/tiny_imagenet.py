@@ -13,11 +13,12 @@ once, so that a broken one is found here and not in the middle of a measurement.
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import shutil
 import zipfile
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,8 +78,16 @@ class ZipSource:
         return {info.filename[len(self._above) :]: info.file_size for info in members if not info.is_dir()}
 
     def read(self, path: str) -> bytes:
-        """Content of a file."""
-        return self._archive.read(self._above + path)
+        """Content of a file.
+
+        Raises:
+            IntegrityError: the zip holds it encrypted, or packed by a method that Python lacks.
+        """
+        try:
+            return self._archive.read(self._above + path)
+        except RuntimeError as error:
+            why = f"{path} can't be read ({error})"
+            raise IntegrityError(f"{self.where}: {why}: unpack it and give its folder") from error
 
 
 @contextmanager
@@ -114,6 +123,8 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     with opened(where) as source:
         sizes = source.sizes()
         classes = _lines(source, sizes, CLASSES)
+        if twice := sorted(name for name, count in Counter(classes).items() if count > 1):
+            raise IntegrityError(f"{where}: {CLASSES} names {_named(twice)} more than once")
         images = [*_training_images(source, sizes, classes, dataset), *_labelled(source, sizes, classes, dataset)]
         _refuse_full_disk(folder, [sizes[path] for path in images], dataset)
         broken = _copy_images(source, images, folder)
@@ -133,10 +144,20 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     return len(images) - len(broken)
 
 
+def training_images(folder: Path, most: int) -> int | None:
+    """How many images to train on a prepared set has, counted up to `most`; None where it is no set of images."""
+    if not (folder / CLASSES).exists():
+        return None
+    return sum(1 for _ in itertools.islice(folder.glob("train/*/images/*.JPEG"), most))
+
+
 def _lines(source: Source, sizes: Mapping[str, int], path: str) -> list[str]:
     if path not in sizes:
         raise IntegrityError(f"{source.where} has no {path}, as tiny-imagenet-200 has")
-    lines = source.read(path).decode("utf-8").splitlines()
+    try:
+        lines = source.read(path).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise IntegrityError(f"{source.where}: {path} is no UTF-8 text (byte {error.start})") from error
     return [line for line in lines if line.strip()]
 
 
@@ -224,7 +245,8 @@ def is_whole(content: bytes) -> bool:
     try:
         with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
             image.load()
-    except (OSError, ValueError, SyntaxError):  # what Pillow raises for content that is none
+    # What Pillow raises for content that is none, or that would take more memory than any photograph.
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return False
     return True
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tare.experiments.orders import balanced_orders
-from tare.launch.channel import Conversation, ConversationError
+from tare.launch.channel import Conversation, ConversationError, first_to_speak
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
 from tare.launch.record import record_of
@@ -169,7 +169,7 @@ class Block:
         lane.spent_s += time.monotonic() - started
 
     def start(self, names: Sequence[str]) -> None:
-        """Start launches, side by side; one that fails at its start is noticed by the first draw."""
+        """Start launches, side by side; one that fails at its start is told by the first draw."""
         started = time.monotonic()
         fresh = []
         with affinity(self._cpus):  # launches get ours
@@ -406,13 +406,12 @@ def _start(name: str, site: Site, prepared: Ready) -> Worker:
 
 
 def _await(workers: Sequence[Worker], timeout_s: float) -> None:
+    """Until all are ready, or one is not: that ends the block, whatever the others still have to import."""
     deadline = time.monotonic() + timeout_s
-    for worker in workers:
-        try:
-            worker.talk.hear("ready", timeout_s=max(1.0, deadline - time.monotonic()))
-        except ConversationError as error:
-            worker.failure = error
-            raise
+    waiting = {worker.talk: worker for worker in workers}
+    while waiting:
+        talk = first_to_speak(list(waiting), timeout_s=deadline - time.monotonic())
+        waiting.pop(talk).hear("ready", max(1.0, deadline - time.monotonic()))
 
 
 def _end(

@@ -237,12 +237,13 @@ def one_after_other(
     """A unit that launches everything to its end, one after the other; what failed too often is not tried again.
 
     Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for, and those whose
-    files are in memory already are left out, but for `needed` ones. `jobs`: that a launch does, each of which may
-    take as long as the study allows.
+    files are in memory already are left out, but for `needed` ones; on other hosts, whose memory nobody sees, it is
+    a unit as any. `jobs`: that a launch does, each of which may take as long as the study allows.
     """
     gone = given_up(done)
     warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
     hurried = {"ends_at_once": True} if warms else {}  # in order takes a second, and nobody reads it
+    warms_here = warms and not plan.conditions.get("group", {}).get("hosts")
     asked = {
         name: Order(
             site=sites[name],
@@ -254,10 +255,12 @@ def one_after_other(
         if name not in gone
     }
     warm = [
-        name for name, one in asked.items() if warms and name not in needed and warmth.in_memory(one.site, one.spec)
+        name
+        for name, one in asked.items()
+        if warms_here and name not in needed and warmth.in_memory(one.site, one.spec)
     ]
     tried = [name for name in asked if name not in warm]
-    width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
+    width = len(choose_cpus(plan.conditions["cpus"])) if warms_here else 1
     run_one = scenarios.launcher(plan.scenario) or launched
     found: dict[str, LaunchRecord] = {}
     for start in range(0, len(tried), width):

@@ -18,17 +18,19 @@ from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Design, Setup
 from tare.launch import scenarios
 from tare.launch.run import launch
-from tare.launch.sites import data_of, image_records, launch_sites, sites
+from tare.launch.sites import batch_of, data_of, image_records, launch_sites, sites
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import datasheet
 from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
+from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import (
     HOST,
     PARTS,
     CeilingsPart,
+    Distributed,
     JobPart,
     ProfilePart,
     RoundsPart,
@@ -90,7 +92,7 @@ def compare(
     ):
         if scenario == SHARED:
             found, provenance["neighbour"] = beside.with_its_data(found, study)
-        barred = scenarios.barred(scenario, found)
+        barred = scenarios.barred(scenario, found, _network(study, arm))
         setup = Setup(
             study=study,
             workload=workload,
@@ -101,6 +103,12 @@ def compare(
             scenario=scenario,
         )
         run_campaign(out.parent, design(setup))
+
+
+def _network(study: Mapping[str, Any], arm: arms.Arm | None) -> str:
+    """What kind of network groups meet on: an arm's, or the study's."""
+    own = parse(Distributed, study.get("distributed") or {}, "distributed")
+    return arms.levels_of(own.levels, arm)["network"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +144,7 @@ def together(kind: str, source: str, lanes: Sequence[Lane], names: Sequence[str]
             provenance,
         ),
     ):
-        data = {lane.workload: data_of(lane.workload, lane.record) for lane in lanes}
+        data = {lane.workload: data_of(lane.workload, lane.record, batch_of(part, lane.workload)) for lane in lanes}
         places = {workload: place for workload, (place, _) in data.items()}
         served = {name: replace(site, data_of=places) for name, site in found.items()}
         designs = {}

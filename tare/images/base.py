@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import platform
 import re
 import shutil
 import tarfile
@@ -23,6 +22,7 @@ from tare.core.store import Kept
 from tare.images.oci import TarLayer, tar_entry
 from tare.images.pull import Repository, pull
 from tare.images.tree import EPOCH_S
+from tare.machine.distribution import host_release, host_sources
 
 FORMAT = 1
 MMDEBSTRAP_TIMEOUT_S = 600
@@ -131,14 +131,6 @@ def debian_base(recipe: dict[str, Any], reason: str) -> Base:
     return _base(store.keep(_bases(), _debian_key(recipe), make, what=what))
 
 
-def host_release() -> dict[str, str]:
-    """What /etc/os-release says; empty where there is none."""
-    try:
-        return platform.freedesktop_os_release()
-    except OSError:
-        return {}
-
-
 def _bases() -> Path:
     return cache_dir("base")
 
@@ -224,44 +216,6 @@ def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
     )
     if not finished.ok:
         raise UnavailableError(f"mmdebstrap could not make a base: {finished.explain()}")
-
-
-def host_sources(codename: str, folder: Path = Path("/etc/apt")) -> list[str]:
-    """The machine's own archives of its release as one-line apt sources, other publishers' left out."""
-    lines: list[str] = []
-    for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
-        if path.suffix == ".list" and path.exists():
-            lines += path.read_text(encoding="utf-8").splitlines()
-        elif path.suffix == ".sources":
-            lines += [line for stanza in _stanzas(path) for line in _one_lines(stanza)]
-    kept = []
-    for line in lines:
-        match = re.match(r"deb\s+(\[[^]]*\]\s+)?(\S+)\s+(\S+)\s+\S", line.strip())
-        if match and (match[3] == codename or match[3].startswith(f"{codename}-")) and ":" in match[2]:
-            kept.append(line.strip())
-    return kept
-
-
-def _stanzas(path: Path) -> list[dict[str, str]]:
-    """The stanzas of a deb822 file; continued lines are joined."""
-    text = re.sub(r"(?m)^#.*\n?", "", path.read_text(encoding="utf-8"))
-    stanzas = []
-    for block in re.split(r"\n\s*\n", re.sub(r"\n[ \t]+", " ", text)):
-        fields = (line.partition(":") for line in block.splitlines() if ":" in line)
-        stanzas.append({name.strip().lower(): value.strip() for name, _, value in fields})
-    return stanzas
-
-
-def _one_lines(stanza: dict[str, str]) -> list[str]:
-    if "deb" not in stanza.get("types", "").split() or stanza.get("enabled", "yes").lower() == "no":
-        return []
-    signed = stanza.get("signed-by", "")
-    option = f"[signed-by={signed}] " if signed.startswith("/") else ""
-    return [
-        f"deb {option}{uri} {suite} {stanza.get('components', '')}"
-        for uri in stanza.get("uris", "").split()
-        for suite in stanza.get("suites", "").split()
-    ]
 
 
 def normalise_layer(source: Path, target: Path, recipe: dict[str, Any]) -> None:

@@ -83,6 +83,7 @@ def _facts(tree: Tree) -> TreeFacts:
         files=len(tree.entries),
         python=tree.python,
         glibc=".".join(map(str, tree.glibc)),
+        library=tree.library,
     )
 
 

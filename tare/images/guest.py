@@ -31,7 +31,7 @@ BUSYBOX = "busybox-static"
 # What INIT needs; a module that a kernel has built in is not there, and not missed.
 MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio-rng", "qemu_fw_cfg", "squashfs")
 # What something inside may need: it loads them itself, so that no other guest waits for them.
-MORE_MODULES = ("fuse", "virtiofs", "loop", "overlay")
+MORE_MODULES = ("fuse", "virtiofs", "loop", "overlay", "virtio_net")
 SHARED = "virtiofs"  # a root that is a folder of the host's, and no disk
 KERNEL, INITRAMFS = "vmlinuz", "initramfs.cpio"
 SETTINGS = "opt/tare/launch"  # name of the blob that INIT reads
@@ -39,7 +39,8 @@ SQUASH_S = 900.0
 DOWNLOAD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 NEWC = 0o070701
-# It takes its settings from QEMU: SHM_BYTES, NOFILE, ROOT, and PROGRAM, a function that becomes the program.
+# It takes its settings from QEMU: SHM_BYTES, NOFILE, ROOT, ADDRESS of one with a network, and PROGRAM, a function
+# that becomes the program.
 INIT = f"""\
 #!/bin/busybox sh
 export PATH=/bin
@@ -73,6 +74,10 @@ mkdir -p /dev/shm
 mount -t tmpfs -o "mode=1777,size=$SHM_BYTES" tmpfs /system/dev/shm
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 ip link set lo up
+if [ -n "$ADDRESS" ]; then
+    for name in failover net_failover virtio_net; do [ ! -e "/more/$name.ko" ] || insmod "/more/$name.ko"; done
+    ip address add "$ADDRESS/24" dev eth0 && ip link set eth0 up || give_up "it has no network device"
+fi
 ulimit -n "$NOFILE" || give_up "the limit of open files can't be set"
 channel=$(ls /dev/vport*)
 say program

@@ -6,6 +6,7 @@ beyond glibc. Left out are other people's packages, tests, and parts that need a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.process import run
 from tare.model.studies.stacks import Stack
+from tare.runtimes import programs
 
 # Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
 STDLIB_PRUNE = (
@@ -67,9 +69,7 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
         found = _ask(candidate)
         if found is not None and found.version.rsplit(".", 1)[0] == version:
             return found
-    raise UnavailableError(
-        f"no CPython {version} on this machine", f"apt-get install python{version} (or pyenv install {version})"
-    )
+    raise UnavailableError(f"no CPython {version} on this machine", _remedy([version]))
 
 
 def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
@@ -78,15 +78,22 @@ def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
     Raises:
         UnavailableError: there is none.
     """
-    for version in (stack.python, *stack.or_python):
-        try:
+    versions = (stack.python, *stack.or_python)
+    for version in versions:
+        with contextlib.suppress(UnavailableError):
             return replace(stack, python=version), find_interpreter(version)
-        except UnavailableError as error:
-            reason = error
-    if not stack.or_python:
-        raise reason
-    wanted = " or ".join((", ".join((stack.python, *stack.or_python[:-1])), stack.or_python[-1]))
-    raise UnavailableError(f"no CPython {wanted} on this machine", reason.remedy)
+    wanted = " or ".join((", ".join(versions[:-1]), versions[-1]) if stack.or_python else versions)
+    raise UnavailableError(f"no CPython {wanted} on this machine", _remedy(versions))
+
+
+def _remedy(versions: Sequence[str]) -> str:
+    """What brings one of these versions here: the distribution's package where apt knows one, else pyenv."""
+    for version in versions:
+        if programs.which("apt-cache") and programs.candidate(f"python{version}"):
+            return f"apt-get install python{version}"
+    if programs.which("pyenv"):
+        return f"pyenv install {versions[-1]}"
+    return f"put a CPython {versions[-1]} on PATH as python{versions[-1]}; pyenv builds one"
 
 
 def seen(version: str) -> list[str]:

@@ -32,7 +32,7 @@ from tare.core.elf import read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, sha256_file
 from tare.core.manifest import allocated_bytes, manifest_digest
-from tare.core.process import run
+from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import Interpreter, find_interpreter, with_interpreter
@@ -65,6 +65,11 @@ def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, A
     with contextlib.suppress(UnavailableError):  # the base of an image brings one of its own
         stack, _ = with_interpreter(stack)
     fetched = fetch_wheels(stack)
+    if stack.library is not None:
+        reason = (
+            f"{stack.library.name} of the stack {name} lies in its tree alone: an ordinary installation has none"
+        )
+        return form_record(_missing(stack, fetched, reason), adapter.name, status="unavailable", reason=reason)
     if adapter.contained:
         return contained_form(build(stack, fetched, recipe), adapter)
     try:
@@ -159,7 +164,9 @@ def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Int
         argv = install_command(python, lock)
         run(argv, timeout_s=INSTALL_S, env={**variables, "TMPDIR": folder}, check=True)
     installed = time.monotonic()
-    finished = run([str(python), "-I", "-c", import_code(stack)], timeout_s=CHECK_S, env={}, cwd=Path("/"))
+    argv = [str(python), "-I", "-c", import_code(stack)]
+    with scratch_folder("imports") as folder:
+        finished = run(argv, timeout_s=CHECK_S, env={"TMPDIR": str(folder)}, cwd=Path("/"))
     if not finished.ok:
         raise UnavailableError(f"the native installation of {stack.name} does not import: {finished.explain()}")
     checked = time.monotonic()

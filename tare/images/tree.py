@@ -7,12 +7,13 @@ where it runs. Two builds from the same inputs have the same digest.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sysconfig
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,14 @@ from tare.core import store
 from tare.core.elf import glibc_needed, is_glibc, read_dynamic, refuse_executable_stack
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_file, sha256_text
-from tare.core.process import run
+from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
+from tare.images.from_source.library import Library, compile_library
 from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
 from tare.images.wheels import Wheel
+from tare.model.records.images import CompiledLibrary
+from tare.model.schema import parse
+from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import Stack
 
 FORMAT = 2  # counts up when the same inputs would give another tree
@@ -51,6 +56,7 @@ class Tree:
         glibc: the oldest C library under which the interpreter runs, as (2, 36).
         seconds: what each stage of the build took.
         cached: built earlier; `seconds` are those of that time.
+        library: that was compiled for it; None where the stack has none.
     """
 
     key: str
@@ -63,22 +69,28 @@ class Tree:
     glibc: tuple[int, ...]
     seconds: dict[str, float]
     cached: bool
+    library: CompiledLibrary | None = None
 
 
 def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter | None = None) -> Tree:
     """The tree of a stack, from the cache if it is there and whole, else built.
 
     Raises:
-        UnavailableError: no CPython of the stack's version here, or the tree's own imports fail.
+        UnavailableError: no CPython of the stack's version here, the tree's own imports fail, its library can't be
+            compiled, or its packages compute without it.
     """
     interpreter = interpreter or find_interpreter(stack.python)
-    names, libraries = _sources(stack, interpreter)
+    library = _library(stack)
+    names, libraries = _sources(stack, interpreter, library)
     key = tree_key(stack, wheels, interpreter, names, libraries)
 
     def make(root: Path) -> dict[str, Any]:
         seconds = _fill(root, stack, wheels, interpreter, names, libraries)
         glibc = max((glibc_needed(file) for file in _interpreter_files(root)), default=())
-        return {"key": key, "python": interpreter.version, "glibc": list(glibc), "seconds": seconds}
+        about = {"key": key, "python": interpreter.version, "glibc": list(glibc)}
+        if library is None:
+            return {**about, "seconds": seconds}
+        return {**about, "library": library.record.to_json(), "seconds": {**library.seconds, **seconds}}
 
     what = f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"
     return _tree(store.keep(cache_dir("trees"), key, make, what=what), stack)
@@ -90,15 +102,21 @@ def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: In
     Raises:
         UnavailableError: the tree's own imports fail.
     """
-    names, libraries = _sources(stack, interpreter)
+    names, libraries = _sources(stack, interpreter, _library(stack))
     return _fill(root, stack, wheels, interpreter, names, libraries)
 
 
-def _sources(stack: Stack, interpreter: Interpreter) -> tuple[list[str], dict[str, Path]]:
+def _library(stack: Stack) -> Library | None:
+    return None if stack.library is None else compile_library(load_library(stack.library.name))
+
+
+def _sources(stack: Stack, interpreter: Interpreter, library: Library | None) -> tuple[list[str], dict[str, Path]]:
     """What a tree takes from the host: files of the standard library, and shared libraries by soname."""
     names = stdlib_files(interpreter)
     extensions = [name for name in names if name.startswith("lib-dynload/")]
     libraries, broken = shared_libraries(interpreter, extensions, stack.libraries)
+    if library is not None:
+        libraries[library.path.name] = library.path
     return [name for name in names if name not in set(broken)], libraries
 
 
@@ -123,6 +141,8 @@ def tree_key(
     }
     if stack.no_executable_stack:
         inputs["no_executable_stack"] = sorted(stack.no_executable_stack)
+    if stack.library:
+        inputs["library"] = stack.library.to_json()
     return sha256_text(canonical_json(inputs))[:32]
 
 
@@ -142,6 +162,7 @@ def _tree(kept: Kept, stack: Stack) -> Tree:
         size_bytes=kept.size_bytes,
         python=kept.about["python"],
         glibc=tuple(kept.about["glibc"]),
+        library=parse(CompiledLibrary, kept.about["library"], str(kept.path)) if stack.library else None,
         seconds=dict(kept.about["seconds"]),
         cached=kept.cached,
     )
@@ -165,6 +186,8 @@ def _fill(
     started = time.monotonic()
     library = root / interpreter.platlibdir / f"python{stack.python}"
     _copy_interpreter(root, library, interpreter, names, libraries)
+    if stack.library is not None:
+        _load_first(root / "bin" / library.name, load_library(stack.library.name).soname)
     started = timed("interpreter", started)
     packages = library / "site-packages"
     for wheel in wheels:
@@ -176,6 +199,8 @@ def _fill(
     started = timed("compile", started)
     _normalise(root)
     _try_imports(root, stack)
+    if stack.library is not None:
+        _try_library(root, stack, load_library(stack.library.name).soname)
     timed("check", started)
     return seconds
 
@@ -208,6 +233,14 @@ def _copy_interpreter(
     # Debian's `site` (built into its interpreter) looks for packages elsewhere than everyone else's.
     if "dist-packages" in (library / "site.py").read_text(encoding="utf-8"):
         (library / "dist-packages").symlink_to("site-packages")
+
+
+def _load_first(executable: Path, soname: str) -> None:
+    """Have an interpreter load a library when it starts: what is loaded later takes its functions before its own.
+
+    The loader looks in the program's own dependencies first (System V ABI, "Shared Object Dependencies").
+    """
+    run([_patchelf(), "--add-needed", soname, str(executable)], timeout_s=60, check=True)
 
 
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
@@ -301,16 +334,45 @@ def _normalise(root: Path) -> None:
 
 
 def _try_imports(root: Path, stack: Stack) -> None:
-    """Import the stack in an empty environment, and see that no library but glibc came from outside the tree."""
+    """Import the stack by itself, and see that no library but glibc came from outside the tree."""
     modules = ", ".join(("ctypes", "hashlib", "multiprocessing", "ssl", "zlib", *stack.imports))
     code = f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
-    # isolated: packages in the user's home must not stand in for ours
-    finished = run([str(root / "bin" / "python3"), "-I", "-c", code], env={}, cwd=Path("/"), timeout_s=300)
+    # isolated: packages in the user's home must not stand in for ours; torch leaves a folder among temporary files
+    argv = [str(root / "bin" / "python3"), "-I", "-c", code]
+    with scratch_folder("imports") as folder:
+        finished = run(argv, env={"TMPDIR": str(folder)}, cwd=Path("/"), timeout_s=300)
     if not finished.ok:
         raise UnavailableError(f"the tree of {stack.name} does not import {modules}: {finished.explain()}")
     outside = foreign_libraries(finished.stdout, root)
     if outside:
         raise UnavailableError(f"the tree of {stack.name} loads {', '.join(outside)} from outside itself")
+
+
+def _try_library(root: Path, stack: Stack, soname: str) -> None:
+    """See that the packages' own call of the library's function arrives there: the loader says where (LD_DEBUG)."""
+    assert stack.library is not None
+    with scratch_folder("bindings") as folder:
+        variables = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(folder / "said")}
+        argv = [str(root / "bin" / "python3"), "-I", "-c", stack.library.exercise]
+        run(argv, env=variables, cwd=Path("/"), timeout_s=300, check=True)
+        taken = False
+        for path in folder.iterdir():
+            with path.open(errors="replace") as lines:
+                taken = taken or calls(lines, stack.library.symbol, soname)
+    if not taken:
+        raise UnavailableError(
+            f"the tree of {stack.name}: its packages never call {stack.library.symbol} of {soname}: it "
+            "would change nothing"
+        )
+
+
+def calls(bindings: Iterable[str], symbol: str, soname: str) -> bool:
+    """Whether the loader's lines say that another file's use of a symbol was bound to a library; pure."""
+    line = re.compile(rf"binding file (.*) \[\d+\] to (.*) \[\d+\]: normal symbol `{re.escape(symbol)}'")
+    found = (line.search(each) for each in bindings)
+    return any(
+        match is not None and Path(match[2]).name == soname and Path(match[1]).name != soname for match in found
+    )
 
 
 def foreign_libraries(maps: str, root: Path) -> list[str]:

@@ -78,13 +78,18 @@ def choose_cpus(count: int) -> tuple[int, ...]:
 
 def by_core(cpus: Iterable[int], topology: Path) -> list[int]:
     """CPUs, the first of every physical core before the second of any; those of an unknown core are cores apart."""
+    return ranked({cpu: siblings_of(cpu, topology) for cpu in cpus})
+
+
+def ranked(siblings: Mapping[int, str | None]) -> list[int]:
+    """As `by_core`, of CPUs with all CPUs of their core, as the kernel lists these; pure."""
     seen: dict[str, int] = {}
-    ranked = []
-    for cpu in cpus:
-        core = siblings_of(cpu, topology) or f"cpu{cpu}"
+    found = []
+    for cpu, of_core in siblings.items():
+        core = of_core or f"cpu{cpu}"
         seen[core] = seen.get(core, 0) + 1
-        ranked.append((seen[core], cpu))
-    return [cpu for _, cpu in sorted(ranked)]
+        found.append((seen[core], cpu))
+    return [cpu for _, cpu in sorted(found)]
 
 
 def share_cores(cpus: Iterable[int], topology: Path = TOPOLOGY) -> bool | None:

@@ -1,7 +1,7 @@
 """A group: several launches of one environment that are one run, each with a rank, and a network of their own.
 
-They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, where tare.launch.networks lets them. A member that ends
-badly ends the others.
+They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, where tare.launch.networks lets them, on this machine or
+on other hosts. A member that ends badly ends the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, Literal
 from tare.core.errors import UnavailableError
 from tare.launch.channel import Conversation
 from tare.launch.conditions import choose_cpus, drop_page_cache
-from tare.launch.networks import Wires, meeting
+from tare.launch.hosts import APART_NS, Hosts
+from tare.launch.networks import Meeting, Wires, meeting
 from tare.launch.place import Site
 from tare.launch.prepare import Member, clean_up, ready
 from tare.launch.record import record_of
@@ -36,7 +37,13 @@ class Live:
     rank: int
     ready: Ready
     talk: Conversation
+    host: str | None = None
     record: LaunchRecord | None = None
+
+    @property
+    def name(self) -> str:
+        """As reasons have it."""
+        return f"rank {self.rank}" + (f" on {self.host}" if self.host else "")
 
     @property
     def started(self) -> bool:
@@ -51,7 +58,7 @@ def launch_group(
     *,
     size: int,
     pad_bytes: int = 0,
-    network: Wires | Literal["host"] | None = None,
+    network: Wires | Hosts | Literal["host"] | None = None,
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
@@ -71,25 +78,16 @@ def launch_group(
             return LaunchRecord(status="failed", reason=str(error))
         live: list[Live] = []
         try:
-            prepared = []
-            for rank, cpus in enumerate(split(choose_cpus(conditions["cpus"]), size)):
-                member = Member(
-                    rank=rank,
-                    size=size,
-                    address=place.address,
-                    port=place.port,
-                    network=place.networks[rank],
-                    interface=place.interface,
-                    interfaces=place.interfaces,
-                    cpus=cpus,
-                )
-                prepared.append(
-                    stack.enter_context(ready(site, spec, conditions, pad_bytes=pad_bytes, member=member))
-                )
+            sites = [one.site for one in place.there] or [site] * size
+            prepared = [
+                stack.enter_context(ready(own, spec, conditions, pad_bytes=pad_bytes, member=member))
+                for own, member in zip(sites, members_at(place, size, conditions["cpus"]), strict=True)
+            ]
             if conditions["page_cache"] == "cold":
                 drop_page_cache()
             for rank, each in enumerate(prepared):
-                live.append(Live(rank=rank, ready=each, talk=each.start()))
+                host = place.there[rank].host if place.there else None
+                live.append(Live(rank=rank, ready=each, talk=each.start(), host=host))
             for one in live:  # all have their files: none waits for another's
                 one.talk.go()
             culprit = _watch(live, conditions)
@@ -98,8 +96,28 @@ def launch_group(
                 if one.record is None:  # the others of one that failed, or of an interruption
                     one.talk.kill()
                 if one.record is None or not one.record.ok:
-                    clean_up(site.environment, one.ready.planned)
+                    clean_up(one.ready.environment, one.ready.planned)
         return _together(live, culprit, conditions, place.record)
+
+
+def members_at(place: Meeting, size: int, cpus: int) -> list[Member]:
+    """The members of a group where they meet, each with CPUs of its host, or its part of this machine's."""
+    shares = [one.cpus for one in place.there] or split(choose_cpus(cpus), size)
+    interfaces = [one.interface for one in place.there] or [place.interface] * size
+    return [
+        Member(
+            rank=rank,
+            size=size,
+            address=place.address,
+            port=place.port,
+            network=place.networks[rank],
+            interface=interfaces[rank],
+            interfaces=place.interfaces,
+            own_address=place.addresses[rank] if place.addresses else None,
+            cpus=shares[rank],
+        )
+        for rank in range(size)
+    ]
 
 
 def split(cpus: Sequence[int], size: int) -> list[tuple[int, ...]]:
@@ -116,9 +134,9 @@ def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, St
     with selectors.DefaultSelector() as selector:
         for one in live:
             if one.talk.has_ended():  # its channel broke before it began
-                one.record = record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
+                one.record = _ended(one, conditions)
                 if not one.record.ok:
-                    return one.rank, one.record.status, f"rank {one.rank}: {one.record.reason}"
+                    return one.rank, one.record.status, f"{one.name}: {one.record.reason}"
                 continue
             for descriptor in one.talk.descriptors:
                 selector.register(descriptor, selectors.EVENT_READ, one)
@@ -128,17 +146,27 @@ def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, St
             if time.monotonic() >= deadline:
                 late = (absent or waiting)[0]
                 what = "did not start" if absent else "was still running"
-                return late.rank, "timeout", f"rank {late.rank} {what} after {deadline - begun:.0f} s"
+                return late.rank, "timeout", f"{late.name} {what} after {deadline - begun:.0f} s"
             heard = selector.select(min(LOOK_S, deadline - time.monotonic()))
             for one in {key.data.rank: key.data for key, _ in heard}.values():
                 if one.record is not None or not one.talk.has_ended():
                     continue
                 for descriptor in one.talk.descriptors:
                     selector.unregister(descriptor)
-                one.record = record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
+                one.record = _ended(one, conditions)
                 if not one.record.ok:
-                    return one.rank, one.record.status, f"rank {one.rank}: {one.record.reason}"
+                    return one.rank, one.record.status, f"{one.name}: {one.record.reason}"
     return None
+
+
+def _ended(one: Live, conditions: Mapping[str, Any]) -> LaunchRecord:
+    """The record of a member that has ended; that of another host is refused where its clock can't be told."""
+    record = record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
+    if one.host is None or not record.ok or record.clock.error_ns <= APART_NS:
+        return record
+    width, most = record.clock.error_ns / 1e9, APART_NS / 1e9
+    reason = f"refused: its clock and ours could be compared to within {width:.3g} s, and not {most:.3g} s"
+    return record.replace(status="failed", reason=reason)
 
 
 def _together(

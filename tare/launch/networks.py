@@ -1,9 +1,11 @@
-"""What the members of a group meet on: a loopback that nobody else is in, a switch, or the host's own network.
+"""What members of a group meet on: a loopback that nobody else is in, a switch, the host's network, other hosts'.
 
 `Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
 enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
-member, which computes nothing and holds the namespace, as a pod's first container does. Nothing here outlives the
-program that holds it: the kernel ends a namespace, and what is in it, with its last process.
+member, which computes nothing and holds the namespace, as a pod's first container does. One whose launches are
+machines of their own has a bridge in each namespace, from the cable to a tap device. Nothing here outlives the
+program that holds it: the kernel ends a namespace, and what is in it, with its last process. `Hosts` ask for other
+machines, whose network is left as it is (tare.launch.hosts).
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from tare.core.process import at_death
 from tare.launch import switch
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.conditions import launcher_environment
+from tare.launch.hosts import Hosts, There, members
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ended_with_us, own_folder
-from tare.model.environment import Launch
+from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Network
 
 START_S = 120.0  # for what holds a network to come to its first line
@@ -73,6 +76,8 @@ class Meeting:
         address, port: where rank 0 listens.
         interface: that members talk over.
         interfaces: all that a member should see; None where that is whatever the host has.
+        addresses: of each member, where it has to be told.
+        there: of each member, where they are on other hosts; then `interface` and CPUs are its own.
         record: what the launch's record says of it; None for a loopback.
     """
 
@@ -81,18 +86,20 @@ class Meeting:
     port: int
     interface: str
     interfaces: tuple[str, ...] | None
+    addresses: tuple[str, ...] = ()
+    there: tuple[There, ...] = ()
     record: Network | None = None
 
 
 @contextlib.contextmanager
-def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> Iterator[Meeting]:
+def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host"] | None) -> Iterator[Meeting]:
     """A place for a group to meet, for as long as the block runs.
 
     Args:
         site: of its members.
         size: how many they are.
-        wanted: a switch, the host's network, or None: a loopback in a namespace of its own, and the host's network
-            where nobody can enter one.
+        wanted: a switch, other hosts, this one's network, or None: a loopback in a namespace of its own, and the
+            host's network where nobody can enter one.
 
     Raises:
         UnavailableError: it can't be had here, or not by this environment.
@@ -100,6 +107,8 @@ def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> It
     if isinstance(wanted, Wires):
         with _switched(site, size, wanted) as found:
             yield found
+    elif isinstance(wanted, Hosts):
+        yield _on_hosts(site, size, wanted)
     elif wanted is None and site.isolates_network and site.environment.joins_networks:
         with _loopback(site) as path:
             yield Meeting(networks=(path,) * size, address=LOOPBACK, port=PORT, interface="lo", interfaces=("lo",))
@@ -112,6 +121,19 @@ def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> It
             interfaces=("lo",) if wanted is None else None,
             record=None if wanted is None else Network(kind=HOST_NETWORK),
         )
+
+
+def _on_hosts(site: Site, size: int, wanted: Hosts) -> Meeting:
+    there, port = members(site, size, wanted)
+    return Meeting(
+        networks=(HOST_NETWORK,) * len(there),
+        address=wanted.named[0].address,
+        port=port,
+        interface=there[0].interface,
+        interfaces=None,
+        there=tuple(there),
+        record=Network(kind="hosts", hosts=tuple(one.host for one in there)),
+    )
 
 
 def free_port() -> int:
@@ -139,26 +161,41 @@ def _loopback(site: Site) -> Iterator[str]:
             yield f"/proc/{talk.pid}/ns/net"
 
 
+def barred(environment: Environment, kind: str) -> str | None:
+    """Why launches of an environment can't meet on a network of this machine; None where they can.
+
+    `kind` is `switch`, `overlay` or `host`.
+    """
+    if environment.bridges_networks:
+        return None if kind == "switch" else f"{environment.title}: its guests meet on a switch alone"
+    if environment.joins_networks or environment.shares_networks:
+        return None
+    return f"{environment.title} enters no network of this machine: its instances can't train together"
+
+
 @contextlib.contextmanager
 def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
-    if not (site.environment.joins_networks or site.environment.shares_networks):
-        raise UnavailableError(f"{site.environment.title} enters no network that was made for it")
+    kind: Literal["overlay", "switch"] = "overlay" if wires.overlay else "switch"
+    if reason := barred(site.environment, kind):
+        raise UnavailableError(reason)
+    bridged = site.environment.bridges_networks
     with contextlib.ExitStack() as stack:
         held: list[tuple[str, int]] = []
-        if not site.environment.joins_networks:
+        if not (site.environment.joins_networks or bridged):
             held = [stack.enter_context(_held_by_a_launch(site)) for _ in range(size)]
         client = launcher_environment(site.environment)
-        told = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held]))
+        told = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held], taps=bridged))
         pids = told["pids"]
         networks = [f"launch:{name}" for name, _ in held] or [f"/proc/{pid}/ns/net" for pid in pids]
         yield Meeting(
             networks=tuple(networks),
-            address=told["address"],
+            address=told["addresses"][0],
             port=PORT,
             interface=switch.INTERFACE,
             interfaces=(switch.INTERFACE, "lo"),
+            addresses=tuple(told["addresses"]) if bridged else (),
             record=Network(
-                kind="overlay" if wires.overlay else "switch",
+                kind=kind,
                 rate_bit_per_s=wires.rate_bit_per_s,
                 delay_ms=wires.delay_ms,
                 by_launches=bool(held),
@@ -175,7 +212,7 @@ def switched(client: Mapping[str, str], size: int, wires: Wires) -> Iterator[lis
 
 @contextlib.contextmanager
 def switch_of(
-    client: Mapping[str, str], size: int, wires: Wires, namespaces: Sequence[int] = ()
+    client: Mapping[str, str], size: int, wires: Wires, namespaces: Sequence[int] = (), *, taps: bool = False
 ) -> Iterator[dict[str, Any]]:
     """A switch with an instance's namespace at each port, while the block runs.
 
@@ -184,9 +221,10 @@ def switch_of(
         size: how many ports.
         wires: their rate and delay.
         namespaces: processes whose network namespaces are taken; none for new ones.
+        taps: each namespace has a tap device on the cable, and the address is for whoever opens that.
 
     Yields:
-        `pids`, a process in each instance's namespace, and `address` of the first.
+        `pids`, a process in each instance's namespace, and `addresses` of the instances.
 
     Raises:
         UnavailableError: this user may not, a program is missing, or the kernel lacks a part.
@@ -199,6 +237,7 @@ def switch_of(
             "rate_bit_per_s": wires.rate_bit_per_s,
             "delay_ms": wires.delay_ms,
             "overlay": wires.overlay,
+            "taps": taps,
         }
         argv = [*unshared(), sys.executable, "-I", "-S", str(Path(switch.__file__)), json.dumps(plan)]
         with _holding(argv, client, folder) as (_, told):

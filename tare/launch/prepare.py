@@ -26,7 +26,7 @@ from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
 from tare.launch.place import Site
-from tare.launch.transport import RECORD, SPEC, Cargo, Ready, transport_of
+from tare.launch.transport import FETCH_S, RECORD, SPEC, Cargo, Ready, transport_of
 from tare.model import closure
 from tare.model.environment import Environment, Launch
 from tare.model.registry import check_framework
@@ -48,6 +48,7 @@ class Member:
         address, port: where they meet; rank 0 listens there.
         network: its own, as `Launch.network` has it.
         interface: that it talks over; `interfaces`: all that it should see, None where that is not known.
+        own_address: where it has to be told.
         cpus: its own logical CPUs.
     """
 
@@ -59,6 +60,7 @@ class Member:
     cpus: tuple[int, ...]
     interface: str = "lo"
     interfaces: tuple[str, ...] | None = ("lo",)
+    own_address: str | None = None
 
     def variables(self) -> dict[str, str]:
         """What the members' frameworks find each other by, named as torchrun, gloo and NCCL name it."""
@@ -137,6 +139,7 @@ def ready(
             gid=os.getgid(),
             isolate_network=site.isolates_network,
             network=member.network if member else None,
+            address=member.own_address if member else None,
             interfaces=member.interfaces if member else ("lo",),
             gpu=gpu.mode if gpu else None,
             devices=gpu.devices if gpu else (),
@@ -157,6 +160,7 @@ def ready(
                 pad_bytes=pad_bytes,
                 client={**launcher_environment(adapter), "TARE_LAUNCH": name},
                 fifos=fifos,
+                limit_s=None if spec["mode"] in TALKING else conditions["launch_timeout_s"] + FETCH_S,
             )
 
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import UnavailableError
+from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir
 from tare.core.progress import say
 from tare.core.remedies import require
-from tare.datasets import catalog
+from tare.datasets import catalog, tiny_imagenet
 from tare.images import build, headers
 from tare.images.copies import second_copy
 from tare.launch import gpu as access
@@ -59,10 +59,11 @@ def sites(
         timed: times will be compared: an environment without a speed of its own is unavailable.
 
     Raises:
-        UserError: there is no such environment, or records are missing; the message names all of them.
+        UserError: there is no such environment, or records are missing; the message names all of them. Or the data
+            has fewer images than a batch.
     """
     images = image_records(study, workload, names, folder, record, arm)
-    prepared, provenance = data_of(workload, record) if workload else (None, {})
+    prepared, provenance = data_of(workload, record, batch_of(study, workload)) if workload else (None, {})
     available: dict[str, Site] = {}
     unavailable: dict[str, str] = {}
     provenance["images"] = {}
@@ -135,22 +136,36 @@ def data_record(workload: str) -> Path:
     return Path("results/data") / f"{describe_workload(workload)['dataset']}.json"
 
 
-def data_of(workload: str, record: Path | None) -> tuple[Path, dict[str, Any]]:
+def batch_of(study: Mapping[str, Any], workload: str) -> int:
+    """The batch of a workload in a part of a study; 1 where that does not say it."""
+    batch: int = study.get("workloads", {}).get(workload, {}).get("batch", 1)
+    return batch
+
+
+def data_of(workload: str, record: Path | None, batch: int = 1) -> tuple[Path, dict[str, Any]]:
     """The folder of a workload's data, whole and checked, and what to say of it.
 
     Args:
         workload: whose data are needed.
         record: of the data; None for where the workflow makes it.
+        batch: samples that are trained on together; a set of fewer images is refused before anything is launched.
 
     Raises:
-        UserError: there is no such record.
+        UserError: there is no such record, or the set is smaller than a batch.
     """
     record = record or data_record(workload)
     require([record])
     found = read(DataRecord, record)
     told = found.to_json()
     kept = {key: told[key] for key in ("dataset", "choice", "source", "canonical", "rows", "files")}
-    return catalog.ensure(found), {"data": kept}
+    folder = catalog.ensure(found)
+    images = tiny_imagenet.training_images(folder, batch)
+    if images is not None and images < batch:
+        raise UserError(
+            f"workloads: {workload}: batch {batch} is larger than its data ({found.source.address}), which has "
+            f"{images} images to train on: take a smaller batch, or a larger set as data.{found.name}"
+        )
+    return folder, {"data": kept}
 
 
 @contextlib.contextmanager

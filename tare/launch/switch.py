@@ -3,8 +3,8 @@
 Run as a file in a network namespace of its own, standard library only: `python -I -S tare/launch/switch.py PLAN`,
 with PLAN as JSON: `name` (of the launch's locked folder, which every device's name carries), `ports` (how many
 instances), `namespaces` (processes whose namespaces are taken; without, it makes them), `rate_bit_per_s` and
-`delay_ms` (None and 0 for none), `overlay`. It says `tare-network/1 up {"pids": […], "address": …}` when the
-network is there, or `failed` with the reason, and lives until its input ends.
+`delay_ms` (None and 0 for none), `overlay`, `taps`. It says `tare-network/1 up {"pids": […], "addresses": […]}`
+when the network is there, or `failed` with the reason, and lives until its input ends.
 
 The bridge lies in the namespace of this process, so no two of them can meet, nothing of the machine's own network
 is touched, and the kernel takes all of it away with the last process that is in there, however that ended. A rate
@@ -13,6 +13,9 @@ netem's, on what an instance sends.
 
 With `overlay` each cable ends in a further namespace, which stands for a host, and an instance has a VXLAN device
 whose packets travel in UDP between those (RFC 7348), as in the overlay networks of Docker swarm and of flannel.
+
+With `taps` an instance is a virtual machine: its namespace, which stands for the machine that runs it, has a bridge
+of its own from the cable to a tap device, and no address.
 """
 
 import ctypes
@@ -31,6 +34,7 @@ SUBNET, OVERLAY = "10.83.0.{}", "10.84.0.{}"  # within the namespaces alone
 VXLAN = ("id", "83", "dstport", "4789")
 ANY_OTHER = "00:00:00:00:00:00"  # the forwarding entry for whoever has none
 INTERFACE = "eth0"  # of an instance
+TAP, INNER_BRIDGE = "tap0", "br0"  # in the namespace of a virtual machine
 CLONE_NEWNET = 0x40000000
 BURST_BYTES = 1 << 17  # two of the largest packets that a pair passes on in one piece (64 KiB)
 QUEUE_MS = 50  # that a packet may wait for its rate before it is dropped
@@ -42,6 +46,7 @@ MEANS = (
     ("qdisc kind is unknown", "this kernel has no {kind}"),
     ("Unknown device type", "this kernel has no {kind}"),
     ("File exists", "its name is taken"),
+    ("open: ", "/dev/net/tun can't be opened: this kernel has no tun, or this user may not"),
 )
 
 
@@ -119,7 +124,10 @@ def build(plan: Mapping[str, Any]) -> list[int]:
         pair = ("type", "veth", "peer", "name", INTERFACE, "netns", str(pid))
         ask("veth", "ip", "link", "add", "name", port, *pair)
         ask("bridge", "ip", "link", "set", "dev", port, "master", bridge, "up")
-        begin(within, SUBNET.format(number + 1))
+        if plan["taps"]:
+            open_tap(within)
+        else:
+            begin(within, SUBNET.format(number + 1))
         shape(within, INTERFACE, rate, delay)
         shape((), port, rate, 0)
     for number, (pid, host) in enumerate(zip(pids, hosts, strict=True) if plan["overlay"] else ()):
@@ -134,6 +142,15 @@ def build(plan: Mapping[str, Any]) -> list[int]:
                 ask("vxlan", *inside(pid), "bridge", "fdb", "append", ANY_OTHER, "dev", INTERFACE, *way)
         begin(inside(pid), OVERLAY.format(number + 1))
     return pids
+
+
+def open_tap(within: Sequence[str]) -> None:
+    """Join the cable of a namespace to a tap device, which whoever starts a virtual machine there opens."""
+    ask("tun", *within, "ip", "tuntap", "add", "dev", TAP, "mode", "tap")
+    ask("bridge", *within, "ip", "link", "add", "name", INNER_BRIDGE, "type", "bridge")
+    for device in (INTERFACE, TAP):
+        ask("bridge", *within, "ip", "link", "set", "dev", device, "master", INNER_BRIDGE, "up")
+    ask("bridge", *within, "ip", "link", "set", "dev", INNER_BRIDGE, "up")
 
 
 def inside(pid: int) -> tuple[str, ...]:
@@ -155,7 +172,8 @@ def say(word: str, values: Mapping[str, Any]) -> None:
 if __name__ == "__main__":
     try:
         asked = json.loads(sys.argv[1])
-        say("up", {"pids": build(asked), "address": (OVERLAY if asked["overlay"] else SUBNET).format(1)})
+        pids, subnet = build(asked), OVERLAY if asked["overlay"] else SUBNET
+        say("up", {"pids": pids, "addresses": [subnet.format(number + 1) for number in range(len(pids))]})
     except Refused as error:
         say("failed", {"reason": str(error)})
         sys.exit(1)

@@ -101,6 +101,7 @@ class Ready:
         pad_bytes: length of the padding variable.
         client: environment of the runtime's client.
         fifos: folder of the FIFOs that it is talked to over; None for its standard streams.
+        limit_s: after which a side that shares nothing with us ends the worker by itself; None for never.
     """
 
     environment: Environment
@@ -114,6 +115,7 @@ class Ready:
     pad_bytes: int
     client: Mapping[str, str]
     fifos: Path | None = None
+    limit_s: float | None = None
     carried: Carried = field(default_factory=Carried)
 
     @property
@@ -278,7 +280,13 @@ class Carrier(Conversation):
         """Start the worker; from here on the streams are its own, where it talks."""
         protocol = self._talks_of
         with self._noting_problem():
-            self.say("go", argv=list(self.ready.program), talks=protocol is not None, fetch=self._wanted())
+            self.say(
+                "go",
+                argv=list(self.ready.program),
+                talks=protocol is not None,
+                limit_s=self.ready.limit_s,
+                fetch=self._wanted(),
+            )
         self.protocol = protocol or CHANNEL_PROTOCOL
 
     def _wanted(self) -> list[str]:

@@ -95,15 +95,29 @@ def _row(formula: Formula, row: Row) -> Finding:
     )  # fmt: skip
 
 
+def most(published: Published, name: str) -> float | None:
+    """The most that a study's formula can give for a quantity, in base units; None where it has no formula."""
+    for formula in published.formulas:
+        rows = _rows(published, formula) if formula.result == name else []
+        if rows:
+            return float(_product(_at_most(max(rows, key=lambda row: row.said.exact))))
+    return None
+
+
+def _at_most(row: Row) -> dict[str, Quantity]:
+    """The factors of a row with every share at 100%."""
+    return {
+        name: Quantity(printed="100", printed_unit=PERCENT) if quantity.unit == PERCENT else quantity
+        for name, quantity in row.factors.items()
+    }
+
+
 def _ceiling(formula: Formula, rows: list[Row]) -> list[Finding]:
     """The largest published value beside the formula's at 100%; none of a formula without a share."""
     largest = max(rows, key=lambda row: row.said.exact)
     if all(quantity.unit != PERCENT for quantity in largest.factors.values()):
         return []
-    full = {
-        name: Quantity(printed="100", printed_unit=PERCENT) if quantity.unit == PERCENT else quantity
-        for name, quantity in largest.factors.items()
-    }
+    full = _at_most(largest)
     most = _product(full)
     agree = abs(most - largest.said.exact) <= largest.said.exact_rounding
     note = (

@@ -81,14 +81,17 @@ class Confound:
 
 
 def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measured) -> Answer:
-    """Rule `faster`: HOLDS with the interval inside the margin around the published size, FAILS with it outside."""
+    """Rule `faster`: HOLDS with the interval inside the margin around the published size, FAILS with it outside.
+
+    A claim with `why_not` is open, whatever the interval of what is nearest to it.
+    """
     assert claim.change is not None
-    if claim.why_not is not None:
+    if claim.why_not is not None and claim.level is None:
         return opened(NOTHING, claim.why_not)
     published, metric = 1 + claim.change.value / 100, claim.metrics[0]
     weighed, why = _measured(claim, workload, here)
     if weighed is None:
-        return opened(NOTHING, why)
+        return opened(NOTHING, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}")
     speed = speed_of(weighed, _alpha(claim, [workload], here))
     counts = " and ".join(str(len(values)) for _, values in weighed)
     confound = confound_of(claim, workload, here)
@@ -97,6 +100,8 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
         f"{metric}: the speed of {claim.level} is {speed} beside {claim.against}, where {published - 1:+.0%} is "
         f"published ({counts} units).{also}"
     )
+    if claim.why_not is not None:
+        return opened(f"The nearest that is here: {evidence}", claim.why_not)
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
     if least <= speed.low and speed.high <= most:
         return Answer(here=HOLDS, evidence=evidence)
@@ -106,11 +111,16 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
 
 
 def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None, str]:
-    """The speed that a claim of the rule `faster` is about, as measured here; None, and why there is none."""
-    if claim.why_not is not None:
+    """The speed that a claim of the rule `faster` is about, or what is nearest to it, as measured here.
+
+    None, and why there is none; of what is nearest, why it is no more.
+    """
+    if claim.why_not is not None and claim.level is None:
         return None, claim.why_not
     weighed, why = _measured(claim, workload, here)
-    return (None, why) if weighed is None else (speed_of(weighed, _alpha(claim, [workload], here)), why)
+    if weighed is None:
+        return None, why
+    return speed_of(weighed, _alpha(claim, [workload], here)), claim.why_not or ""
 
 
 def _measured(claim: Claim, workload: str, here: Measured) -> tuple[Weighed | None, str]:

@@ -23,11 +23,14 @@ NO_SCENARIO = "the study runs no such scenario"
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
+MEANS = {"gpu_utilisation": "gpu_utilization_mean"}
 NOTES = {
     "step_flop_per_s": "an operator count by the unprofiled steps of one profiled launch",
     "gpu_utilization_peak": "largest sample of one launch while it trained unwatched: some kernel ran",
+    "gpu_utilization_mean": "mean of the samples of one launch while it trained unwatched",
 }
 NO_PROPERTY = "a setting of the paper's, and nothing that a machine has"
+NO_GPU = "no profiled launch trained on a GPU"
 PER_STEP = "per training step, where the paper's is of the whole run"
 
 
@@ -127,6 +130,12 @@ class Here:
         if specification not in OF_TABLES:
             return _none(NO_PROPERTY)
         return self.value(model, env, OF_TABLES[specification])
+
+    def mean_of_table(self, model: str, env: str, specification: str) -> Value:
+        """The mean over a launch beside a row of a published table, which has the largest."""
+        if specification not in MEANS:
+            return _none("no mean of it is measured")
+        return self.value(model, env, MEANS[specification])
 
 
 def no_scenario(metrics: pd.DataFrame, scenario: str) -> str | None:
@@ -233,7 +242,7 @@ def _one(profile: pd.DataFrame, metric: str, note: str) -> Value:
     """One metric of a profiled launch."""
     rows = profile[profile["metric"] == metric]
     if rows.empty:
-        return _none(f"no profiled launch gives {metric}")
+        return _none(NO_GPU if metric.startswith("gpu_") else f"no profiled launch gives {metric}")
     row = rows.iloc[0]
     if row["kind"] == "unavailable":
         return _none(str(row["reason"]))

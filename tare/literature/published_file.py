@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from tare.core.errors import UserError
 from tare.literature.vocabulary import (
+    BAR,
     FIGURE_METRICS,
     KINDS,
     LINE,
@@ -34,6 +35,8 @@ OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, FASTER)
 # What may have to be as published for a claim to be the same question here.
 DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
 CONDITIONS = (DEVICE, STACK, RUNTIMES)
+# Base units of what a figure can show.
+DRAWN_UNITS = {*FIGURE_METRICS.values(), *(unit for _, unit in SAMPLED.values())}
 
 
 def _known(name: str) -> str:
@@ -187,7 +190,8 @@ class Claim(Record):
             of a slow-down by a neighbour, than the same environment without one.
         level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
             first does in the same time; negative where it is slower.
-        why_not: of the rule faster, instead of level and against: why nothing here is what was compared.
+        why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
+            all the same, are the nearest that is here, and decide nothing.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -225,7 +229,8 @@ class Claim(Record):
             raise ValueError("facts are of one metric: needs one in metrics")
         if (self.rule in BOUNDED) != (self.bound is not None):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
-        has_levels = self.rule == FASTER and self.why_not is None
+        given = self.why_not is None or self.level is not None or self.against is not None
+        has_levels = self.rule == FASTER and given
         wanted = {"level": has_levels, "against": has_levels, "change": self.rule == FASTER}
         for name, is_wanted in wanted.items():
             if is_wanted != (getattr(self, name) is not None):
@@ -257,6 +262,8 @@ class Plot(Record):
         relative: whether bars are ratios to the host.
         arm, scenario: what it was measured with: a level of a factor, what ran beside it.
         facts: what the text says of it, where the figure prints no numbers.
+        largest: rows of a table or entries, with what the figure calls them: largest values of what it shows
+            without numbers.
         table: of the kind `table`: which of the paper's.
     """
 
@@ -271,10 +278,13 @@ class Plot(Record):
     arm: Level | None = None
     scenario: Scenario = "single"
     facts: tuple[Word, ...] = ()
+    largest: Mapping[Word, Text] = Field(default_factory=dict)
     table: Text | None = None
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
+        if self.largest and self.kind not in (BAR, TIMELINE):
+            raise ValueError(f"kind {self.kind} takes no largest")
         if (self.kind == TABLE) != (self.table is not None):
             raise ValueError(f"kind {self.kind} {'needs' if self.kind == TABLE else 'takes no'} table")
         if (self.kind in (ROOFLINE, TABLE)) == bool(self.metrics):
@@ -543,6 +553,23 @@ class Paper(Record):
                 raise ValueError(
                     f"plots: figure {plot.figure}: no table {plot.table!r}: {nearest(plot.table, titles)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_largest_that_it_draws(self) -> Self:
+        numbers = {row.specification: row.value for table in self.tables for row in table.rows}
+        numbers |= {entry.id: entry.value for entry in (*self.text, *self.facts, *self.settings)}
+        valued = {one.figure for one in self.figures}
+        for plot in self.plotted:
+            where = f"plots: figure {plot.figure}: largest"
+            if plot.largest and plot.figure in valued:
+                raise ValueError(f"{where}: it has values of its own: drop one of the two")
+            for name in plot.largest:
+                if name not in numbers:
+                    raise ValueError(f"{where}: no row or entry {name!r}: {nearest(name, numbers)}")
+                value = numbers[name]
+                if value is None or value.unit not in DRAWN_UNITS:
+                    raise ValueError(f"{where}: {name} is no number in one of {', '.join(sorted(DRAWN_UNITS))}")
         return self
 
 

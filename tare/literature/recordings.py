@@ -7,6 +7,8 @@ own (`own_rows`), and the largest and mean value of a quantity over its own rows
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tare.literature.finding import Finding, amount, yes_no
@@ -16,6 +18,68 @@ from tare.model.quantities import Quantity
 from tare.model.registry import HOST
 
 RECORDED, OWN = "recorded_rows", "own_rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Largest:
+    """The largest value of a recorded quantity, as a table prints it and by the recording's own rows.
+
+    Attributes:
+        model: in the study's own words.
+        env: None where the study has one number for all its environments.
+        said: row of a table; None where none has it.
+        own, mean: largest and mean of the recording's own rows; None where the study's file has none.
+        rows: how many those are.
+    """
+
+    model: str
+    env: str | None
+    said: Fact | None = None
+    own: Quantity | None = None
+    mean: Quantity | None = None
+    rows: Quantity | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the table's is the recording's, as far as the printed digits tell; so where one is missing."""
+        if self.said is None or self.said.quantity is None or self.own is None:
+            return True
+        return _same(self.said.quantity, self.own)
+
+
+def largest(
+    published: Published, name: str, models: Sequence[str], environments: Collection[str] | None = None
+) -> list[Largest]:
+    """What a study has of the largest values of a quantity.
+
+    Args:
+        published: the study.
+        name: row of a table, or entry of the files.
+        models: of which.
+        environments: of which, where it is not all.
+    """
+    found = []
+    for model in models:
+        said = published.of_model(name, model)
+        own, mean, rows = (
+            {env: fact.quantity for env, fact in published.of_model(key, model).items()}
+            for key in (f"own_{name}_max", f"own_{name}_mean", OWN)
+        )
+        found += [
+            Largest(
+                model=model, env=env, said=said.get(env), own=own.get(env), mean=mean.get(env), rows=rows.get(env)
+            )
+            for env in dict.fromkeys((*said, *own))
+            if environments is None or env in environments
+        ]  # fmt: skip
+        if not said and not own:
+            of_all = [fact for fact in published.facts_of(name, model=model) if not fact.labels.get("env")]
+            found += [Largest(model=model, env=None, own=fact.quantity) for fact in of_all if fact.quantity]
+    return found
+
+
+def _same(one: Quantity, other: Quantity) -> bool:
+    return abs(one.exact - other.exact) <= one.exact_rounding + other.exact_rounding
 
 
 def findings(published: Published, here: Here) -> list[Finding]:
@@ -66,7 +130,7 @@ def _own(published: Published, here: Here, table: str, row: Fact) -> list[Findin
     found = []
     if largest is not None and largest.quantity is not None:
         quantity = largest.quantity
-        agree = abs(quantity.exact - said.exact) <= said.exact_rounding + quantity.exact_rounding
+        agree = _same(said, quantity)
         note = f"The table's maximum is {said}; the largest of the recording's own rows is {quantity}."
         if not agree and (others := _elsewhere(published, table, row)):
             note += f" {said} is the maximum of {others}, whose rows stand copied in this recording."
@@ -77,11 +141,13 @@ def _own(published: Published, here: Here, table: str, row: Fact) -> list[Findin
             )
         )  # fmt: skip
     if mean is not None and mean.quantity is not None:
+        here_mean = here.mean_of_table(model, env, row.id)
         note = f"The table has the maximum, {said}; the mean of the recording's own rows is {mean.quantity}."
         found.append(
             Finding(
                 **about, check="own_mean", published=said.value, recomputed=mean.quantity.value,
-                agrees=yes_no(None), note=note,
+                measured=here_mean.value, measured_kind=here_mean.kind, agrees=yes_no(None),
+                note=f"{note} Here: {_here(here_mean.value, here_mean.note, said.unit)}.",
             )
         )  # fmt: skip
     return found

@@ -25,8 +25,8 @@ def findings(published: Published, here: Here) -> list[Finding]:
     for table, rows in published.tables.items():
         for row in rows:
             model, env = row.labels.get("model"), row.labels.get("env")
-            value = _here(row.id, here) if model is None else _of_model(here, model, env or HOST, row.id)
             quantity = row.quantity
+            value = _here(row.id, here) if model is None else _of_model(here, row, model, env or HOST)
             found.append(
                 Finding(
                     figure=f"table {table}", check="specification", workload=model, env=env, metric=row.id,
@@ -58,12 +58,13 @@ def _here(name: str, here: Here) -> Value:
     return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(NO_PROPERTY)
 
 
-def _of_model(here: Here, model: str, env: str, name: str) -> Value:
-    """What was measured of a model in an environment; a number is said in the sentence, too."""
-    value = here.of_table(model, env, name)
-    if value.value is None:
+def _of_model(here: Here, row: Fact, model: str, env: str) -> Value:
+    """What was measured of a model in an environment; the number is said in the sentence, too."""
+    value = here.of_table(model, env, row.id)
+    if value.value is None or row.quantity is None:
         return _none(value.note)
-    return Value(value=value.value, kind=value.kind, note=f"{value.kind}, {value.note}")
+    number = amount(value.value, row.quantity.unit)
+    return Value(value=value.value, kind=value.kind, note=f"{number}, {value.kind}: {value.note}")
 
 
 def _none(reason: str) -> Value:

@@ -79,9 +79,14 @@ def _cpu_model() -> str:
     return model
 
 
+def processor_flags() -> set[str]:
+    """Everything that the kernel says of what the first processor can."""
+    return set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
+
+
 def _cpu_flags() -> list[str]:
     """Instruction-set extensions that numerical libraries choose their kernels by."""
-    flags = set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
+    flags = processor_flags()
     wanted = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve")
     return [flag for flag in wanted if flag in flags]
 

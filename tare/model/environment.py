@@ -120,6 +120,7 @@ class Launch:
         isolate_network: no network while measuring.
         network: what a member of a group has instead: the path of a network namespace to enter, `launch:<name>`
             for that of another launch, or `host` for the host's own; None for a launch that is alone.
+        address: its own IPv4 address there, where it has to be told (`Environment.bridges_networks`).
         interfaces: that the program should see there, sorted; None where that is whatever the host has.
         gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
         devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
@@ -140,6 +141,7 @@ class Launch:
     gid: int
     isolate_network: bool = True
     network: str | None = None
+    address: str | None = None
     interfaces: tuple[str, ...] | None = ("lo",)
     gpu: str | None = None
     devices: tuple[Device, ...] = ()
@@ -181,7 +183,9 @@ class Environment(ABC):
     from `Launch.options`, and where none is given it does as the headline does.
     `transport` is how a launch gets its files, and its record back (tare.launch.transport); `unseen` names the
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
-    network namespace by its path; `shares_networks`: that of another launch of this environment, by its name.
+    network namespace by its path; `shares_networks`: that of another launch of this environment, by its name;
+    `bridges_networks`: a launch is a machine of its own, on a tap device in the namespace that `command` enters.
+    `starts_elsewhere`: `command` starts the same on another machine that has its programs and its form.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
@@ -203,6 +207,8 @@ class Environment(ABC):
     draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
+    bridges_networks: ClassVar[bool] = False
+    starts_elsewhere: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 

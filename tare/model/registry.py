@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -63,7 +64,14 @@ def register(name: str) -> Callable[[type[Environment]], type[Environment]]:
 
 def module_names(folder: str) -> list[str]:
     """Names of the modules of a folder, such as envs/ or workloads/, without the private ones."""
-    return sorted(path.stem for path in (project_root() / folder).glob("*.py") if not path.stem.startswith("_"))
+    place = project_root() / folder
+    return list(_module_names(place, place.stat().st_mtime_ns if place.is_dir() else 0))
+
+
+@cache
+def _module_names(place: Path, changed_ns: int) -> tuple[str, ...]:
+    """Those of a folder as it has been since it was last changed: they are asked for hundreds of times."""
+    return tuple(sorted(path.stem for path in place.glob("*.py") if not path.stem.startswith("_")))
 
 
 def environment_names() -> list[str]:

@@ -16,12 +16,13 @@ from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
 from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
-from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, read_images, read_probes
+from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, TreeRecord, read_images, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
+from tare.model.studies.stacks import BOUND
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
 from tare.report.figures.paper_kinds import SAMPLE_TABLES
 from tare.report.references import Broken, Reference
@@ -47,6 +48,7 @@ class Evidence:
         papers: those that it repeats.
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
+        trees: records of the trees of all stacks, by stack.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
         copies: how much copies of the files differ on this machine, None where nobody measured it.
@@ -77,6 +79,7 @@ class Evidence:
     images: Mapping[str, AnyImage]
     data: Mapping[str, DataRecord]
     campaigns: tuple[Campaign, ...]
+    trees: Mapping[str, TreeRecord] = field(default_factory=dict)
     samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     protocols: Record | None = None
     copies: CopiesRecord | None = None
@@ -159,6 +162,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         ceilings=ceilings,
         probes=read_probes(shared / "probe", study.environments),
         images=read_images(shared / "images" / study.stack),
+        trees=_trees(shared / "images", study),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
         protocols=_optional(shared / PROTOCOLS),
@@ -169,6 +173,11 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         pipelines=_pipelines(shared / "profiles" / study.study, study),
         network=_network(results / "network.json", study),
     )
+
+
+def _trees(folder: Path, study: Study) -> dict[str, TreeRecord]:
+    paths = {name: folder / name / "tree.json" for name in study.stacks_needed if name != BOUND}
+    return {name: read(TreeRecord, path) for name, path in paths.items() if path.exists()}
 
 
 def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Campaign]) -> str:

@@ -78,7 +78,7 @@ def _one_paper(evidence: Evidence, study: published.Published) -> Context:
         "claims": paper.claim_cards(evidence, study.paper),
         "figures": paper.figure_rows(evidence, study),
         "audit": audit_tables.groups(evidence, study),
-        "tables": paper.specification_tables(evidence, study),
+        "tables": paper.tables_apart(evidence, study),
         "more": paper.more_time_lines(evidence, study.paper),
         "names": paper.names(study),
     }

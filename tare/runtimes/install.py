@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tare.core.errors import TareError, UserError, as_we_can
+from tare.core.errors import TareError, UserError, apt_has_lists, as_we_can
 from tare.core.files import locked, write_text
 from tare.core.process import MARK, at_death, run
 from tare.core.progress import say
@@ -26,6 +26,7 @@ from tare.runtimes.programs import (
     Want,
     added,
     added_path,
+    choose_packages,
     failed_lately,
     find_apptainer,
     install_missing,
@@ -65,9 +66,8 @@ def install() -> int:
             say(f"missing: {want.programs[0]} (for {want.purpose}); not installed ({reason})")
         if not find_apptainer():
             say(f"missing: apptainer; not installed ({reason})")
-        if wants and reason == ONLY_ROOT:
-            packages = " ".join(dict.fromkeys(want.packages[-1] for want in wants))
-            say(f"to have them: {as_we_can(f'apt-get install --no-install-recommends {packages}')}")
+        if reason == ONLY_ROOT and (command := command_for(wants)):
+            say(f"to have them: {as_we_can(command)}")
         return 0
     with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
         if wants := [want for want in missing() if not any(failed_lately(name) for name in want.packages)]:
@@ -79,6 +79,20 @@ def install() -> int:
     if given_up:
         say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
     return 0
+
+
+def command_for(wants: list[Want]) -> str | None:
+    """The command that installs what is missing; None where the distribution has nothing of it.
+
+    Where apt has no lists yet it is not known what this release calls them: then those that every release has,
+    with all that they recommend (Docker's client is in its daemon's package, or recommended by it).
+    """
+    if which("apt-get") and apt_has_lists():
+        packages, _ = choose_packages(wants)
+        options = ["--no-install-recommends"]
+    else:
+        packages, options = list(dict.fromkeys(want.packages[-1] for want in wants)), []
+    return " ".join(["apt-get", "install", *options, *packages]) if packages else None
 
 
 def install_for(purpose: str, packages: Mapping[str, str]) -> None:

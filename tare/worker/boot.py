@@ -101,8 +101,12 @@ def start(argv: "List[str]", line: Line, talks: bool) -> int:
     return child
 
 
-def wait(child: int, line: Line) -> int:
-    """Sleep until the worker has ended, and kill it should the other side go; its status as a shell has it."""
+def wait(child: int, line: Line, limit_s: "Optional[float]") -> int:
+    """Sleep until the worker has ended; its status as a shell has it.
+
+    It is killed should the other side go, and after `limit_s`: of a cable that was pulled nobody hears.
+    """
+    ends_ns = None if limit_s is None else now_ns() + int(limit_s * 1e9)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -114,7 +118,11 @@ def wait(child: int, line: Line) -> int:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        for descriptor, _ in waiting.poll():
+        heard = waiting.poll(None if ends_ns is None else max(0, (ends_ns - now_ns()) // 10**6))
+        if not heard:
+            ends_ns = None
+            os.killpg(child, signal.SIGKILL)
+        for descriptor, _ in heard:
             if descriptor == reading:
                 os.read(reading, COPY_BYTES)
             else:
@@ -141,35 +149,37 @@ def send_files(line: Line, folder: str, names: "List[str]", **values: "Any") -> 
 
 
 def serve(line: Line, begun_ns: int) -> int:
-    """Receive, start, wait, give back; returns the worker's status."""
+    """Receive, start, wait, give back; returns the worker's status. The launch's own folder goes in any case."""
     line.say("here", boot_id=read_text("/proc/sys/kernel/random/boot_id"), time_namespace=time_namespace())
     folder: "Any" = None  # the other side says which before it says `go`
     status, fetching_ns = FAILED, now_ns()
-    while True:
-        word, order = line.hear()
-        if word == "put":
-            folder = order["folder"]
-            os.makedirs(folder)
-            archive = os.path.join(folder, ".archive")
-            receive(line, archive, order["bytes"], order["sha256"])
-            unpack(archive, folder)
-            os.unlink(archive)
-            os.chdir(folder)
-            line.say("placed")
-        elif word == "clock":
-            line.say("clock", at_ns=now_ns())
-        elif word == "go":
-            put_s = (now_ns() - begun_ns) / 1e9
-            status = wait(start(order["argv"], line, order["talks"]), line)
-            fetching_ns = now_ns()
-            send_files(line, folder, order["fetch"], status=status, put_s=put_s)
-        elif word == "bye":
-            remove(folder)
-            line.say("bye", fetch_s=(now_ns() - fetching_ns) / 1e9)
-            return status
-        else:  # the other side has gone
-            remove(folder)
-            return FAILED
+    try:
+        while True:
+            word, order = line.hear()
+            if word == "put":
+                os.makedirs(order["folder"])
+                folder = order["folder"]
+                archive = os.path.join(folder, ".archive")
+                receive(line, archive, order["bytes"], order["sha256"])
+                unpack(archive, folder)
+                os.unlink(archive)
+                os.chdir(folder)
+                line.say("placed")
+            elif word == "clock":
+                line.say("clock", at_ns=now_ns())
+            elif word == "go":
+                put_s = (now_ns() - begun_ns) / 1e9
+                status = wait(start(order["argv"], line, order["talks"]), line, order["limit_s"])
+                fetching_ns = now_ns()
+                send_files(line, folder, order["fetch"], status=status, put_s=put_s)
+            elif word == "bye":
+                remove(folder)
+                line.say("bye", fetch_s=(now_ns() - fetching_ns) / 1e9)
+                return status
+            else:  # the other side has gone
+                return FAILED
+    finally:
+        remove(folder)
 
 
 def remove(folder: "Optional[str]") -> None:
@@ -188,7 +198,11 @@ def main() -> None:
     try:
         status = serve(line, begun_ns)
     except Exception as error:
-        line.say("failed", reason="{}: {}".format(type(error).__name__, (str(error).split("\n") or [""])[0][:300]))
+        said = "{}: {}".format(type(error).__name__, (str(error).split("\n") or [""])[0][:300])
         status = FAILED
+        try:
+            line.say("failed", reason=said)
+        except OSError:  # nobody listens any more
+            sys.stderr.write(said + "\n")
     sys.stderr.flush()
     os._exit(status)

@@ -101,6 +101,8 @@ def capture(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, 
     """Rows of one training step, or the reason why there are none: {"rows", "reason"}."""
     if framework.device == "cuda":
         return {"rows": None, "reason": "the step runs on a CUDA device: its kernels are in the profile"}
+    if not framework.can_fork:
+        return {"rows": None, "reason": "{} does not go on in a forked process".format(framework.name)}
     path = spec["record"] + ".kernels"
     child = os.fork()
     if child == 0:

@@ -96,13 +96,14 @@ def own_workload(env_name):
 def pytest_generate_tests(metafunc):
     """Every environment that there is, a new file without another line; with workloads, those of the environment.
 
-    `env_in_turn`: of those that a test machine has, the host and one in turn; and every other that there is.
+    `env_in_turn`: the host, one in turn of what a test machine has or installs, and every other that there is.
     """
-    names = in_matrix()
-    if "env_in_turn" in metafunc.fixturenames:
-        metafunc.parametrize("env_in_turn", envs_in_turn(metafunc.module.__file__.rpartition("/")[2]))
-    if "workload_name" in metafunc.fixturenames:
-        cells = [(name, workload) for name in names for workload in workloads_of(name)]
-        metafunc.parametrize(("env_name", "workload_name"), cells)
-    elif "env_name" in metafunc.fixturenames:
-        metafunc.parametrize("env_name", names)
+    chosen = envs_in_turn(metafunc.module.__file__.rpartition("/")[2])
+    for fixture, names in (("env_in_turn", chosen), ("env_name", in_matrix())):
+        if fixture not in metafunc.fixturenames:
+            continue
+        if "workload_name" in metafunc.fixturenames:
+            cells = [(name, workload) for name in names for workload in workloads_of(name)]
+            metafunc.parametrize((fixture, "workload_name"), cells)
+        else:
+            metafunc.parametrize(fixture, names)

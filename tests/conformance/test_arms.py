@@ -1,6 +1,6 @@
 """Arms that have image records of their own: derived, launched, and seen at their level.
 
-Of each factor the host and one of the other environments and levels in turn, and all that a test machine may lack.
+Of each factor one of the environments and levels in turn, and all that a test machine may lack.
 """
 
 import functools
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from matrix import in_matrix, in_turn
+from matrix import WALLS, in_matrix, in_turn
 
 from tare.core.process import run
 from tare.experiments import rounds
@@ -18,7 +18,7 @@ from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.environment import Launch, Probe
-from tare.model.registry import HOST, describe_workload, environment
+from tare.model.registry import describe_workload, environment
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
@@ -30,16 +30,10 @@ REQUIRED = {
     *(("apptainer", f"sif={level}") for level in ("fuse", "unpacked")),
 }
 EVERY = [(name, arm) for name in in_matrix() for arm in known_arms(environment(name))]
-ROWS = [
-    [
-        (name, arm)
-        for name, arm in EVERY
-        if (name, arm) in REQUIRED and name != HOST and arm.startswith(f"{factor}=")
-    ]
-    for factor in ("stack", "seccomp", "sif")
-]
+USUAL = [(name, arm) for name, arm in EVERY if (name, arm) in REQUIRED or name in WALLS]
+ROWS = [[pair for pair in USUAL if pair[1].startswith(f"{factor}=")] for factor in ("stack", "seccomp", "sif")]
 TAKEN = [pair for number, row in enumerate(ROWS) for pair in in_turn(number, row)]
-TAKEN += [pair for pair in EVERY if pair[0] == HOST or pair not in REQUIRED]
+TAKEN += [pair for pair in EVERY if not any(pair in row for row in ROWS)]
 NATIVE = [pair for pair in TAKEN if pair[1] == "stack=native"]
 SECCOMP = {"seccomp=default": "2", "seccomp=unconfined": "0"}
 # Type of the mount that holds the image, in the runtime's own view; a folder has that of the disk it lies on.
@@ -175,8 +169,9 @@ def test_lost_form_comes_back_before_a_launch(arm_forms):
             lost.rename(path)
 
 
-def test_native_installation_is_found_again_at_once(image, arm_forms):
-    first = arm_forms("host", "stack=native")
-    again = derive_arm(image, "host", "stack=native", Probe(available=True))
+@pytest.mark.parametrize(("name", "arm"), NATIVE)
+def test_native_installation_is_found_again_at_once(name, arm, image, arm_forms):
+    first = arm_forms(name, arm)
+    again = derive_arm(image, name, arm, Probe(available=True))
     assert again.cached and again.digest == first.digest
     assert build.ensure(first) is first

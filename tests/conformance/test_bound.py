@@ -16,6 +16,7 @@ from tare.images import build, installed
 from tare.images.layers import layers_of
 from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of
+from tare.launch.prepare import mount_points
 from tare.launch.run import launch
 from tare.model.environment import Bind
 from tare.model.registry import describe_workload, environment
@@ -90,7 +91,7 @@ def test_its_folders_can_not_be_written(env_name, bound_forms, tmp_path):
         reference=record.reference,
         binds=tuple(Bind(source=folder, target=folder) for folder in folders),
     )
-    with adapter.session():
+    with adapter.session(), mount_points(adapter, planned):
         finished = run(adapter.command(planned), timeout_s=60, env=launcher_environment(adapter))
     assert not path.exists()
     assert not finished.ok and "Read-only file system" in finished.stderr

@@ -1,8 +1,13 @@
-"""What a run of the tests takes in turn: each row's cell by the seed, all cells over the days."""
+"""What a run of the tests takes in turn: each row's cell by the seed, all cells over the days of work."""
 
+import datetime
+import functools
+import subprocess
+
+import matrix
 import pytest
 from asking import has_own_dev, shows_read_only
-from matrix import ALL, REQUIRED, SEED, envs_in_turn, in_matrix, in_turn, workloads_of
+from matrix import ALL, REQUIRED, SEED, WALLS, envs_in_turn, in_matrix, in_turn, seed_of_commit, workloads_of
 
 from tare.model.registry import environment_names, module_names
 
@@ -12,6 +17,16 @@ def test_seeds_that_follow_each_other_take_every_cell():
     assert sorted(in_turn(0, cells, str(seed))[0] for seed in (7, 8, 9)) == cells
     assert in_turn(0, cells, "7") != in_turn(1, cells, "7")
     assert in_turn(5, cells, ALL) == cells
+
+
+def test_a_commit_has_its_day_and_a_folder_without_any_has_today(tmp_path):
+    today = str(datetime.date.today().toordinal())
+    assert seed_of_commit(tmp_path) == today
+    settings = ("-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", *settings, "init", "--quiet", str(tmp_path)], check=True)
+    argv = ["git", *settings, "-C", str(tmp_path), "commit", "--quiet", "--allow-empty", "-m", "a"]
+    subprocess.run([*argv, "--date", "2026-01-02T23:59:00+0000"], check=True)
+    assert seed_of_commit(tmp_path) == str(datetime.date(2026, 1, 2).toordinal())
 
 
 @pytest.mark.parametrize("seed", ["-1", "monday", ""])
@@ -24,8 +39,18 @@ def test_the_host_has_every_workload_and_every_environment_has_one():
     assert workloads_of("host") == module_names("workloads")
     assert all(workloads_of(name) for name in environment_names())
     assert "host" in envs_in_turn("test_x.py")
-    assert set(in_matrix()) - REQUIRED <= set(envs_in_turn("test_x.py"))
-    assert SEED == ALL or len(REQUIRED.intersection(envs_in_turn("test_x.py"))) == 2
+    usual = REQUIRED.union(WALLS)
+    assert set(in_matrix()) - usual <= set(envs_in_turn("test_x.py"))
+    assert SEED == ALL or len(usual.intersection(envs_in_turn("test_x.py"))) == 2
+
+
+def test_over_the_days_each_file_has_every_usual_environment(monkeypatch):
+    """As many days as four cells and three walls take to meet."""
+    found = set()
+    for day in range(12):
+        monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
+        found |= set(envs_in_turn("test_x.py"))
+    assert REQUIRED.union(WALLS) <= found
 
 
 def test_an_environment_is_asked_what_its_launches_see():

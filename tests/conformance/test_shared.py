@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import envs_in_turn
+from matrix import envs_in_turn, in_turn
 
 from tare.core.files import cache_dir, project_root
 from tare.experiments import beside, rounds
@@ -51,7 +51,7 @@ def is_gone(launch, maker=None):
 
 # On the host without limits: the smoke study, which tests/workflow looks at.
 UNLIMITED = [(env, "none") for env in envs_in_turn("test_shared.py") if env != HOST]
-LIMITED = [(HOST, "cpuset"), (HOST, "quota"), ("docker", "quota")]
+LIMITED = in_turn(0, [(HOST, "cpuset"), (HOST, "quota"), ("docker", "quota")])
 
 
 @pytest.mark.parametrize(("env", "level"), [*UNLIMITED, *LIMITED])

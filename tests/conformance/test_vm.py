@@ -19,6 +19,8 @@ from tare.experiments import rounds
 from tare.experiments.measure import EMULATED_BATCH, EMULATED_STEPS
 from tare.images import build
 from tare.launch import transport
+from tare.launch.group import launch_group
+from tare.launch.networks import Wires
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.registry import environment
@@ -71,11 +73,14 @@ def with_setup(site, **changes):
     return replace(site, environment=Vm(replace(site.environment.setup, **changes)))
 
 
-def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, conditions):
+@pytest.mark.parametrize("name", ["vm", "microvm"])
+def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, conditions, name):
+    site = replace(site, environment=environment(name))  # of the same disk
     record = launch(site, SPEC, conditions)
     assert record.ok, (record.reason, record.stderr)
     facts, vm = record.seen_inside().facts, record.vm
     assert record.deviations == () and facts.interfaces == ("lo",)
+    assert vm.machine == site.environment.machine.partition(",")[0]
     assert facts.kernel != os.uname().release and facts.root_mount.type == "squashfs"
     assert vm.emulated == (vm.accelerator == "tcg") == bool(site.environment.without_speed())
     assert vm.vcpus == conditions["cpus"] and vm.kernel.startswith("linux-image-") and not vm.pinned
@@ -128,15 +133,20 @@ def test_a_kernel_that_panics_ends_at_once_with_its_reason(site, conditions, tmp
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), in_turn(0, [(what, name) for what in ("job", "trial") for name in NESTED])
+    ("what", "name"), in_turn(0, [*((what, name) for what in ("trial", "job") for name in NESTED), ("group", "vm")])
 )
-def test_a_container_is_started_in_a_guest(probes, image, folders, study, conditions, what, name):
-    """The adapter's own form, by its own command: a trial launch or a short job, of the six one in turn."""
+def test_what_takes_guests_a_minute_works(probes, image, folders, study, conditions, what, name):
+    """A container in a guest, by a trial launch or a short job, or two guests that reduce once; one in turn.
+
+    A container is the adapter's own form, by its own command.
+    """
     probe = probes(name)
     if not probe.available:
         assert may_install() is not None, f"{name} must work on a test machine: {probe.reason}"
         pytest.skip(f"{name} is unavailable here: {probe.reason}")
     assert probe.details["isolates_network"] and probe.details["accelerator"] in TRY_S
+    if what == "group":
+        two_guests_reduce_once(build.derive(image, name), conditions)
     if what == "job":
         record = train_shortly(name, build.derive(image, name), folders("mnist"), study, conditions)
         assert record.ok, (record.reason, record.stderr)
@@ -144,6 +154,25 @@ def test_a_container_is_started_in_a_guest(probes, image, folders, study, condit
         assert len(losses) == EMULATED_STEPS and all(math.isfinite(loss) for loss in losses)
         assert record.deviations == () and record.vm.accelerator == probe.details["accelerator"]
     assert guests() == []
+
+
+def two_guests_reduce_once(form, conditions):
+    """On taps of a switch, each with an address of its own: a stream, round trips, an all-reduce."""
+    adapter = Vm(replace(environment("vm").setup, memory_bytes=1 << 30))
+    spec = {"mode": "network", "device": "cpu", "seed": 1, "sizes_bytes": [1024], "repetitions": 1,
+            "stream_bytes": 1 << 22}  # fmt: skip
+    limits = {**conditions, "launch_timeout_s": PATIENT_S}
+    record = launch_group(
+        site_of("vm", adapter, form, None), spec, limits, size=2, network=Wires(rate_bit_per_s=1e9)
+    )
+    assert record.ok, (record.reason, record.stderr)
+    assert record.network.kind == "switch" and record.deviations == ()
+    members = [one.inside for one in record.instances]
+    assert all(one.facts.interfaces == ("eth0", "lo") for one in members)
+    assert len({one.facts.boot_id for one in members}) == 2, "each has a kernel of its own"
+    assert members[0].results["all_reduce"][0]["s"][0] > 0
+    assert members[0].results["stream"]["bytes"] > 0 and len(members[1].results["round_trip_s"]) > 0
+    assert all(not one.clock.shared for one in record.instances)
 
 
 def train_shortly(name, form, data, study, conditions):

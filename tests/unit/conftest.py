@@ -3,6 +3,7 @@
 The synthetic study is built once for all of them and only read: a test that edits builds a copy of its own.
 """
 
+import struct
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,19 @@ import pytest
 import quick
 from data_server import data_cache, server
 
+from tare.core import errors
+
 __all__ = ["data_cache", "server"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def apt_lists(tmp_path_factory):
+    """apt has read its archives' lists, so that remedies read the same on every machine."""
+    folder = tmp_path_factory.mktemp("lists")
+    (folder / "archive_Packages").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors, "APT_LISTS", folder)
+        yield
 
 
 @pytest.fixture
@@ -20,6 +33,21 @@ def launch_cache(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="tare-") as folder:
         monkeypatch.setenv("TARE_CACHE", folder)
         yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    """A folder of images of MNIST's form whose row of bright pixels is their label."""
+    folder = tmp_path_factory.mktemp("digits")
+    raw = folder / "MNIST/raw"
+    raw.mkdir(parents=True)
+    labels = [index * 7 % 10 for index in range(512)]
+    pixels = b"".join(bytes(255 * (place // 56 == label) for place in range(784)) for label in labels)
+    (raw / "train-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, 512, 28, 28) + pixels)
+    (raw / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, 512) + bytes(labels))
+    for name in ("images-idx3", "labels-idx1"):  # torchvision looks for them
+        (raw / f"t10k-{name}-ubyte").touch()
+    return folder
 
 
 def pytest_addoption(parser):

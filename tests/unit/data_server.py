@@ -78,4 +78,6 @@ def dataset(*sources, sha256: str | None = GOOD, name: str = "made", **more) -> 
 
 
 def kept_files(cache: Path) -> list[Path]:
-    return [p for p in cache.rglob("*") if p.is_file() and p.suffix != ".lock"]
+    """What lies in a cache but locks, and hashes of programs, which the first test of a process leaves."""
+    found = (path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return [path for path in found if path.relative_to(cache).parts[0] != "closure"]

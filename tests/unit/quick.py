@@ -19,6 +19,7 @@ LEFT_OUT = {
     "test_alone.py::test_a_lock_ends_with_its_holder": PROCESSES,
     "test_alone.py::test_a_command_": PROCESSES,
     "test_audit.py::test_the_command_writes_both_tables": PAGES,
+    "test_benchmark_imagenet.py::test_both_loaders": FRAMEWORK,
     "test_benchmark_imagenet.py::test_our_steps": FRAMEWORK,
     "test_bootstrap.py::test_a_virtual_environment_of_another": STACKS,
     "test_bootstrap.py::test_pip_installs_by_hash": NETWORK,

@@ -204,6 +204,13 @@ def test_the_page_of_the_paper_has_all_of_it(results):
         ("env: host\n    batches", "env: hots\n    batches", "unknown environment 'hots': did you mean 'host'?"),
         ("title: CPU use, workloads: [mnist_cnn], metrics: [cpu_percent]", "title: CPU use, workloads: [mnist_cnn]",
          "kind timeline needs metrics"),
+        ("metrics: [cpu_percent]}", "metrics: [cpu_percent], largest: {overhaed: use}}",
+         "plots: figure 4: largest: no row or entry 'overhaed': did you mean 'overhead'?"),
+        ("metrics: [cpu_percent]}", "metrics: [cpu_percent], largest: {batch: use}}",
+         "plots: figure 4: largest: batch is no number in one of"),
+        ("metrics: [real_s]}", "metrics: [real_s], largest: {overhead: use}}",
+         "plots: figure 1: largest: it has values of its own"),
+        ('table: "1"}', 'table: "1", largest: {overhead: use}}', "kind table takes no largest"),
     ],
 )  # fmt: skip
 def test_a_word_that_nobody_knows_is_one_line_with_the_nearest(tmp_path, old, new, says):

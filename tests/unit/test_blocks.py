@@ -126,6 +126,14 @@ def test_one_that_misbehaves_voids_its_block_and_is_named(what, pids):
     assert still_running(pids) == []
 
 
+def test_one_that_dies_at_its_start_ends_the_block_while_others_still_import(pids):
+    """The control, which was started before it, is not ready yet and is not waited for."""
+    record = block_of(fakes(pids, control={0: "ready:0:hang"}, docker={0: "ready:0:exit"}))
+    assert record["voided"].startswith("docker: ") and "the framework broke" in record["voided"]
+    assert record["launches"][CONTROL]["reason"] == "ended with its block: docker failed"
+    assert still_running(pids) == []
+
+
 def test_one_that_dies_between_its_last_turn_and_the_end_is_named_too(pids):
     record = block_of(fakes(pids, control={0: "drop:1:die-after"}))
     assert record["voided"].startswith(f"{CONTROL}: ") and "SIGKILL" in record["voided"]

@@ -41,7 +41,7 @@ def checkout(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("name", ["run", "test"])
+@pytest.mark.parametrize("name", ["run", "test", "uv"])
 def test_every_package_of_a_lock_is_pinned_with_hashes(name):
     lock = bootstrap.read_lock(ROOT / "requirements" / f"{name}.txt")
     assert all(HASH.search(block) for block in lock.values())
@@ -378,6 +378,8 @@ def test_what_makes_a_tree_is_installed_before_the_rest_and_begins_then(checkout
         done.append(set(bootstrap.read_lock(path)))
 
     monkeypatch.setattr(bootstrap, "pip_install", install)
+    monkeypatch.setattr(bootstrap.uv, "told", lambda _: None)
+    monkeypatch.setattr(bootstrap, "_asked", lambda *_: finished(returncode=0, stderr=""))
     bootstrap.install_lock("run", lambda: done.append("ahead"))
     bootstrap.install_lock("test", lambda: done.append("ahead"))
     run, test = (set(bootstrap.read_lock(Path("requirements", f"{name}.txt"))) for name in ("run", "test"))

@@ -337,7 +337,14 @@ def test_an_old_driver_or_a_stack_for_the_cpu_is_refused_before_any_launch(stub,
     assert sites.tried == []
 
 
-CONDITIONS = {"threads": 1, "cpus": 1, "open_files": 64, "allocator": "default", "page_cache": "warm"}
+CONDITIONS = {
+    "threads": 1,
+    "cpus": 1,
+    "open_files": 64,
+    "allocator": "default",
+    "page_cache": "warm",
+    "launch_timeout_s": 60,
+}
 
 
 def test_a_launch_gets_its_way_and_a_cpu_launch_nothing(stub, docker_site, tmp_path):

@@ -149,6 +149,15 @@ def test_a_step_that_fails_gives_its_reason(tmp_path):
     assert found == {"rows": None, "reason": "the step that names its kernels ended with status 256"}
 
 
+def test_a_framework_whose_children_can_not_follow_names_no_kernels_and_is_not_forked(tmp_path, monkeypatch):
+    framework = pytorch()
+    framework.can_fork = False
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("it was forked"))
+    spec = {"device": "cpu", "threads": 1, "record": str(tmp_path / "record.json")}
+    found = kernels.capture(framework, Job, [torch.ones(1)], spec)
+    assert found == {"rows": None, "reason": "torch does not go on in a forked process"}
+
+
 def test_operators_are_summed_over_the_recorded_steps():
     training = Job.Training(torch, "cpu")
     spec = {"device": "cpu", "warmup_steps": 1, "steps": 3}

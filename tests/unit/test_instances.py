@@ -16,6 +16,7 @@ from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
+from envs.gvisor import Gvisor
 from envs.host import Host
 from envs.vm import Vm
 from tare.analysis import choice, launch_rows, network
@@ -135,12 +136,19 @@ def test_conditions_of_a_group_follow_its_levels():
 
 def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     sites = {name: replace(SITE, environment=one) for name, one in (("host", Host()), ("docker", Docker()))}
-    assert barred("distributed", sites) == {}
-    (reason,) = barred("distributed", {"vm": replace(SITE, environment=Vm())}).values()
+    assert barred("distributed", sites, "switch") == {} == barred("distributed", sites, "host")
+    guest = {"vm": replace(SITE, environment=Vm())}
+    assert barred("distributed", guest, "switch") == {}
+    for kind in ("overlay", "host"):
+        assert barred("distributed", guest, kind)["vm"].endswith("its guests meet on a switch alone")
+    (reason,) = barred("distributed", {"gvisor": replace(SITE, environment=Gvisor())}, "switch").values()
     assert reason.endswith("enters no network of this machine: its instances can't train together")
     others = {one.title: replace(SITE, environment=one) for one in (DockerInGvisor(), DockerInKata())}
-    assert set(barred("distributed", others)) == set(others), "their kernels' numbers name none of our namespaces"
-    assert barred("single", sites) == {} and launcher("single") is None and launcher("busy") is None
+    assert set(barred("distributed", others, "switch")) == set(others), (
+        "their kernels' numbers name none of our namespaces"
+    )
+    assert list(barred("distributed", {**sites, **guest}, "hosts")) == ["docker", "vm"]
+    assert barred("single", sites, "switch") == {} and launcher("single") is None and launcher("busy") is None
     assert launcher("distributed") is distributed.launched
 
 
@@ -196,6 +204,11 @@ def test_cpus_are_shared_out_where_there_are_enough():
         ("Error: Specified qdisc kind is unknown.", "netem", "netem: this kernel has no netem"),
         ("Error: Unknown device type.", "veth", "veth: this kernel has no veth"),
         ("RTNETLINK answers: File exists", "bridge", "bridge: its name is taken"),
+        (
+            "open: No such file or directory",
+            "tun",
+            "tun: /dev/net/tun can't be opened: this kernel has no tun, or this user may not",
+        ),
         ("something else", "tbf", "tbf: something else"),
     ],
 )
@@ -220,7 +233,7 @@ def test_names_of_devices_fit_the_kernel_and_carry_the_launchs_name(monkeypatch)
     monkeypatch.setattr(switch, "ask", lambda kind, *argv: asked.append(argv))
     monkeypatch.setattr(switch, "loopback_up", lambda: None)
     plan = {"name": "tare-0123456789ab", "ports": 2, "namespaces": [7, 8], "rate_bit_per_s": 1e9, "delay_ms": 0.5,
-            "overlay": False}  # fmt: skip
+            "overlay": False, "taps": False}  # fmt: skip
     assert switch.build(plan) == [7, 8]
     names = {argv[argv.index("name") + 1] for argv in asked if "link" in argv and "add" in argv}
     assert names == {"t-0123456789ab", "0123456789ab-00", "0123456789ab-01"}
@@ -232,8 +245,28 @@ def test_names_of_devices_fit_the_kernel_and_carry_the_launchs_name(monkeypatch)
     assert all("1000000000bit" in argv for argv in shaped if "tbf" in argv)
 
 
+def test_machines_of_their_own_have_a_bridge_from_the_cable_to_a_tap(monkeypatch):
+    asked = []
+    monkeypatch.setattr(switch, "ask", lambda kind, *argv: asked.append(" ".join(argv)))
+    monkeypatch.setattr(switch, "loopback_up", lambda: None)
+    plan = {"name": "tare-0123456789ab", "ports": 1, "namespaces": [7], "rate_bit_per_s": 1e9, "delay_ms": 0,
+            "overlay": False, "taps": True}  # fmt: skip
+    switch.build(plan)
+    within = "nsenter --net=/proc/7/ns/net -- "
+    inside = [words.removeprefix(within) for words in asked if words.startswith(within)]
+    assert inside[:5] == [
+        "ip tuntap add dev tap0 mode tap",
+        "ip link add name br0 type bridge",
+        "ip link set dev eth0 master br0 up",
+        "ip link set dev tap0 master br0 up",
+        "ip link set dev br0 up",
+    ]
+    assert inside[5].startswith("tc qdisc add dev eth0 root") and not any("address add" in words for words in asked)
+
+
 def test_a_switch_that_fails_says_so_by_its_protocol(tmp_path):
-    plan = {"name": "tare-0", "ports": 0, "namespaces": [], "rate_bit_per_s": None, "delay_ms": 0, "overlay": False}
+    plan = {"name": "tare-0", "ports": 0, "namespaces": [], "rate_bit_per_s": None, "delay_ms": 0, "overlay": False,
+            "taps": False}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-I", "-S", switch.__file__, json.dumps(plan)],
         env={"PATH": str(tmp_path)}, capture_output=True, text=True, input="", check=False,
@@ -402,6 +435,8 @@ def test_points_of_the_network_roofline_by_hand():
     assert host["n"] == 2 and host["intensity"] == 1000 and host["rate"] == pytest.approx(1e10)
     assert host["alone"] == pytest.approx(1e9 / 0.06)
     assert host["modelled_s"] == pytest.approx(1e-4 + 1e6 / 1e8)
+    elsewhere = network_record().replace(group={"workers": 2, "network": "hosts"})
+    assert network.points(metrics_table(), elsewhere)["modelled_s"].isna().all(), "of another network"
     empty = network.points(metrics_table().iloc[-2:], network_record())
     assert empty.empty and list(empty.columns) == list(network.COLUMNS)
 

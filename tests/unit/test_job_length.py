@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from types import SimpleNamespace
 
 import campaign_builders
 import numpy as np
@@ -140,6 +141,8 @@ def test_few_units_say_nothing_of_jobs():
         rows_of.forecast(table, "docker")
     assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
+    [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    assert told.lacking == reason, "the page says it in a line, without a figure"
 
 
 @pytest.mark.parametrize("stopped", ["docker", "host.control"])
@@ -154,6 +157,8 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
     assert value(table, "apptainer", "length_below", column="kind") == (
         "modelled" if stopped == "docker" else "unavailable"
     )
+    [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    assert told.lacking == (None if stopped == "docker" else reason)
 
 
 def test_rounds_without_steps_say_nothing_of_jobs():

@@ -16,7 +16,7 @@ import pytest
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.launch import conditions, group, prepare, record, scenarios, transport
-from tare.launch.channel import ConversationError
+from tare.launch.channel import Conversation, ConversationError
 from tare.launch.place import Site
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.model.environment import Environment, Probe
@@ -123,6 +123,31 @@ def test_data_and_kept_files_travel(cache, tmp_path):
         ended = transport.Channel().converse(replace(ready, program=program), None).end(timeout_s=30)
         assert ended.ok and ready.carried.problem is None
         assert (ready.folder / "kept.bin").read_bytes() == (data / "deep/file").read_bytes()[::-1]
+
+
+SLEEPS = "import os, pathlib, time; pathlib.Path('begun').write_text(str(os.getpid())); time.sleep(600)"
+
+
+def test_the_other_side_ends_what_it_started_when_nobody_is_there_any_more(cache):
+    with prepare.ready(site_of(Streams()), SPEC, CONDITIONS, pad_bytes=0) as ready:
+        carrier = transport.Channel().start(replace(ready, program=(sys.executable, "-c", SLEEPS)))
+        carrier.go()
+        deadline = time.monotonic() + 60
+        while not (begun := ready.inside / "begun").exists() or not begun.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        worker = int(begun.read_text())
+        assert not Conversation.end(carrier, timeout_s=60).timed_out, "its input has ended"
+        assert not Path(f"/proc/{worker}").exists() and not ready.inside.exists()
+
+
+def test_the_other_side_ends_what_it_started_when_its_time_is_over(cache):
+    with prepare.ready(site_of(Streams()), SPEC, CONDITIONS, pad_bytes=0) as ready:
+        assert ready.limit_s == CONDITIONS["launch_timeout_s"] + transport.FETCH_S
+        late = replace(ready, program=(sys.executable, "-c", SLEEPS), limit_s=0.5)
+        ended = transport.Channel().converse(late, None).end(timeout_s=60)
+        assert not ended.timed_out and ended.returncode == 128 + signal.SIGKILL
+        assert late.carried.problem is None and not ready.inside.exists()
 
 
 def test_each_cache_has_its_own_copy_of_the_code(cache, tmp_path, monkeypatch):

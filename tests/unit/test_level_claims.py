@@ -145,10 +145,32 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
     assert any(row.label == "ngraph faster" and "undefined symbol" in row.reason for row in rows_of)
 
 
+def test_what_is_nearest_has_its_interval_and_decides_nothing():
+    """A library of PyTorch compiled here stands beside the claim on a build of all of it, 17% faster or not."""
+    paper = published.load("modak2020")
+    near = next(one for one in paper.claims if one.id == "pytorch_built_for_the_target")
+    for seconds in (1.0, 1 / 1.17):
+        found = rows(near.level, seconds, seed=1) + rows(near.against, 1.0, seed=2)
+        found = [{**row, "workload": "mnist_cnn_scripts"} for row in found]
+        tables = Tables(metrics=pd.DataFrame(found).assign(reason=None))
+        answer = faster(near, "mnist_cnn_scripts", (), tables)
+        assert answer.here == OPEN and answer.reason == near.why_not
+        assert answer.evidence.startswith(
+            "The nearest that is here: epoch_rest_s: the speed of stack=torch-1.4-openblas"
+        )
+        plot = paper.plot("4")
+        row = next(each for each in paper_changes.changes(paper, tables, plot) if "openblas" in each.label)
+        assert row.measured.low < 1 / seconds < row.measured.high and row.reason == near.why_not
+        assert "which is no more than the nearest" in paper_changes.paper_changes(paper, tables, plot).alt
+        assert paper_changes.change_caption(paper, tables, plot)[1].endswith("measured, of 1 the nearest to it.")
+    nothing = faster(near, "mnist_cnn_scripts", (), here(1.0, 1.0))
+    assert nothing.here == OPEN and near.why_not in nothing.reason and "0 units" in nothing.reason
+
+
 @pytest.mark.parametrize(
     ("over", "says"),
     [
-        ({"why_not": "gone"}, "with why_not takes no level"),
+        ({"why_not": "gone", "level": None}, "with why_not needs level"),
         ({"why_not": "gone", "level": None, "against": None, "change": None}, "with why_not needs change"),
         ({"level": None}, "rule faster needs level"),
         ({"rule": "equal", "level": None, "against": None, "change": None, "why_not": "gone"}, "takes no why_not"),
@@ -179,6 +201,6 @@ def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_m
 def test_the_study_measures_what_its_papers_claims_compare():
     measured = {(one.workload, one.arm) for one in study.campaigns(study.load_checked("config/modak2020.yaml"))}
     for one in published.load("modak2020").claims:
-        if one.why_not is not None:
+        if one.level is None:
             continue
         assert {(name, level) for name in one.workloads for level in (one.level, one.against)} <= measured

@@ -1,7 +1,6 @@
 """The MNIST CNN in several frameworks: one job, whoever trains it; stacks with graph compilers as levels."""
 
 import os
-import struct
 
 import inside_code
 import numpy
@@ -19,24 +18,9 @@ from tare.model.studies.stacks import framework_of
 from tare.worker import frameworks, settings, train
 from workloads import _mnist, mnist_cnn, mnist_cnn_equal, mnist_cnn_scripts
 
-COUNT = 512
+COUNT = 512  # images of the fixture `digits`
 WORKLOADS = ("mnist_cnn_equal", "mnist_cnn_scripts")
 SMALL = {"samples": 320, "epochs": 2, "dropout": 0}
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A folder of images of MNIST's form whose row of bright pixels is their label."""
-    folder = tmp_path_factory.mktemp("digits")
-    raw = folder / "MNIST/raw"
-    raw.mkdir(parents=True)
-    labels = [index * 7 % 10 for index in range(COUNT)]
-    pixels = b"".join(bytes(255 * (place // 56 == label) for place in range(784)) for label in labels)
-    (raw / "train-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, COUNT, 28, 28) + pixels)
-    (raw / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, COUNT) + bytes(labels))
-    for name in ("images-idx3", "labels-idx1"):  # torchvision looks for them
-        (raw / f"t10k-{name}-ubyte").touch()
-    return folder
 
 
 @pytest.fixture
@@ -143,6 +127,12 @@ def test_both_jobs_are_written_for_the_same_frameworks_and_published_sizes_are_t
         assert (described["samples"], described["epochs"], described["batch"]) == (60000, 12, 128)
     for framework in mnist_cnn_equal.FRAMEWORKS:
         registry.check_framework("mnist_cnn_equal", framework)
+
+
+def test_a_model_of_another_size_is_refused_with_both_counts(monkeypatch):
+    monkeypatch.setitem(mnist_cnn_equal.DESCRIPTION, "parameters", 1199881)
+    with pytest.raises(ValueError, match="the model has 1199882 parameters, its description says 1199881"):
+        train.build_model(pytorch(), mnist_cnn_equal, {"options": dict(SMALL)})
 
 
 def test_a_launch_that_takes_all_processors_is_seen_whatever_its_framework_says():

@@ -14,11 +14,13 @@ import pytest
 
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.manifest import manifest_digest, read_manifest
-from tare.images.base import get_base, glibc_version, host_sources, normalise_layer
+from tare.images.base import get_base, glibc_version, normalise_layer
 from tare.images.layers import Blob, layers_of, unpack
 from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_layer
 from tare.images.pull import Repository, pull
 from tare.images.tree import EPOCH_S, Tree
+from tare.machine import distribution
+from tare.machine.distribution import archive_addresses, host_sources
 
 CONFIG = {"env": {"PATH": "/bin"}, "workdir": "/", "labels": {"a": "b"}}
 
@@ -296,7 +298,7 @@ def test_base_from_a_registry_is_kept_and_found_again(tmp_path, monkeypatch):
         get_base(recipe)
 
 
-def test_apt_sources_of_the_own_release_alone_are_used(tmp_path):
+def test_apt_sources_of_the_own_release_alone_are_used(tmp_path, monkeypatch):
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list").write_text(
         "# deb http://commented.example/debian trixie main\n"
@@ -320,6 +322,10 @@ def test_apt_sources_of_the_own_release_alone_are_used(tmp_path):
         f"deb {signed} http://mirror.example/debian trixie-updates main",
     ]
     assert host_sources("forky", tmp_path) == []
+    monkeypatch.setattr(distribution, "host_release", lambda: {"VERSION_CODENAME": "trixie"})
+    assert archive_addresses(tmp_path) == ["http://archive.example/debian", "http://mirror.example/debian"]
+    monkeypatch.setattr(distribution, "host_release", dict)
+    assert archive_addresses(tmp_path) == []
 
 
 class Registry:

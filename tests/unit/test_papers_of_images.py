@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import builders
 import pytest
+from audit_builders import here, metric
 
-from tare.literature import claims, measured_here
+from tare.literature import audit, claims, measured_here
 from tare.literature.published import load
 from tare.model.studies.papers import repeated
 from tare.report import figures
+from tare.report.papers import paper
 from tare.report.words.labels import workload_title
 
 RESNET18, RESNET50 = workload_title("resnet18"), workload_title("resnet50")
@@ -86,3 +89,106 @@ def test_claims_of_nthu2018_are_open_with_their_reasons(given, results):
 def test_a_study_that_trains_a_model_of_a_paper_repeats_it():
     assert repeated(["nthu2018", "columbia2025"], ["alexnet"]) == ("nthu2018", "columbia2025")
     assert repeated(["nthu2018", "columbia2025"], ["inception3", "mnist_cnn"]) == ("nthu2018",)
+
+
+# --- figures without numbers: largest values of what was published
+
+
+def upper(drawing):
+    """Bars, marks and texts of the upper panels of a figure, by name."""
+    axes = [place for place in drawing.figure.axes if place.get_title(loc="left").startswith("Published")]
+    bars = {patch.get_gid(): patch for place in axes for patch in place.patches if patch.get_gid()}
+    marks = {line.get_gid(): line.get_ydata()[0] for place in axes for line in place.lines if line.get_gid()}
+    return axes, bars, {name: value for name, value in marks.items() if name.startswith("mean-")}
+
+
+def test_largest_values_stand_above_a_curve_as_printed_and_of_its_own_rows(given):
+    drawing = figures.paper_drawing(load("columbia2025"), given, "5")
+    axes, bars, marks = upper(drawing)
+    heights = {name: bar.get_height() for name, bar in bars.items()}
+    assert heights == {
+        "table-resnet50-host-gpu_utilisation": 100, "own-resnet50-host-gpu_utilisation": 100,
+        "table-resnet50-docker-gpu_utilisation": 100, "own-resnet50-docker-gpu_utilisation": 76,
+    }  # fmt: skip
+    assert marks["mean-resnet50-docker-gpu_utilisation"] == 3.51
+    assert (
+        bars["own-resnet50-docker-gpu_utilisation"].get_hatch()
+        and not bars["table-resnet50-docker-gpu_utilisation"].get_hatch()
+    )
+    told = [text.get_text() for text in axes[0].texts]
+    assert "≠ 76.0" in told and told.count("100") == 3
+    assert "GPU utilisation, largest: Virtual machine 100.0 %; Container 100.0 %." in drawing.alt
+    assert "own rows: Virtual machine 100.0 %, mean 30.034 %, of 58 rows; Container 76.0 %, mean 3" in drawing.alt
+    assert f"Here, {RESNET50}, CPU use: Host largest" in drawing.alt
+
+
+def test_all_panels_of_a_timeline_have_one_axis_of_time_that_holds_each(given):
+    own = given.samples["samples"].copy()
+    own.loc[own["workload"] == "alexnet", ["aligned_s", "at_s"]] += 50.0
+    drawing = figures.paper_drawing(
+        load("columbia2025"), replace(given, samples={**given.samples, "samples": own}), "1"
+    )
+    curves = {line.get_gid(): line for place in drawing.figure.axes for line in place.lines if line.get_gid()}
+    ends = {name: max(line.get_xdata()) for name, line in curves.items() if name.endswith("-cpu_percent-host")}
+    assert len(ends) == 2 and max(ends.values()) > min(ends.values()) + 40
+    limits = {line.axes.get_xlim() for name, line in curves.items() if name in ends}
+    assert len(limits) == 1 and limits.pop()[1] >= max(ends.values())
+
+
+def test_the_formulas_most_is_a_line_through_the_largest_rate(given):
+    drawing = figures.paper_drawing(load("columbia2025"), given, "3")
+    [axes], bars, _ = upper(drawing)
+    assert {name.split("-")[2] for name in bars} == {"host"}
+    assert max(bar.get_height() for bar in bars.values()) == 5.184e12
+    assert 5.184e12 in [line.get_ydata()[0] for line in axes.lines]
+    assert "its formula gives 5.184 TFLOP/s at most, whatever ran" in drawing.alt
+
+
+def test_figure_7_has_memory_the_links_nominal_rate_and_flops(given):
+    drawing = figures.paper_drawing(load("columbia2025"), given, "7")
+    axes, bars, _ = upper(drawing)
+    assert [place.get_title(loc="left").split(":")[1].split(" (")[0].strip() for place in axes] == [
+        "GPU memory", '"memory bandwidth"', "FLOPs a second",
+    ]  # fmt: skip
+    assert bars["own-resnet18-all-memory_used_max"].get_height() == 8661e6
+    rates = {bar.get_height() for name, bar in bars.items() if name.endswith("memory_bandwidth")}
+    assert rates == {15.76e9}, "one constant everywhere"
+    assert "its formula gives 15.76 GB/s at most" in drawing.alt
+
+
+def test_a_study_that_trains_none_of_its_models_keeps_what_was_published(given):
+    empty = {name: table.iloc[:0] for name, table in given.samples.items()}
+    found = replace(given, samples=empty, metrics=given.metrics.iloc[:0])
+    drawing = figures.paper_drawing(load("columbia2025"), found, "5")
+    assert len(upper(drawing)[1]) == 4
+    assert f"Here: unavailable, {RESNET50}: this workload is not part of this study." in drawing.alt
+
+
+def test_table_1_has_true_maxima_means_copied_rows_and_what_is_measured():
+    of = {"rep": None, "campaign": "profile", "workload": "alexnet"}
+    own = [
+        metric("docker", "gpu_utilization_peak", 97.0, unit="%", **of),
+        metric("docker", "gpu_utilization_mean", 61.5, unit="%", **of),
+        metric("docker", "step_flop_per_s", 3e12, unit="FLOP/s", kind="modelled", **of),
+    ]
+    study = load("columbia2025")
+    found = SimpleNamespace(published=audit.judge(study, here(metrics=own)))
+    [table] = paper.specification_tables(found, study)
+    assert table.columns == ["", "published", "largest of its own rows", "their mean", "by its formula", "here"]
+    rows = {(row[0].text, row[0].below): row[1:] for row in table.rows}
+    said = paper.of_recordings(found.published)
+    assert said[0] == "Of 12 maxima in its tables, 8 are the largest of their recordings' own rows, and 4 are not."
+    assert said[1] == "Computed by a formula and not measured, in its tables: FLOPs and memory bandwidth."
+    assert paper.of_recordings(found.published.iloc[:0]) == []
+    use, rate, link = (
+        rows[name, f"{workload_title('alexnet')}, Container"]
+        for name in ("GPU utilisation", "FLOPs", "Memory bandwidth")
+    )
+    assert use[:4] == ["89.0 %", "≠ 73 %", "6.64 %", None]
+    assert (use[4].text, use[4].below) == ("97 %", "measured; mean 61.5 %")
+    assert rate[:4] == ["4.61376 TFLOP/s", "≠ 3.6161 TFLOP/s", None, "4.6138 TFLOP/s"]
+    assert (rate[4].text, rate[4].below) == ("3 TFLOP/s", "modelled")
+    assert link[:4] == ["15760.0 MB/s", None, None, "15.76 GB/s"] and link[4].startswith("unavailable")
+    assert "57 of 104 (AlexNet, Container)" in table.note and "67 of 126 (ResNet18, Container)" in table.note
+    assert "The largest published value is 5.184 TFLOP/s" in table.note and "5.184 TFLOP/s." in table.note
+    assert "Nothing was counted" in table.note and "an operator count by the unprofiled steps" in table.note

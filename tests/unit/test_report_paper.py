@@ -26,22 +26,6 @@ from tare.report.sections import SECTIONS
 PAPER = "nyu2022"
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("paper") / "results", units=3)
-
-
-@pytest.fixture(scope="module")
-def evidence(results):
-    return gather(results, results, builders.STUDY)
-
-
-@pytest.fixture(scope="module")
-def page(results):
-    draw(results)
-    return whole(build(results, results, builders.STUDY, results / "report/index.html"))
-
-
 def shown(page):
     """Text of the section; names of kernels hold what HTML escapes."""
     return html.unescape(visible(section(page)))

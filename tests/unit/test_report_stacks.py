@@ -6,6 +6,7 @@ import builders
 from pages import draw, visible, whole
 
 from tare.analysis.choice import is_level
+from tare.model.records.images import CompiledLibrary, TreeRecord
 from tare.model.studies.arms import of_campaign
 from tare.report import build, figures
 from tare.report.arms import settings, stacks
@@ -37,6 +38,21 @@ def test_the_stack_of_every_row_is_the_one_that_ran(evidence):
     ]
     assert set(own[own["env"] == "host.headline"]["stack"]) == {"torch-2.13"}
     assert set(own[own["env"] != "host.headline"]["stack"]) == {"paper-2022"}
+
+
+def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
+    library = CompiledLibrary(
+        name="openblas", version="0.3.21", target="HASWELL", compiler="gcc 12", source_sha256="a", sha256="b"
+    )
+    tree = TreeRecord(
+        stack="torch-1.4-openblas", variant="cpu", status="ok", reason=None, packages=(), library=library,
+        seconds={"tree": 80.0, "tree_library": 61.4},
+    )  # fmt: skip
+    own = {"torch-1.4": tree.replace(library=None), "torch-1.4-openblas": tree}
+    changed = type(evidence)(**{**vars(evidence), "trees": own})
+    told = "Of torch-1.4-openblas, openblas 0.3.21 was compiled from source for HASWELL by gcc 12 in 61 s."
+    assert stacks.compiled_sentences(changed) == [told]
+    assert told in stacks.package_table(changed).note and "compiled" not in stacks.package_table(evidence).note
 
 
 def test_settings_do_not_show_another_stack(evidence):

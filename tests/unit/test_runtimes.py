@@ -20,6 +20,7 @@ from tare.runtimes import apptainer, install, programs, remove
 from tare.runtimes.apptainer import debian_archive, relocate
 
 ROOT = project_root()
+WEIGHED = ("Docker", "Charliecloud")
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,57 @@ def test_a_remedy_is_told_as_this_user_can_give_it(monkeypatch, uid, sudo, says)
     assert str(UnavailableError("no", "unset DOCKER_HOST")) == "no (mend it: unset DOCKER_HOST)"
     monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: None)
     assert UnavailableError("no fuse", "apt-get install --yes fuse3").remedy == "install what Debian packs as fuse3"
+
+
+@pytest.mark.parametrize(
+    ("uid", "sudo", "says"),
+    [
+        (0, False, "apt-get update && apt-get install fuse3"),
+        (1000, True, "sudo apt-get update && sudo apt-get install fuse3"),
+        (1000, False, "ask an administrator for `apt-get update && apt-get install fuse3`"),
+    ],
+)
+def test_where_apt_has_no_lists_a_remedy_begins_with_them(monkeypatch, tmp_path, uid, sudo, says):
+    monkeypatch.setattr(errors.os, "getuid", lambda: uid)
+    monkeypatch.setattr(errors, "may_sudo", lambda: sudo)
+    monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: "/usr/bin/apt-get")
+    monkeypatch.setattr(errors, "APT_LISTS", tmp_path)
+    (tmp_path / "archive_dists_trixie_InRelease").touch()
+    assert errors.as_we_can("apt-get install fuse3") == says
+    assert "update" not in errors.as_we_can("dpkg --configure --pending")
+    (tmp_path / "archive_dists_trixie_main_binary-amd64_Packages.lz4").touch()
+    assert "update" not in errors.as_we_can("apt-get install fuse3")
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        # Debian 12, Debian 13, a release that has none of them, no lists
+        ({"docker.io", "charliecloud"}, "apt-get install --no-install-recommends docker.io charliecloud"),
+        (
+            {"docker.io", "docker-cli", "charliecloud-runtime"},
+            "apt-get install --no-install-recommends docker.io docker-cli charliecloud-runtime",
+        ),
+        (set(), None),
+        (None, "apt-get update && apt-get install docker.io charliecloud"),
+    ],
+)
+def test_an_ordinary_user_is_told_packages_that_this_release_has(monkeypatch, tmp_path, capsys, known, says):
+    monkeypatch.setattr(install, "missing", lambda: [w for w in programs.WANTED if w.purpose in WEIGHED])
+    monkeypatch.setattr(install, "find_apptainer", lambda: Path("/x"))
+    monkeypatch.setattr(install, "may_install", lambda: install.ONLY_ROOT)
+    monkeypatch.setattr(install, "which", Path)
+    monkeypatch.setattr(programs, "candidate", lambda name: "1" if name in known else None)
+    monkeypatch.setattr(errors, "may_sudo", lambda: False)
+    monkeypatch.setattr(errors.os, "getuid", lambda: 1000)
+    monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: "/usr/bin/apt-get")
+    if known is None:
+        monkeypatch.setattr(errors, "APT_LISTS", tmp_path)
+    assert install.install() == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "to have them" in line]
+    assert [line.partition("to have them: ")[2] for line in told] == (
+        [f"ask an administrator for `{says}`"] if says else []
+    )
 
 
 def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):

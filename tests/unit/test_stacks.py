@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from dataclasses import replace
@@ -24,10 +25,10 @@ from tare.images.interpreter import find_interpreter
 from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
 from tare.model.studies.stacks import (
     Stack,
+    files_beside,
     framework_of,
     known_stacks,
     load_stack,
-    lock_files,
     read_lock,
     stack_names,
     stacks_dir,
@@ -164,9 +165,9 @@ def test_paper_stack_is_one_build_for_both_variants():
 
 
 @pytest.mark.parametrize(("name", "files"), [("torch-2.13", ["cpu.txt", "cuda.txt"]), ("paper-2022", ["pypi.txt"])])
-def test_lock_files_are_those_that_the_variants_name_once_each(name, files):
+def test_files_beside_are_those_that_the_variants_name_once_each(name, files):
     folder = stacks_dir() / name
-    assert lock_files(name) == [(folder / file).relative_to(project_root()) for file in files]
+    assert files_beside(name) == [(folder / file).relative_to(project_root()) for file in files]
     assert sorted(path.name for path in folder.glob("*.txt")) == files  # and nothing else lies there
 
 
@@ -442,6 +443,14 @@ def test_the_stacks_own_python_is_taken_where_it_is_and_another_stands_in(monkey
     assert fitting.requirements == stack.requirements and fitting.inside == stack.inside
 
 
+def test_what_an_import_leaves_among_temporary_files_goes(built):
+    stack, _, tree = built
+    name = f"left-by-an-import-{os.getpid()}-"
+    leaves = replace(stack, before_imports=f"import tempfile; tempfile.mkdtemp(prefix={name!r})")
+    trees._try_imports(tree.path, leaves)
+    assert not list(Path("/tmp").glob(f"{name}*")) + list(Path(tempfile.gettempdir()).glob(f"{name}*"))
+
+
 DEBIAN = Path("/usr/bin/python3.11")
 
 
@@ -459,8 +468,28 @@ def test_debians_own_interpreter_makes_a_tree_without_debians_packages(built, tm
     assert not any("apt" in Path(entry["path"]).name for entry in tree.entries if "packages/" in entry["path"])
 
 
+@pytest.mark.parametrize(
+    ("apt_knows", "there", "says"),
+    [
+        ({"python3.13"}, {"apt-cache", "pyenv"}, "apt-get install python3.13"),
+        ({"python3.11", "python3.13"}, {"apt-cache"}, "apt-get install python3.11"),
+        ({"python3.9"}, {"apt-cache", "pyenv"}, "pyenv install 3.13"),
+        ({"python3.11"}, {"pyenv"}, "pyenv install 3.13"),
+        (set(), {"apt-cache"}, "put a CPython 3.13 on PATH as python3.13; pyenv builds one"),
+    ],
+)
+def test_what_brings_a_missing_python_is_a_package_that_there_is(monkeypatch, apt_knows, there, says):
+    monkeypatch.setattr(interpreter, "_candidates", lambda version: iter(()))
+    monkeypatch.setattr(interpreter.programs, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(interpreter.programs, "candidate", lambda name: "1" if name in apt_knows else None)
+    with pytest.raises(UnavailableError) as caught:
+        interpreter.with_interpreter(load_stack("torch-2.13", "cpu"))
+    assert caught.value.reason == "no CPython 3.11, 3.12 or 3.13 on this machine"
+    assert says in str(caught.value.remedy)
+
+
 def test_no_interpreter_of_that_version_is_unavailable_with_the_command():
-    with pytest.raises(UnavailableError, match=r"python2\.6"):
+    with pytest.raises(UnavailableError, match=r"no CPython 2\.6"):
         find_interpreter("2.6")
     with pytest.raises(UnavailableError):
         find_interpreter("3.11", ["/bin/true", "/nonexistent/python3.11"])

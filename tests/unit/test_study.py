@@ -6,6 +6,7 @@ import json
 import pytest
 import yaml
 
+from tare.cli.main import main
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.experiments import designs, rounds, turns
@@ -378,6 +379,22 @@ def test_options_that_cannot_be_are_told_where_the_study_is_read(config, changes
     with pytest.raises(UserError) as told:
         study.check(with_resnet(config, **changes))
     assert says in str(told.value) and str(told.value).startswith("config: ") and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "says"),
+    [
+        ("inception3", {"batch": 2, "options": {"image_px": 224}}, "image_px: 224 must be at least 299"),
+        ("resnet18", {"batch": 61, "options": {"samples": 60}}, "no step is left to time"),
+        ("resnet18", {"batch": 4, "sweep_batches": [61], "options": {"samples": 60}}, "larger than its 60 samples"),
+    ],
+)
+def test_a_job_that_cannot_be_is_one_line_before_anything_runs(workload, settings, says, capsys):
+    jobs = {"mnist_cnn": None, "sentiment_rnn": None, workload: {"sweep_batches": [], **settings}}
+    one = {"workloads": jobs, "papers": [], "stacks": [], "arms": {"workloads": []}}
+    assert main(["plan", "--study", json.dumps(one)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and told[0].startswith("tare: ") and workload in told[0] and says in told[0]
 
 
 def test_a_batch_that_a_model_cannot_be_trained_on_is_refused(config):

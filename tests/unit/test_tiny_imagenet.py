@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import os
+import random
 import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections import namedtuple
@@ -15,9 +19,12 @@ import pytest
 from data_server import dataset, https_source, kept_files
 from PIL import Image
 
+from tare.cli.main import explain_os_error, main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root
 from tare.datasets import catalog, stamps, tiny_imagenet
 from tare.datasets import fetch as fetching
+from tare.launch.sites import batch_of, data_of
 from tare.model.data_sets import AptSource, Images
 from tare.model.studies import study
 
@@ -264,6 +271,29 @@ def test_a_folder_that_is_no_class_is_named(images):
         prepared(images)
 
 
+def test_a_list_of_classes_that_is_no_text_or_names_one_twice_is_refused(images):
+    (images / "wnids.txt").write_text("n01\nn02\nn03\nn02\n")
+    with pytest.raises(IntegrityError, match=r"wnids.txt names n02 more than once"):
+        prepared(images)
+    (images / "wnids.txt").write_bytes("n01\nn02\nn03\n".encode("utf-16"))
+    with pytest.raises(IntegrityError, match=r"set: wnids.txt is no UTF-8 text \(byte 0\)"):
+        prepared(images)
+
+
+def test_a_zip_that_is_encrypted_says_what_to_do(images, tmp_path, data_cache):
+    path = zipped(images, tmp_path / "x.zip")
+    content = bytearray(path.read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the header of each member, and its entry
+        at = content.find(signature)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(signature, at + 4)
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"x\.zip: wnids\.txt can't be read \(.*encrypted.*unpack it and give"):
+        prepared(path)
+    assert kept_files(data_cache) == []
+
+
 def test_annotations_that_name_no_file_are_named_with_their_line(images):
     (images / "val/images/val_2.JPEG").unlink()
     (images / "val/images/val_5.JPEG").unlink()
@@ -313,16 +343,105 @@ def test_a_disk_that_fills_while_unpacking_leaves_nothing(images, monkeypatch, d
     monkeypatch.setattr(Path, "write_bytes", write)
     with pytest.raises(OSError, match="No space left") as told:
         prepared(images)
-    from tare.cli.main import explain_os_error
-
     assert explain_os_error(told.value).endswith("free some, or point TARE_CACHE at a larger disk")
     assert len(written) == 7 and kept_files(data_cache) == []
+
+
+BAD = {
+    "a truncated image": (break_images, "3 broken images: train/n01/images/n01_1.JPEG, "),
+    "a class folder missing": (lambda images: shutil.rmtree(images / "train/n01"), "train/n01/images is missing"),
+    "an annotation of no file": (lambda images: (images / "val/images/val_2.JPEG").unlink(), "val_2.JPEG (line 3)"),
+    "no annotations": (lambda images: (images / "val/val_annotations.txt").unlink(), "no val/val_annotations.txt"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_of_the_command_and_no_record(case, images, tmp_path, data_cache, capsys):
+    spoil, says = BAD[case]
+    spoil(images)
+    out = tmp_path / "out.json"
+    assert main(["fetch", "--dataset", "tiny_imagenet", "--choice", str(images), "--out", str(out)]) == 4
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tare: ")]
+    assert len(told) == 1 and str(images) in told[0] and says in told[0]
+    assert not out.exists() and kept_files(data_cache) == []
+
+
+def test_a_batch_that_is_larger_than_the_set_is_refused_before_anything_is_launched(images, tmp_path):
+    path = tmp_path / "tiny_imagenet.json"
+    prepared(images).write(path)
+    folder, told = data_of("resnet18", path, batch=9)
+    assert folder.is_dir() and told["data"]["rows"] == 15
+    with pytest.raises(UserError, match=r"resnet18: batch 10 is larger than its data \(.*set\), which has 9"):
+        data_of("resnet18", path, batch=10)
+    assert batch_of({"workloads": {"resnet18": {"batch": 10}}}, "resnet18") == 10 and batch_of({}, "resnet18") == 1
+
+
+def test_broken_images_are_counted_by_the_command_where_they_may_be_skipped(images, tmp_path, capsys):
+    break_images(images)
+    argv = ["fetch", "--dataset", "tiny_imagenet", "--choice", str(images), "--out", str(tmp_path / "out.json")]
+    assert main([*argv, "--broken-images", "skip"]) == 0
+    assert "3 broken images left out, the first of them train/n01/images/n01_1.JPEG" in capsys.readouterr().out
+
+
+# The cache on a small disk of its own, on which others take the room once it was looked at.
+SMALL_DISK = """
+mount -t tmpfs -o size=512k tmpfs disk
+"$@"
+status=$?
+find disk -name '*.JPEG' > left
+exit $status
+"""
+FILLS = """
+import shutil
+import sys
+from collections import namedtuple
+
+from tare.cli.main import main
+
+shutil.disk_usage = lambda path: namedtuple("Usage", "total used free")(1, 0, 10**12)
+sys.exit(main(["fetch", "--dataset", "tiny_imagenet", "--choice", sys.argv[1], "--out", "out.json"]))
+"""
+
+
+def test_a_real_disk_that_fills_while_unpacking_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    images = make_set(tmp_path / "set", train=90)
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "disk"))
+    monkeypatch.setenv("PYTHONPATH", str(project_root()))
+    as_root = [] if os.getuid() == 0 else ["--map-root-user"]
+    argv = ["unshare", "--mount", *as_root, "sh", "-u", "-c", SMALL_DISK, "sh", sys.executable, "-c", FILLS]
+    done = subprocess.run([*argv, str(images)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("tare: ")]
+    assert len(told) == 1 and "no space left while writing" in told[0] and "TARE_CACHE" in told[0]
+    assert (tmp_path / "left").read_text() == "" and not (tmp_path / "out.json").exists()
 
 
 def test_whether_an_image_is_whole():
     whole = jpeg(1)
     assert tiny_imagenet.is_whole(whole)
     assert not any(tiny_imagenet.is_whole(whole[:length]) for length in (0, 2, 100, len(whole) // 2))
+
+
+def test_an_image_of_more_pixels_than_any_photograph_is_broken():
+    whole = jpeg(1)
+    at = whole.index(b"\xff\xc0") + 5  # height and width, of two bytes each
+    assert whole[at : at + 4] == bytes((0, 64, 0, 64))
+    assert not tiny_imagenet.is_whole(whole[:at] + b"\xff\xdc" * 2 + whole[at + 4 :])
+
+
+def test_whatever_a_transfer_did_to_an_image_it_is_whole_or_broken():
+    """Nothing that Pillow makes of changed bytes gets through as an error of ours."""
+    whole, draw = jpeg(1), random.Random(1)
+    size = whole.index(b"\xff\xc0") + 5
+    told = set()
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(draw.choice((1, 4, 40))):
+            changed[draw.randrange(draw.choice((200, len(whole))))] = draw.randrange(256)
+        changed[size : size + 4] = whole[size : size + 4]  # larger ones take time, and are the test above
+        told.add(tiny_imagenet.is_whole(bytes(changed[: draw.choice((len(whole), draw.randrange(len(whole))))])))
+    assert told == {True, False}
 
 
 # --- what stands in

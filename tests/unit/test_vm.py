@@ -66,6 +66,17 @@ def test_every_condition_is_an_option_or_a_setting_of_the_guest():
     ]
 
 
+def test_a_guest_of_a_group_is_on_the_tap_of_its_namespace():
+    plain, member = words(), words(launch=replace(ALONE, network="/proc/7/ns/net", address="10.83.0.2"))
+    assert member[3:6] == ["nsenter", "--net=/proc/7/ns/net", "--"] and member[6] == vm.PROGRAM
+    at = member.index("-netdev")
+    assert member[at + 1] == "tap,id=cable,ifname=tap0,script=no,downscript=no"
+    assert member[at + 3] == "virtio-net-pci,netdev=cable,mac=52:54:00:53:00:02,romfile="
+    assert "-nic" in plain and "-nic" not in member
+    settings = [argv[argv.index("-fw_cfg") + 1] for argv in (plain, member)]
+    assert settings[0] == settings[1].replace("ADDRESS=10.83.0.2\n", "") and settings[0] != settings[1]
+
+
 def test_a_light_machine_is_the_same_guest_on_another_one():
     plain, light = words(), Microvm(SETUP).command(ALONE)
     changed = [(one, other) for one, other in zip(plain, light, strict=True) if one != other]
@@ -198,7 +209,7 @@ def test_who_serves_a_root_is_waited_for_and_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"network": "host"}, "no network here"),
+        ({"network": "host"}, "is not on its host's network"),
         ({"binds": LAUNCH.binds}, "shares no folder"),
         ({"reference": None}, "names no prepared image"),
     ],

@@ -101,10 +101,13 @@ def launcher(name: str) -> Launcher | None:
     return found
 
 
-def barred(name: str, sites: Mapping[str, Site]) -> dict[str, str]:
-    """Why launches of these names can't be made in a scenario; those that can be are not in it."""
-    says: Callable[[Environment], str | None] | None = _of_module(name, "barred")
-    reasons = {each: says(site.environment) for each, site in sites.items()} if says else {}
+def barred(name: str, sites: Mapping[str, Site], network: str) -> dict[str, str]:
+    """Why launches of these names can't be made in a scenario; those that can be are not in it.
+
+    `network` is that of its groups, where it has some.
+    """
+    says: Callable[[Environment, str], str | None] | None = _of_module(name, "barred")
+    reasons = {each: says(site.environment, network) for each, site in sites.items()} if says else {}
     return {each: reason for each, reason in reasons.items() if reason}
 
 

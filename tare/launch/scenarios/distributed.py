@@ -1,4 +1,4 @@
-"""Several instances that train together: each whole run is a group, on a switch of its own or the host's network.
+"""Several instances that train together: each whole run is a group, on a switch, a host's network, or other hosts.
 
 Nothing runs beside a unit. `conditions["group"]` says how many instances, how they exchange gradients, over what.
 Every instance trains on all samples, in an order of its own, as the benchmark of nthu2018 does: a run has as many
@@ -9,55 +9,74 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
+from tare.launch import hosts, networks
 from tare.launch.group import launch_group
-from tare.launch.networks import Wires, switched
+from tare.launch.hosts import Hosts
+from tare.launch.networks import HOST_NETWORK, Wires, switched
 from tare.launch.place import Site
 from tare.launch.scenarios import Around, Problem
 from tare.model.environment import Environment
 from tare.model.records.launches import LaunchRecord
+from tare.model.schema import parse
+from tare.model.studies.study import NamedHost
 
-SERVED, OVERLAY, HOST_NETWORK = "parameter-server", "overlay", "host"
+SERVED = "parameter-server"
+SWITCH, OVERLAY, OTHER_HOSTS = "switch", "overlay", "hosts"
 
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """A switch as asked for can be had; that is all.
+    """A switch as asked for can be had, or the hosts answer; that is all.
 
     Raises:
-        UnavailableError: it can't.
+        UnavailableError: it can't, or one does not.
     """
-    group = around.conditions["group"]
-    if group["network"] != HOST_NETWORK:
-        with switched(around.environment, 1, wires_of(group)):
+    network, group = network_of(around.conditions), around.conditions["group"]
+    if isinstance(network, Wires):
+        with switched(around.environment, 1, network):
             pass
+    elif isinstance(network, Hosts):
+        for host in network.named[: size_of(group)]:
+            hosts.look(host.ssh)
     yield lambda: None
 
 
-def barred(environment: Environment) -> str | None:
-    """Why instances of an environment can't meet; None where they can."""
-    if environment.joins_networks or environment.shares_networks:
-        return None
-    return f"{environment.title} enters no network of this machine: its instances can't train together"
+def barred(environment: Environment, network: str) -> str | None:
+    """Why instances of an environment can't meet on a network of this kind; None where they can."""
+    if network == OTHER_HOSTS:
+        return hosts.barred(environment)
+    return networks.barred(environment, network)
 
 
 def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
     """A whole run of a group."""
     group = conditions["group"]
-    servers = 1 if group["exchange"] == SERVED else 0
+    servers = size_of(group) - group["workers"]
     return launch_group(
         site,
         {**spec, "exchange": group["exchange"], "servers": servers, "samples_each": True},
         conditions,
-        size=group["workers"] + servers,
+        size=size_of(group),
         pad_bytes=pad_bytes,
-        network="host" if group["network"] == HOST_NETWORK else wires_of(group),
+        network=network_of(conditions),
     )
 
 
-def wires_of(group: Mapping[str, Any]) -> Wires:
-    """The switch that a group asks for."""
+def size_of(group: Mapping[str, Any]) -> int:
+    """How many instances a group has: its workers, and a parameter server where it has one."""
+    return int(group["workers"]) + (1 if group["exchange"] == SERVED else 0)
+
+
+def network_of(conditions: Mapping[str, Any]) -> Wires | Hosts | Literal["host"]:
+    """What a group meets on, as its conditions ask for it."""
+    group = conditions["group"]
+    if group["network"] == OTHER_HOSTS:
+        named = [parse(NamedHost, one, "a host of the study") for one in group["hosts"]]
+        return Hosts(named=tuple(named), cpus=conditions["cpus"])
+    if group["network"] == HOST_NETWORK:
+        return HOST_NETWORK
     rate = group["rate_mbit_per_s"]
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,

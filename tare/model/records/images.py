@@ -53,6 +53,23 @@ class BaseImage(Record):
     reason: str | None
 
 
+class CompiledLibrary(Record):
+    """A library of a tree that was compiled from source.
+
+    Attributes:
+        target: what it was compiled for, in its own words.
+        compiler: as it calls itself.
+        source_sha256: of the archive of its sources; `sha256`: of the finished file.
+    """
+
+    name: str
+    version: str
+    target: str
+    compiler: str
+    source_sha256: str
+    sha256: str
+
+
 class TreeFacts(Record):
     """The tree of an image; of one that is not there, and of other installations, most is None.
 
@@ -61,6 +78,7 @@ class TreeFacts(Record):
         path: where it lies on this machine.
         bytes: sum of its files' sizes.
         glibc: the oldest C library under which its interpreter runs.
+        library: that was compiled into it, where the stack has one.
     """
 
     key: str | None = None
@@ -71,6 +89,7 @@ class TreeFacts(Record):
     files: Natural | None = None
     python: str | None = None
     glibc: str | None = None
+    library: CompiledLibrary | None = None
 
 
 class TreeRecord(FileRecord):
@@ -78,6 +97,7 @@ class TreeRecord(FileRecord):
 
     Attributes:
         seconds: of each stage, as it took when it was made.
+        library: that was compiled into it, where the stack has one.
         seen: what the workflow saw of the interpreter, as records had it once.
     """
 
@@ -99,6 +119,7 @@ class TreeRecord(FileRecord):
     python: str | None = None
     interpreter: str | None = None
     glibc: str | None = None
+    library: CompiledLibrary | None = None
     wheel_bytes: Natural | None = None
     python_version: str | None = None
     seen: str | None = None

@@ -174,7 +174,7 @@ class NetworkRecord(FileRecord):
     """What the network of instances that train together gives, without training.
 
     Attributes:
-        group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`.
+        group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch).
         iperf3: between two namespaces, on the host alone.
         launches: by environment, a group whose members measure the network as they see it.
         unavailable: the other environments, each with its reason.

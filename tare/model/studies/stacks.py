@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from pydantic import field_validator
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, sha256_text
 from tare.model.schema import Record, parse, read_yaml
+from tare.model.studies.libraries import libraries_dir, library_names
 from tare.model.words import nearest
 from tare.worker import frameworks
 from tare.worker.frameworks import DEFAULT
@@ -39,6 +41,28 @@ class Variant(Record):
     index: str | None = None
     prune: tuple[Pruned, ...] = ()
     before_imports: str = ""
+
+
+class LibraryUse(Record):
+    """A library that is compiled here, and that the packages take instead of what they bring.
+
+    Attributes:
+        name: of a file of containers/libraries/.
+        symbol: a function of it that the packages call.
+        exercise: Python in which they do.
+    """
+
+    name: str
+    symbol: str
+    exercise: str
+
+
+class AlikeFile(Record):
+    """stack.yaml of a stack that is `like` another one, but for a library."""
+
+    name: str
+    like: str
+    library: LibraryUse
 
 
 class StackFile(Record):
@@ -106,6 +130,7 @@ class Stack:
         framework: what launches train with, a module of tare/worker/frameworks/.
         libraries: sonames that the tree takes from this machine for its packages.
         no_executable_stack: files below site-packages that need no executable stack, although they ask for one.
+        library: that is compiled here and taken instead of what the packages bring; None where there is none.
     """
 
     name: str
@@ -122,6 +147,7 @@ class Stack:
     framework: str
     libraries: tuple[str, ...]
     no_executable_stack: tuple[str, ...]
+    library: LibraryUse | None = None
 
     @property
     def abi(self) -> str:
@@ -153,13 +179,13 @@ def known_stacks() -> list[str]:
 
 def framework_of(name: str | None) -> str:
     """What launches of a stack train with; what is installed here already is taken for PyTorch."""
-    path = stacks_dir() / (name or BOUND) / "stack.yaml"
-    return _read(path).framework if path.exists() else DEFAULT
+    folder = stacks_dir() / (name or BOUND)
+    return _read(folder).content.framework if (folder / "stack.yaml").exists() else DEFAULT
 
 
 def variants_of(name: str) -> tuple[str, ...]:
     """Devices that a stack is locked for, `cpu` and `cuda`."""
-    return tuple(_read(stacks_dir() / name / "stack.yaml").variants)
+    return tuple(_read(stacks_dir() / name).content.variants)
 
 
 def with_setting(level: str) -> tuple[str, str | None]:
@@ -168,11 +194,17 @@ def with_setting(level: str) -> tuple[str, str | None]:
     return name, setting or None
 
 
-def lock_files(name: str) -> list[Path]:
-    """Paths of a stack's locks, relative to the checkout; variants may share one."""
-    folder = stacks_dir() / name
-    variants = _read(folder / "stack.yaml").variants
-    return sorted({(folder / variant.lock).relative_to(project_root()) for variant in variants.values()})
+def files_beside(name: str) -> list[Path]:
+    """What a stack is made from beside its stack.yaml, relative to the checkout.
+
+    Its locks, which variants may share; of one that is like another, that one's stack.yaml and locks, and how its
+    library is compiled.
+    """
+    found = _read(stacks_dir() / name)
+    paths = {found.folder / variant.lock for variant in found.content.variants.values()}
+    if found.library is not None:
+        paths |= {found.folder / "stack.yaml", libraries_dir() / f"{found.library.name}.yaml"}
+    return sorted(path.relative_to(project_root()) for path in paths)
 
 
 def stacks_dir() -> Path:
@@ -196,13 +228,14 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         if name not in stack_names():
             raise UserError(f"no stack {name!r} in containers/stacks/: {nearest(name, stack_names())}")
         folder = stacks_dir() / name
-    content = _read(folder / "stack.yaml")
+    found = _read(folder)
+    content = found.content
     if variant not in content.variants:
         raise UserError(f"stack {name!r} has no variant {variant!r}: {nearest(variant, content.variants)}")
     own = content.variants[variant]
-    requirements = read_lock(folder / own.lock)
+    requirements = read_lock(found.folder / own.lock)
     return Stack(
-        name=content.name,
+        name=found.name,
         variant=variant,
         python=content.python,
         or_python=content.or_python,
@@ -216,11 +249,44 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         framework=content.framework,
         libraries=content.libraries,
         no_executable_stack=content.no_executable_stack,
+        library=found.library,
     )
 
 
-def _read(path: Path) -> StackFile:
-    return parse(StackFile, read_yaml(path, "the stack"), str(path), UserError)
+@dataclass(frozen=True, kw_only=True)
+class _Described:
+    """A stack as its files have it: `folder` holds the locks of `content`, another stack's where it is like one."""
+
+    name: str
+    content: StackFile
+    folder: Path
+    library: LibraryUse | None = None
+
+
+def _read(folder: Path) -> _Described:
+    path = folder / "stack.yaml"
+    value = read_yaml(path, "the stack")
+    if not _is_alike(value):
+        content = parse(StackFile, value, str(path), UserError)
+        return _Described(name=content.name, content=content, folder=folder)
+    alike = parse(AlikeFile, value, str(path), UserError)
+    if alike.like not in stack_names():
+        raise UserError(f"{path}: like: no stack {alike.like!r}: {nearest(alike.like, stack_names())}")
+    base = stacks_dir() / alike.like
+    if _is_alike(read_yaml(base / "stack.yaml", "the stack")):
+        raise UserError(f"{path}: like: {alike.like} has no packages of its own: name the stack that it is like")
+    if alike.library.name not in library_names():
+        raise UserError(
+            f"{path}: library: no {alike.library.name!r} in containers/libraries/: "
+            f"{nearest(alike.library.name, library_names())}"
+        )
+    found = _read(base)
+    content = found.content.replace(variants={"cpu": found.content.variants["cpu"]})  # it computes on a CPU
+    return replace(found, name=alike.name, content=content, library=alike.library)
+
+
+def _is_alike(value: Any) -> bool:
+    return isinstance(value, dict) and "like" in value
 
 
 def read_lock(path: Path) -> tuple[Requirement, ...]:

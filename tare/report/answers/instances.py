@@ -10,11 +10,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis.choice import compared
-from tare.analysis.network import Wire, gradient_rates, points, wires
+from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
 from tare.core.process import scratch_folder
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
+from tare.model.studies.study import Distributed
 from tare.report import figures
 from tare.report.evidence import Evidence
 from tare.report.figures.network import all_reduce, network_roofline
@@ -34,7 +35,7 @@ from tare.report.words.wording import missing
 JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
 WAYS = {"all-reduce": "all-reduce", "parameter-server": "parameter server"}
 SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
-NETWORKS = {"switch": "switch", "overlay": "overlay", "host": "host's network"}
+NETWORKS = {"switch": "switch", "overlay": "overlay", "host": "host's network", "hosts": "other hosts"}
 
 
 def section(evidence: Evidence) -> Mapping[str, Any] | None:
@@ -58,8 +59,9 @@ def section(evidence: Evidence) -> Mapping[str, Any] | None:
 def _roofline(found: pd.DataFrame, record: NetworkRecord | None) -> Markup | None:
     if record is None or found.empty:
         return None
-    on_switch = found[(found["network"] == "switch") & found["intensity"].notna() & (found["input"] == "real")]
-    return _drawn("network_roofline", network_roofline(on_switch, gradient_rates(record)))
+    is_measured = found["network"] == measured_on(record)
+    own = found[is_measured & found["intensity"].notna() & (found["input"] == "real")]
+    return _drawn("network_roofline", network_roofline(own, gradient_rates(record)))
 
 
 def _drawn(name: str, drawing: figures.Drawing) -> Markup:
@@ -72,21 +74,29 @@ def about(evidence: Evidence) -> str:
     """What trains together, and over what."""
     wanted = evidence.study.distributed
     assert wanted is not None
+    served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
+    together = f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}"
+    if wanted.hosts:
+        names = ", ".join(host.ssh for host in wanted.hosts)
+        return (
+            f"{together}, each on a machine of its own ({names}), over the network that these have. Nobody keeps "
+            "other work away from those."
+        )
+    return (
+        f"{together}, {_wires(wanted)}. All run on this one machine and share its CPUs, memory and caches: what is "
+        "measured is the network's and the runtime's part, not what more machines would add."
+    )
+
+
+def _wires(wanted: Distributed) -> str:
+    """What instances on this machine meet on."""
+    if wanted.network == "host":
+        return "all on the host's own network, without a limit"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
-    served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
     over = "an overlay (VXLAN) over one switch" if wanted.network == "overlay" else "one switch"
-    where = (
-        "all on the host's own network, without a limit"
-        if wanted.network == "host"
-        else f"each in a network namespace of its own on {over}, {cable}{late}"
-    )
-    return (
-        f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {where}. All run on this "
-        "one machine and share its CPUs, memory and caches: what is measured is the network's and the runtime's "
-        "part, not what more machines would add."
-    )
+    return f"each in a network namespace of its own on {over}, {cable}{late}"
 
 
 def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:

@@ -31,12 +31,14 @@ class JobCosts:
 
     Attributes:
         sentences: (environment, sentence), in the order of environments.
+        lacking: why nothing can be told of any environment; None where something can.
     """
 
     name: str
     title: str
     sentences: list[tuple[str, str]]
     table: Table
+    lacking: str | None
 
 
 def sections(evidence: Evidence) -> list[JobCosts]:
@@ -48,10 +50,17 @@ def sections(evidence: Evidence) -> list[JobCosts]:
             title=workload_title(name),
             sentences=[(env, sentence(rows, env)) for env in cost_environments(rows)],
             table=cost_table(rows),
+            lacking=_lacking(rows),
         )
         for name, rows in found
         if cost_environments(rows)
     ]
+
+
+def _lacking(rows: pd.DataFrame) -> str | None:
+    """Why nothing can be told of any environment, each reason once; None where something can."""
+    reasons = [_row(rows, env, "cost", HOUR)["reason"] for env in cost_environments(rows)]
+    return None if any(missing(reason) for reason in reasons) else "; ".join(dict.fromkeys(map(str, reasons)))
 
 
 def sentence(rows: pd.DataFrame, env: str) -> str:

@@ -119,12 +119,23 @@ def package_table(evidence: Evidence) -> Table:
     rows: list[Row] = [["Python", *(ran.get(stack.name, f"{stack.python} wanted, none ran") for stack in stacks)]]
     rows += [[name, *(found[name] for found in versions)] for name in sorted(named)]
     own = ", ".join(f"{stack.name} {len(found)}" for stack, found in zip(stacks, versions, strict=True))
+    compiled = "".join(f" {line}" for line in compiled_sentences(evidence))
     return Table(
         caption="The stacks: packages that all of them hold",
         columns=["package", *names],
         rows=rows,
-        note=f"Packages in all: {own}. Every one is locked by hash in containers/stacks/.",
+        note=f"Packages in all: {own}. Every one is locked by hash in containers/stacks/.{compiled}",
     )
+
+
+def compiled_sentences(evidence: Evidence) -> list[str]:
+    """Which library of which stack was compiled on this machine, for what, by what, and how long that took."""
+    return [
+        f"Of {name}, {one.name} {one.version} was compiled from source for {one.target} by {one.compiler} in "
+        f"{tree.seconds['tree_library']:.0f} s."
+        for name, tree in evidence.trees.items()
+        if (one := tree.library) is not None
+    ]
 
 
 def loss_sentence(evidence: Evidence, workload: str) -> str | None:

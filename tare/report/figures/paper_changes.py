@@ -20,7 +20,10 @@ ROW_IN, HEAD_IN = 0.42, 1.15
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One row: what is compared, in which workload; the published change in percent; the measured, or why none."""
+    """One row: what is compared, in which workload; the published change in percent; the measured one.
+
+    `reason`: why there is none, or why it is but the nearest to what was published; empty where it is that.
+    """
 
     label: str
     workload: str
@@ -58,7 +61,9 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
             if row.measured is not None:
                 middle, low, high = (100 * (each - 1) for each in row.measured.three)
                 axes.plot([low, high], [place, place], color=style.INK, linewidth=2)
-                axes.plot(middle, place, marker="o", color=style.INK, linestyle="none", label="here")
+                face, label = ("white", "nearest here") if row.reason else (style.INK, "here")
+                marker = {"marker": "o", "color": style.INK, "markerfacecolor": face}
+                axes.plot(middle, place, **marker, linestyle="none", label=label)
         axes.set_yticks(range(len(rows)), [f"{row.label}\n{workload_title(row.workload)}" for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.axvline(0, color=style.MUTED, linewidth=0.8)
@@ -74,8 +79,10 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
 def change_caption(published: Published, given: Measured, plot: Plot) -> list[str]:
     """That changes were published, and how many of them are measured here."""
     rows = changes(published, given, plot)
-    measured = sum(row.measured is not None for row in rows)
-    return ["Published: changes in percent, in the text.", f"Here: {measured} of {len(rows)} are measured."]
+    measured = sum(row.measured is not None and not row.reason for row in rows)
+    near = sum(row.measured is not None and bool(row.reason) for row in rows)
+    also = f", of {near} the nearest to it" if near else ""
+    return ["Published: changes in percent, in the text.", f"Here: {measured} of {len(rows)} are measured{also}."]
 
 
 def change_sentences(published: Published, given: Measured, plot: Plot) -> list[str]:
@@ -98,4 +105,6 @@ def change_sentences(published: Published, given: Measured, plot: Plot) -> list[
 
 def _told(row: Change) -> str:
     here = f"here {row.measured}" if row.measured is not None else f"not measured here: {row.reason}"
+    if row.measured is not None and row.reason:
+        here += f", which is no more than the nearest: {row.reason}"
     return f"{row.label}, {workload_title(row.workload)}: published {row.published:+.0f}%, {here}."

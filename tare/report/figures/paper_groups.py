@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -33,6 +34,16 @@ from tare.report.figures.paper_rows import (
     none_here,
     scale_of,
     why_nothing,
+)
+from tare.report.figures.paper_timeline import (
+    RECORDED_IN,
+    draw_recorded,
+    recorded,
+    recorded_caption,
+    recorded_handles,
+    recorded_note,
+    recorded_sentences,
+    unavailable,
 )
 from tare.report.figures.paper_words import theirs, title_of
 from tare.report.words.labels import env_order, env_title, metric_title, significant, span, workload_title
@@ -142,7 +153,7 @@ def _said(fact: Fact, names: Mapping[str, str]) -> str:
 
 
 def paper_groups(published: Published, measured: Measured, plot: Plot) -> style.Drawing:
-    """One figure of several workloads, or of ratios: what was printed above, if anything was; this machine below.
+    """One figure of several workloads, or of ratios: what was published above, if anything was; this machine below.
 
     Args:
         published: the study.
@@ -152,19 +163,27 @@ def paper_groups(published: Published, measured: Measured, plot: Plot) -> style.
     found = group_numbers(published, measured, plot)
     title = title_of(plot)
     panels = [(PRINTED, "Published")] if not found.of(PRINTED).empty else []
-    panels.append((HERE, "Measured here"))
-    heights = [EMPTY_IN if found.of(series).empty else PANEL_IN for series, _ in panels]
+    modelled = (found.of(HERE)["kind"] == "modelled").any()
+    panels.append((HERE, "Modelled here" if modelled else "Measured here"))
+    above = recorded(published, plot)
+    heights = [RECORDED_IN] * len(above)
+    heights += [EMPTY_IN if found.of(series).empty else PANEL_IN for series, _ in panels]
     stated = limits(published, plot)
     with style.house_style():
-        drawn = Figure(figsize=(style.WIDTH_IN, sum(heights) + 1.5))
-        axes = drawn.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
+        drawn = Figure(figsize=(style.WIDTH_IN, sum(heights) + 1.5 + 0.25 * bool(above)))
+        axes = drawn.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for place, one in zip(axes, above, strict=False):
+            draw_recorded(place, one)
         envs = sorted(set(found.rows.loc[found.rows["value"].notna(), "env"]), key=env_order)
-        for panel, (series, name) in zip(axes, panels, strict=True):
+        for panel, (series, name) in zip(axes[len(above) :], panels, strict=True):
             _panel(panel, found, series, name, envs, stated if series == HERE else [])
-        handles = [Patch(facecolor=style.colour(env), label=env_title(env, short=True)) for env in envs]
+        handles: list[Artist] = [
+            Patch(facecolor=style.colour(env), label=env_title(env, short=True)) for env in envs
+        ]
+        handles += recorded_handles(above)
         style.legend(drawn, title, (handles, [handle.get_label() for handle in handles]))
-        style.footnote(drawn, _note(published, found))
-    told = group_sentences(published, found)
+        style.footnote(drawn, " ".join([*recorded_note(published, above), _note(published, found)]))
+    told = [*recorded_sentences(published, above), *group_sentences(published, found)]
     return style.Drawing(figure=drawn, title=title, alt=f"{title}. {' '.join(told)}")
 
 
@@ -173,10 +192,7 @@ def _panel(
 ) -> None:
     rows = found.of(series)
     if rows.empty:
-        axes.set_axis_off()
-        axes.set_title(f"{name}: unavailable", fontsize=9.5)
-        text = " ".join(f"{reason[:1].upper()}{reason[1:]}." for reason in found.missing())
-        axes.text(0, 0.95, style.wrap(text, 62), transform=axes.transAxes, fontsize=9, color=style.MUTED, va="top")
+        unavailable(axes, found.missing())
         return
     workloads, metrics = found.plot.subjects, found.metrics
     slots = [(metric, env) for metric in metrics for env in envs]
@@ -220,7 +236,7 @@ def _bar(axes: Axes, row: dict[str, Any], where: float, width: float, size: floa
         axes.plot([where, where], [row["low"], row["high"]], color=style.INK, linewidth=1.2)
     axes.annotate(
         significant(row["value"] / size), (where, end), xytext=(0, 2), textcoords="offset points", ha="center",
-        va="bottom", fontsize=7, color=style.INK,
+        va="bottom", fontsize=7.2, color=style.INK,
     )  # fmt: skip
 
 
@@ -251,7 +267,7 @@ def group_caption(published: Published, found: Numbers) -> list[str]:
     elif stated:
         said = [f"Published without numbers in the figure; its text says {'; '.join(stated)}."]
     else:
-        said = ["Published without numbers in the figure."]
+        said = ["Published without numbers in the figure.", *recorded_caption(recorded(published, found.plot))]
     kinds = sorted({*found.of(HERE)["kind"].dropna()} - {"unavailable"})
     return [*said, f"Here: {listed(kinds)}." if kinds else "Here: unavailable."]
 

@@ -20,7 +20,13 @@ from tare.report.figures.paper_changes import change_caption, change_sentences, 
 from tare.report.figures.paper_groups import group_caption, group_numbers, group_sentences, paper_groups
 from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import numbers
-from tare.report.figures.paper_timeline import paper_timeline, timeline_caption, timeline_sentences
+from tare.report.figures.paper_timeline import (
+    paper_timeline,
+    recorded,
+    recorded_sentences,
+    timeline_caption,
+    timeline_sentences,
+)
 from tare.report.figures.paper_words import caption, sentences
 
 SAMPLE_TABLES = ("samples", "device_samples", "steps")
@@ -83,20 +89,22 @@ def paper_drawing(published: Published, given: Given, figure: str) -> style.Draw
 
 def in_groups(plot: Plot) -> bool:
     """Whether a figure of bars has a group of bars for each workload, or ratios."""
-    return plot.kind == BAR and (plot.relative or plot.by_itself or len(plot.subjects) > 1)
+    of_groups = plot.relative or plot.by_itself or len(plot.subjects) > 1 or plot.largest
+    return plot.kind == BAR and bool(of_groups)
 
 
 def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[str], list[str]]:
     """What a figure of bars, lines or over time says: in short, and in sentences with every number."""
+    above = recorded_sentences(published, recorded(published, plot))
     if plot.kind == TIMELINE:
         return (
-            timeline_caption(given.samples, given.metrics, plot),
-            timeline_sentences(given.samples, given.metrics, plot),
+            timeline_caption(published, given.samples, given.metrics, plot),
+            [*above, *timeline_sentences(given.samples, given.metrics, plot)],
         )
     if plot.kind == CHANGE:
         return change_caption(published, given, plot), change_sentences(published, given, plot)
     if in_groups(plot):
         found = group_numbers(published, given, plot)
-        return group_caption(published, found), group_sentences(published, found)
+        return group_caption(published, found), [*above, *group_sentences(published, found)]
     found = numbers(published, given.findings, given.metrics, plot.figure)
     return caption(found), sentences(found)

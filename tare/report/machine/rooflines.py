@@ -26,7 +26,9 @@ from tare.report.words.labels import decimal_prefix, env_title, seconds, signifi
 from tare.report.words.layout import UNAVAILABLE, Row, Table
 from tare.report.words.wording import missing
 
-NO_CEILINGS = "Unavailable: this study has no record of measured ceilings."
+NO_CEILINGS = (
+    "Unavailable: this study has no record of measured ceilings, which are measured where its stack has PyTorch."
+)
 SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "TF32"}
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from tare.literature.answers import OPEN, OTHER
-from tare.literature.finding import listed
+from tare.literature.finding import amount, listed
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
-from tare.literature.vocabulary import BAR, LINE, ROOFLINE
+from tare.literature.vocabulary import BAR, LINE, ROOFLINE, TIMELINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report.answers import more_time
 from tare.report.evidence import Evidence
@@ -23,14 +23,19 @@ from tare.report.figures import file_name
 from tare.report.figures.paper_kinds import Given, in_groups, paper_words
 from tare.report.figures.paper_words import theirs
 from tare.report.words.labels import env_title, sentence_case, workload_title
-from tare.report.words.layout import UNAVAILABLE, Cell, Table
+from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.words.wording import missing
 
 # Checks that a reader wants to see below the figure that they are about.
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
 SPECIFICATION = "specification"
+# What the audit did again of a table's rows, as a column of it.
+DONE_AGAIN = {"own_maximum": "largest of its own rows", "own_mean": "their mean", "formula": "by its formula"}
+COPIED = "copied_rows"
+ABOUT_A_TABLE = ("formula_ceiling", "not_measured")
+UNEQUAL = "≠: not what the table prints."
 MOST_REASONS = 3  # why claims are left, in lines of their own
-SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs"}
+SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flops": "FLOPs"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +105,25 @@ def summary(evidence: Evidence, paper: str) -> list[str]:
         f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log."
         if values.sum()
         else "Its figures print no values that could be held against logs.",
+        *of_recordings(findings),
         *([] if settled else ["Nothing of what it claims is settled here."]),
     ]
+
+
+def of_recordings(findings: pd.DataFrame) -> list[str]:
+    """How many maxima of its tables are the recordings' own, and what in them was never measured."""
+    maxima = findings.loc[findings["check"] == "own_maximum", "agrees"].value_counts()
+    computed = findings.loc[(findings["check"] == "not_measured") & (findings["agrees"] == "no"), "metric"]
+    lines = []
+    if maxima.sum():
+        lines.append(
+            f"Of {maxima.sum()} maxima in its tables, {maxima.get('yes', 0)} are the largest of their recordings' "
+            f"own rows, and {maxima.get('no', 0)} are not."
+        )
+    if len(computed):
+        names = listed([" ".join(SHORT_FOR.get(word, word) for word in name.split("_")) for name in computed])
+        lines.append(f"Computed by a formula and not measured, in its tables: {names}.")
+    return lines
 
 
 def _counts(words: pd.Series, known: Sequence[str]) -> str:
@@ -192,7 +214,7 @@ def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureVie
         waiting: FigureView | None = None
         for plot in group.figures:
             view = _figure(evidence, given, published, plot)
-            if plot.kind in (BAR, LINE) and not in_groups(plot):
+            if _is_narrow(plot):
                 if waiting is None:
                     rows.append([view])
                     waiting = view
@@ -203,6 +225,13 @@ def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureVie
                 rows.append([view])
                 waiting = None
     return rows
+
+
+def _is_narrow(plot: Plot) -> bool:
+    """Whether a figure has room beside another one."""
+    if plot.kind == TIMELINE:
+        return len(plot.subjects) == 1
+    return plot.kind in (BAR, LINE) and not in_groups(plot)
 
 
 def given_of(evidence: Evidence, paper: str) -> Given:
@@ -257,22 +286,83 @@ def specification_tables(evidence: Evidence, published: Published) -> list[Table
     findings = own(evidence.published, published.paper)
     rows = findings[findings["check"] == SPECIFICATION]
     return [
-        _specification_table(published, str(name).removeprefix("table "), part)
+        _specification_table(published, str(name).removeprefix("table "), part, findings)
         for name, part in rows.groupby("figure", sort=False)
     ]
 
 
-def _specification_table(published: Published, name: str, rows: pd.DataFrame) -> Table:
-    """One of them; a reason that several rows share is said once, below."""
-    sides = [(_of_row(published, row), *_sides(row["note"])) for row in rows.to_dict("records")]
-    reasons = Counter(here for _, _, here in sides if here.startswith(UNAVAILABLE))
+def tables_apart(evidence: Evidence, published: Published) -> list[Table]:
+    """Those of its tables that do not stand among its figures."""
+    shown = tuple(f"Table {plot.table}:" for plot in published.plotted if plot.table is not None)
+    return [table for table in specification_tables(evidence, published) if not table.caption.startswith(shown)]
+
+
+def _specification_table(published: Published, name: str, rows: pd.DataFrame, findings: pd.DataFrame) -> Table:
+    """One of them, with what the audit did again of it; a reason that several rows share is said once, below."""
+    redone = {
+        (row["check"], *_key(row)): row
+        for row in findings[findings["figure"] == f"table {name}"].to_dict("records")
+        if row["check"] in DONE_AGAIN
+    }
+    checks = [check for check in DONE_AGAIN if any(key[0] == check for key in redone)]
+    records = [(row, *_sides(row["note"])) for row in rows.to_dict("records")]
+    reasons = Counter(here for _, _, here in records if here.startswith(UNAVAILABLE))
     shared = [reason for reason, count in reasons.items() if count > 1]
+    numbers = list(dict.fromkeys(here.partition(", ")[2] for row, _, here in records if _is_number(row)))
+    made: list[Row] = []
+    for row, said, here in records:
+        again = [_again(redone.get((check, *_key(row)))) for check in checks]
+        mean = redone.get(("own_mean", *_key(row)))
+        shown = _number_here(row, here, mean) if _is_number(row) else UNAVAILABLE if here in shared else here
+        made.append([_of_row(published, row), said, *again, shown])
+    about = findings[(findings["figure"] == f"table {name}") & findings["check"].isin(ABOUT_A_TABLE)]
+    below = [UNEQUAL, *_copied(published, findings), *_notes(about)] if checks else []
     return Table(
         caption=f"Table {name}: {published.table_files[name].title}, beside this machine",
-        columns=["", "published", "here"],
-        rows=[[what, said, UNAVAILABLE if here in shared else here] for what, said, here in sides],
-        note=" ".join(f"{sentence_case(reason)}." for reason in shared),
+        columns=["", "published", *(DONE_AGAIN[check] for check in checks), "here"],
+        rows=made,
+        note=" ".join([*below, *(f"{sentence_case(one)}." for one in (*shared, *numbers))]),
+        wide=bool(checks),
     )
+
+
+def _key(row: dict[str, Any]) -> tuple[str, str, str]:
+    """What a finding about a row of a table is about."""
+    return row["metric"], str(row["workload"]), str(row["env"])
+
+
+def _again(finding: dict[str, Any] | None) -> str | None:
+    """What the audit gives in the place of a printed value, marked where it differs; None for nothing."""
+    if finding is None or missing(finding["recomputed"]):
+        return None
+    number = readable(amount(finding["recomputed"], finding["unit"]))
+    return f"≠ {number}" if finding["agrees"] == "no" else number
+
+
+def _is_number(row: dict[str, Any]) -> bool:
+    """Whether something of a model was measured here, so that the note's second half begins with a number."""
+    return not missing(row["workload"]) and not missing(row["measured"])
+
+
+def _number_here(row: dict[str, Any], here: str, mean: dict[str, Any] | None) -> Cell:
+    """This machine's number, below it its kind, and the mean where there is one."""
+    below = row["measured_kind"]
+    if mean is not None and not missing(mean["measured"]):
+        below += f"; mean {readable(amount(mean['measured'], mean['unit']))}"
+    return Cell(text=readable(here.partition(", ")[0]), below=below)
+
+
+def _copied(published: Published, findings: pd.DataFrame) -> list[str]:
+    """Which rows of the recordings are another environment's, in one sentence; empty where none are."""
+    rows = findings[(findings["check"] == COPIED) & (findings["agrees"] == "no")].to_dict("records")
+    if not rows:
+        return []
+    told = [
+        f"{row['published'] - row['recomputed']:.0f} of {row['published']:.0f} "
+        f"({workload_title(row['workload'])}, {theirs(published.names, row['env'])})"
+        for row in rows
+    ]
+    return [f"Rows of the recordings that are byte-identical copies of another one's: {listed(told)}."]
 
 
 def _of_row(published: Published, row: dict[str, Any]) -> Cell:

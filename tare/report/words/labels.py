@@ -186,6 +186,7 @@ LEVELS = {
     "network=switch": "a switch of its own",
     "network=overlay": "an overlay network (VXLAN)",
     "network=host": "the host's network",
+    "network=hosts": "other hosts",
     "graph=capture": "CUDA graph of the step",
     "cudnn=benchmark": "kernels picked by trial (cuDNN)",
     "onednn=off": "no oneDNN",

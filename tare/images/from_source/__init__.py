@@ -1,0 +1,1 @@
+"""What of a tree is compiled on this machine."""
