@@ -57,8 +57,10 @@ try:
 except TareError as error:
     raise WorkflowError(str(error))
 
-if workflow.is_main_process and (told := workflow_lock.release_stale(Path.cwd())):
-    say(told)
+if workflow.is_main_process:
+    if told := workflow_lock.release_stale(Path.cwd()):
+        say(told)
+    alone.unmark_done(Path.cwd())
 
 remaining.expect(expected.plan(STUDIED))  # for the line of progress
 

@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tare.core.errors import UnavailableError
+from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, locked, read_json
 from tare.core.progress import say
 
@@ -167,11 +168,37 @@ def accepted_by_snakemake(sealed: Path, journal: Path) -> bool:
     """
     if not _snakemakes(sealed, "incomplete").exists():
         return False
-    note = _snakemakes(sealed, "metadata")
-    if not note.exists():
-        return False
-    ended = read_json(note).get("endtime")
+    ended = _noted(_snakemakes(sealed, "metadata")).get("endtime")
     return isinstance(ended, int | float) and ended >= journal.stat().st_mtime - 1e-3
+
+
+def unmark_done(folder: Path) -> int:
+    """Finish what a killed Snakemake was about: take marks of unfinished jobs away that its notes have ended.
+
+    It notes that a job is done, and then takes its mark away. Killed between the two it would do the job again, and
+    a campaign could not tell that from a person who wants another. The note holds the time of the mark that it
+    ends; a younger mark is of another run of the rule.
+
+    Returns:
+        How many marks it took away.
+    """
+    marks, notes = folder / SNAKEMAKE / "incomplete", folder / SNAKEMAKE / "metadata"
+    found = 0
+    for mark in sorted(path for path in marks.rglob("*") if path.is_file()):
+        began = _noted(notes / mark.relative_to(marks)).get("starttime")
+        with contextlib.suppress(OSError):  # of a Snakemake that works here now
+            if isinstance(began, int | float) and mark.stat().st_mtime <= began:
+                mark.unlink()
+                found += 1
+    return found
+
+
+def _noted(note: Path) -> dict[str, Any]:
+    """Snakemake's note of a done job; empty where there is none, or it was killed while it wrote it."""
+    with contextlib.suppress(TareError):
+        told = read_json(note)
+        return told if isinstance(told, dict) else {}
+    return {}
 
 
 def _snakemakes(output: Path, kind: str) -> Path:

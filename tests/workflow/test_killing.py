@@ -6,6 +6,7 @@ campaign has each unit once, no two launches were ever alive together, and nothi
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import signal
@@ -29,8 +30,10 @@ KILLS = 20  # of each kind three or more
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
 import os
-from tare.experiments.alone import WORKFLOW, process_stamp
+from pathlib import Path
+from tare.experiments.alone import WORKFLOW, process_stamp, unmark_done
 os.environ[WORKFLOW] = process_stamp(os.getpid())
+unmark_done(Path.cwd())
 
 rule all:
     input:
@@ -186,3 +189,22 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder):
         spans += [(row.spawn_ns, row.end_ns) for unit in found.units for row in unit.launches.values()]
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(sorted(spans))), "two were not alone"
     assert measuring_in(folder) == []
+
+
+@pytest.mark.timeout(300)
+def test_one_killed_after_its_note_of_a_done_job_does_not_measure_again(folder):
+    """Snakemake notes that a job is done, and then takes the mark of an unfinished one away: killed between."""
+    assert report(folder).wait(200) == 0, (folder / "errors").read_text()[-2000:]
+    notes, marks = folder / ".snakemake/metadata", folder / ".snakemake/incomplete"
+    noted = [note for note in notes.rglob("*") if note.is_file()]
+    assert len(noted) == len(CAMPAIGNS)
+    for note in noted:
+        mark, began = marks / note.relative_to(notes), json.loads(note.read_text())["starttime"]
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(json.dumps({"external_jobid": None}))
+        os.utime(mark, (began, began))
+    units = {name: (folder / f"results/{name}/units.jsonl").read_bytes() for name in CAMPAIGNS}
+    assert report(folder).wait(100) == 0, (folder / "errors").read_text()[-2000:]
+    assert not list(folder.glob("results/*/superseded-*"))
+    assert {name: (folder / f"results/{name}/units.jsonl").read_bytes() for name in CAMPAIGNS} == units
+    assert not [mark for mark in marks.rglob("*") if mark.is_file()]
