@@ -125,6 +125,15 @@ def test_only_the_chosen_workloads_are_measured_in_another_stack(config):
     assert study.workloads_of_stacks(whole.replace(stacks=())) == ()
 
 
+def test_a_workload_may_be_measured_in_some_of_the_other_stacks(config):
+    some = {"stacks": [OTHER, f"{OTHER}+xla"], "stack_workloads": None, "workload_stacks": {"mnist_cnn": [OTHER]}}
+    whole = study.check(config | some)
+    found = [(one.workload, one.arm) for one in study.campaigns(whole) if (one.arm or "").startswith("stack=")]
+    both = [("sentiment_rnn", f"stack={OTHER}"), ("sentiment_rnn", f"stack={OTHER}+xla")]
+    assert found == [("mnist_cnn", f"stack={OTHER}"), *both]
+    assert study.workloads_of_stacks(whole.replace(workload_stacks={"mnist_cnn": ()})) == ("sentiment_rnn",)
+
+
 def test_units_of_another_stack_are_its_own(config):
     settings = study.Rounds(**config["rounds"] | {"stack_units": 7, "arm_units": 5})
     wanted = {None: settings.units, "stack=native": 5, ARM: 7}

@@ -95,6 +95,8 @@ def change(config, path, value):
         (("arms", "rounds"), ["native"], "is no factor=level"),
         (("arms", "workloads"), ["mnist_cn"], "did you mean 'mnist_cnn'"),
         (("stack_workloads",), ["mnist_cn"], "stack_workloads: no module workloads/mnist_cn.py: did you mean"),
+        (("workload_stacks",), {"mnist_cn": []}, "workload_stacks: no module workloads/mnist_cn.py: did you mean"),
+        (("workload_stacks",), {"mnist_cnn": ["jax-0.1"]}, "mnist_cnn: jax-0.1 is none of `stacks`"),
         (("turns", "workloads"), ["rnn"], "turns: workloads: no module workloads/rnn.py"),
         (("turns", "also_workloads"), ["rnn"], "turns: also_workloads: no module workloads/rnn.py"),
         (("stack_environments",), ["host", "podman"], "stack_environments: podman is none of the study's"),

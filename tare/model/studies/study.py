@@ -571,6 +571,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stack_kinds: what is measured of the other stacks: whole runs, training steps.
         stack_workloads: those that are measured in the other stacks; all where it is not given.
+        workload_stacks: by workload, in which of `stacks` it is measured; in all of them where it is not named.
         scenarios: how many run and what runs beside them.
         shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
@@ -589,6 +590,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         "turns",
     )
     stack_workloads: Annotated[tuple[str, ...], Distinct] | None = None
+    workload_stacks: Mapping[Name, Annotated[tuple[StackLevel, ...], Distinct]] = {}
     data: DataChoices
     arms: Arms
     pipeline: Pipeline | None = None
@@ -711,10 +713,16 @@ def check(config: Mapping[str, Any]) -> Study:
         "turns: workloads": study.turns.workloads or (),
         "turns: also_workloads": study.turns.also_workloads or (),
         "stack_workloads": study.stack_workloads or (),
+        "workload_stacks": tuple(study.workload_stacks),
     }
     for where, names in chosen.items():
         for name in names:  # one that a preset dropped is no mistake
             _refuse_unknown(where, "module workloads/{}.py", name, module_names("workloads"))
+    for workload, stacks in study.workload_stacks.items():
+        for name in stacks:
+            if name not in study.stacks:
+                known = nearest(name, study.stacks)
+                raise UserError(f"config: workload_stacks: {workload}: {name} is none of `stacks`: {known}")
     for name in study.pipeline.workloads if study.pipeline else ():
         if name not in study.workloads:
             known = nearest(name, study.workloads)
@@ -1062,14 +1070,21 @@ def lanes(study: Study) -> tuple[CampaignId, ...]:
     )
 
 
-def _chosen(workload: str, names: tuple[str, ...] | None) -> bool:
-    """Whether a workload is among those that a study chooses: all where it names none."""
-    return names is None or workload in names
+def _chosen(name: str, names: tuple[str, ...] | None) -> bool:
+    """Whether a name is among those that a study chooses: all where it names none."""
+    return names is None or name in names
 
 
 def workloads_of_stacks(study: Study) -> tuple[str, ...]:
     """Workloads that are measured in other stacks as well."""
-    return tuple(name for name in study.workloads if study.stacks and _chosen(name, study.stack_workloads))
+    return tuple(name for name in study.workloads if stacks_of(study, name))
+
+
+def stacks_of(study: Study, workload: str) -> tuple[str, ...]:
+    """The other stacks in which a workload is measured, in the study's order."""
+    if not _chosen(workload, study.stack_workloads):
+        return ()
+    return tuple(name for name in study.stacks if _chosen(name, study.workload_stacks.get(workload)))
 
 
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
@@ -1085,7 +1100,7 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
             # A setting is weighed on the host: beside it stands what environments cost in the headline.
             members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
             yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
-    for stack in study.stacks if workload in workloads_of_stacks(study) else ():
+    for stack in stacks_of(study, workload):
         where, arm_name = study.environments_of(stack), f"stack={stack}"
         for kind in study.stack_kinds:
             base = with_setting(stack)[0]
