@@ -4,8 +4,8 @@ NAIVE_IMAGE = (
     [f"results/images/{STACK}/naive/record.json"] if STUDIED.naive_image else []
 )
 NAIVE_CODE = [
-    "tare/experiments/naive_image.py",
-    *(f"tare/images/{name}.py" for name in ("naive", "tree", "oci")),
+    *(f"tare/experiments/{name}.py" for name in ("naive_image", "definition_image")),
+    *(f"tare/images/{name}.py" for name in ("naive", "definition/ways", "tree", "oci")),
 ]
 STARTS = study_module.campaign_name("starts", ENVIRONMENTS)
 # Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
@@ -48,6 +48,7 @@ rule measure_starts:
 rule build_naive_image:
     input:
         dockerfile="containers/naive/Dockerfile",
+        definition="containers/naive/apptainer.def",
         recipe="containers/recipe.yaml",
         images=collect("results/images/{{stack}}/{env}.json", env=ENVIRONMENTS),
     output:
@@ -62,7 +63,9 @@ rule build_naive_image:
     params:
         variant=STUDIED.device,
         environments=ENVIRONMENTS,
-        code=closure.programs_sha256([*NAIVE_CODE, *closure.adapters(ENVIRONMENTS)]),
+        code=closure.programs_sha256(
+            [*NAIVE_CODE, *closure.adapters({*ENVIRONMENTS, "apptainer"})]
+        ),
         images=subpath(output.record, ancestor=2),
     message:
         "build the image of {wildcards.stack} as people write it, and ours once more"

@@ -134,6 +134,7 @@ def starts_record(
 def naive_record(reason: str | None = None) -> dict[str, Any]:
     """The record of a naive image beside ours, or of none with the reason."""
     common = {"schema": NaiveImageRecord.VERSION, "stack": STACK, "variant": "cpu", "reason": reason}
+    common["definition"] = definition_builds()
     if reason:
         return {**common, "status": "unavailable"}
 
@@ -164,6 +165,15 @@ def naive_record(reason: str | None = None) -> dict[str, Any]:
     }
     made = {"builder": "docker build, classic builder, Docker 20.10.24", "compression": "gzip, level 6", "steps": 8}
     return {**common, **made, "status": "ok", "same_digest": True, "naive": naive, "ours": ours}
+
+
+def definition_builds() -> dict[str, Any]:
+    """The definition file, built two ways; the third is refused."""
+    nothing = dict.fromkeys(("seconds", "bytes", "disk_bytes"))
+    refused = {"way": "root", "status": "unavailable", "reason": "%post failed: too few capabilities", **nothing}
+    made = {"status": "ok", "reason": None, "bytes": 650_000_000, "disk_bytes": 651_000_000}
+    ways = [{"way": "fakeroot", "seconds": 81.0, **made}, {"way": "namespace", "seconds": 79.0, **made}]
+    return {"builder": "Apptainer 1.4.5", "builds": [refused, *ways]}
 
 
 def image_cost_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:

@@ -1,7 +1,7 @@
 """What an image of a naive Dockerfile costs beside ours: the record of both to rows of the table of image costs.
 
 Items begin with whose image it is: `naive_` or `ours_`. Rows of a runtime's own form have its environment, the
-others that of the image.
+others that of the image. Rows of the definition file have Apptainer's, and begin with `naive_def_` and the way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tare.model.records.naive_image import FormCost, MadeImage, NaiveImageRecord
+from tare.model.records.naive_image import (
+    DefinitionBuild,
+    DefinitionBuilds,
+    FormCost,
+    MadeImage,
+    NaiveImageRecord,
+)
 from tare.model.rows import measured, modelled, unavailable
 
 CAMPAIGN = "naive"  # of these rows
@@ -31,13 +37,46 @@ ITEMS = {
     "convert_s": "convert",
     "disk_bytes": "on this disk",
 }
+# Ways to be root in %post of a definition file, for people.
+WAYS = {
+    "root": "as root outright",
+    "fakeroot": "with --fakeroot",
+    "namespace": "in a user's own namespace",
+}
+DEFINED = "naive_def_"  # begins the items of the definition file
+DEFINED_IN = "apptainer"  # the environment of rows of the definition file
+OF_DEFINITIONS = ("build_s", "archive_bytes", "disk_bytes")
 OF_FORMS = ("convert_s", "disk_bytes")
 UNITS = {"_bytes": "B", "_s": "s", "steps": "1", "layers": "1"}
 WITHOUT_CODE = "no layer: a launch binds the code, and no image holds it"
 
 
 def rows(record: NaiveImageRecord) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Environment and row of everything that the record says; of one that is unavailable, its reason."""
+    """Environment and row of everything that the record says; of what is unavailable, its reason."""
+    yield from _image_rows(record)
+    if record.definition is not None:
+        for one in record.definition.builds:
+            yield from ((DEFINED_IN, row) for row in _definition_rows(one, record.definition))
+
+
+def defined(way: str, item: str) -> str:
+    """Name of an item of the definition file, built one way."""
+    return f"{DEFINED}{way}_{item}"
+
+
+def _definition_rows(one: DefinitionBuild, whole: DefinitionBuilds) -> Iterator[dict[str, Any]]:
+    builder = f"made once, in the same run as the Dockerfile's: {whole.builder} build, {WAYS[one.way]}"
+    values = (one.seconds, one.bytes, one.disk_bytes)
+    sources = (builder, "the .sif itself, one file", "allocated blocks of the .sif")
+    for name, value, source in zip(OF_DEFINITIONS, values, sources, strict=True):
+        item = defined(one.way, name)
+        if value is not None:
+            yield _has(item, value, source)
+        else:
+            yield _lacks(item, "record of the naive image", one.reason)
+
+
+def _image_rows(record: NaiveImageRecord) -> Iterator[tuple[str, dict[str, Any]]]:
     if record.status != "ok" or record.naive is None or record.ours is None:
         for whose in WHOSE:
             for item in ("build_s", "push_bytes"):

@@ -22,6 +22,7 @@ from tare.core.manifest import manifest_digest, read_manifest
 from tare.core.process import Finished, at_death, run
 from tare.core.progress import say
 from tare.experiments.alone import measuring
+from tare.experiments.definition_image import build_definitions, without
 from tare.images import build, naive
 from tare.images.base import Base
 from tare.images.interpreter import Interpreter, with_interpreter
@@ -46,7 +47,7 @@ CHECKER = "tare-naive-check"  # the container that imports the stack
 
 
 def measure_naive_image(name: str, variant: str, forms: Sequence[ImageRecord], out: Path) -> None:
-    """Make both images and write their record; where that can't be, a record with the reason.
+    """Make both images, build the definition file, and write their record; what can't be had has its reason.
 
     Args:
         name: of the stack.
@@ -60,11 +61,27 @@ def measure_naive_image(name: str, variant: str, forms: Sequence[ImageRecord], o
     stack, interpreter = with_interpreter(load_stack(name, variant))
     with measuring(out):
         try:
-            record = compare(stack, fetch_wheels(stack).wheels, interpreter, forms)
+            wheels = fetch_wheels(stack).wheels
         except UnavailableError as error:
-            say(f"no naive image of {name}: {error}")
-            record = NaiveImageRecord(stack=name, variant=variant, status="unavailable", reason=str(error))
-        record.write(out)
+            record, definition = _none(stack, error), without(str(error))
+        else:
+            record = _compared(stack, wheels, interpreter, forms)
+            definition = build_definitions(stack, wheels, interpreter)
+        record.replace(definition=definition).write(out)
+
+
+def _compared(
+    stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter, forms: Sequence[ImageRecord]
+) -> NaiveImageRecord:
+    try:
+        return compare(stack, wheels, interpreter, forms)
+    except UnavailableError as error:
+        return _none(stack, error)
+
+
+def _none(stack: Stack, error: UnavailableError) -> NaiveImageRecord:
+    say(f"no naive image of {stack.name}: {error}")
+    return NaiveImageRecord(stack=stack.name, variant=stack.variant, status="unavailable", reason=str(error))
 
 
 def compare(

@@ -6,21 +6,27 @@ import io
 import json
 import math
 import tarfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import builders
 import image_cost_builders
 import pytest
 
+from envs import apptainer
 from tare.analysis import image_costs, naive_images
 from tare.analysis.choice import of_rounds
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
+from tare.core.process import Finished
+from tare.experiments import definition_image
 from tare.experiments import naive_image as making
 from tare.images import naive
+from tare.images.definition import ways
 from tare.images.oci import ARCHIVE, TarLayer, assemble
-from tare.model.records.naive_image import NaiveImageRecord
+from tare.model.environment import Probe
+from tare.model.records.naive_image import DefinitionBuilds, NaiveImageRecord
 from tare.model.schema import read
 from tare.model.studies.study import check, load_checked
 from tare.report import evidence
@@ -151,10 +157,128 @@ def test_without_a_daemon_the_record_has_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
     monkeypatch.setattr(making, "fetch_wheels", lambda stack: SimpleNamespace(wheels=()))
     monkeypatch.setattr(making, "compare", refuse)
+    built = DefinitionBuilds.model_validate_json(json.dumps(image_cost_builders.definition_builds()))
+    monkeypatch.setattr(making, "build_definitions", lambda *arguments: built)
     out = tmp_path / "naive/record.json"
     assert main(["naive-image", "--stack", STACK, "--variant", "cpu", "--out", str(out)]) == 0
     found = read(NaiveImageRecord, out)
     assert (found.status, found.naive) == ("unavailable", None) and "no Docker daemon answers" in found.reason
+    assert [(one.way, one.status) for one in found.definition.builds] == [
+        ("root", "unavailable"),
+        ("fakeroot", "ok"),
+        ("namespace", "ok"),
+    ]
+
+
+def test_without_packages_or_apptainer_every_way_has_the_reason(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise UnavailableError("no wheels here")
+
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
+    monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
+    monkeypatch.setattr(making, "fetch_wheels", refuse)
+    out = tmp_path / "naive/record.json"
+    making.measure_naive_image(STACK, "cpu", [], out)
+    found = read(NaiveImageRecord, out)
+    assert {one.reason for one in found.definition.builds} == {found.reason} == {"no wheels here"}
+    lacking = SimpleNamespace(probe=lambda: Probe(available=False, reason="no apptainer", remedy="install it"))
+    monkeypatch.setattr(definition_image, "environment", lambda name: lacking)
+    none = definition_image.build_definitions(None, [], None)
+    assert {one.reason for one in none.builds} == {"no apptainer (mend it: install it)"} and none.builder is None
+
+
+# --- the definition file
+
+PROGRAM, HERE = Path("/bin/apptainer"), (Path("a.def"), Path("o.sif"))
+
+
+def test_each_way_to_be_root_is_its_own_command():
+    def command(way, root):
+        return ways.build_command(PROGRAM, way, *HERE, root=root, processors=2)
+
+    commands = {way: command(way, True) for way in ways.WAYS}
+    rest = ["--mksquashfs-args", "-comp zstd -Xcompression-level 3 -processors 2", "o.sif", "a.def"]
+    build = ["/bin/apptainer", "build", "--disable-cache"]
+    assert commands == {
+        "root": ["unshare", "--net", "--", *build, *rest],
+        "fakeroot": ["unshare", "--net", "--", *build, "--fakeroot", *rest],
+        "namespace": ["unshare", "--user", "--map-root-user", "--net", "--", *build, *rest],
+    }
+    # newuidmap gives no ids within a user namespace, so an ordinary user's --fakeroot begins in none.
+    assert command("fakeroot", False) == [*build, "--fakeroot", *rest]
+    assert command("namespace", False) == commands["namespace"]
+    with pytest.raises(UnavailableError, match="only root builds so"):
+        command("root", False)
+    assert set(ways.WAYS) == set(naive_images.WAYS)
+    assert ways.COMPRESSION.split() == list(apptainer.COMPRESSION)  # else sizes and seconds could not be compared
+
+
+def test_the_definition_has_the_dockerfiles_steps():
+    root = naive.project_root()
+    dockerfile, definition = (root / name for name in (naive.DOCKERFILE, ways.DEFINITION))
+    steps = [line.split(maxsplit=1) for line in dockerfile.read_text().splitlines() if line[:1].isupper()]
+    lines = [line.strip() for line in definition.read_text().splitlines()]
+    assert [rest for name, rest in steps if name == "RUN"] == [line for line in lines if " -m pip " in line]
+    copied = {rest.split()[0] for name, rest in steps if name == "COPY"}
+    files = lines[lines.index("%files") + 1 : lines.index("%post")]
+    assert {line.split()[0].removesuffix("/*") for line in files if line} == copied
+    assert f"From: {ways.BASE}" in lines
+
+
+def ended(stderr, stdout="", status=255):
+    return Finished(
+        argv=("unshare",), returncode=status, stdout=stdout, stderr=stderr, started_ns=0, ended_ns=1, user_s=0.0,
+        system_s=0.0, timed_out=False,
+    )  # fmt: skip
+
+
+POST = "FATAL:   While performing build: while running engine: while running %post section: exit status 1"
+CAPABILITIES = "Requesting capability set 0x000001ffffffffff while permitted capability set is 0x000001fffeffffff"
+COPYING = (
+    "FATAL:   While performing build: unable to copy files from host to container fs: while copying [x] to /r/x: "
+)
+RUNNING = "INFO:    Running post scriptlet\n"
+WHILE = "FATAL:   While performing build: "
+# As Apptainer 1.4.5 prints it, and what is told of it.
+PRINTED = {
+    RUNNING + "+ cat /none\ncat: /none: No such file\n" + POST: "%post failed: cat: /none: No such file",
+    RUNNING + "+ exit 3\n" + POST: "%post failed: + exit 3",
+    RUNNING + POST: "%post failed: exit status 1",
+    f"\x1b[91mERROR  : {CAPABILITIES}\n\x1b[0m{POST}": f"%post failed: {CAPABILITIES}",
+    f"{COPYING}: [-fLr x /r/x]: /usr/bin/cp: cannot stat 'x': No such file": "%files failed: /usr/bin/cp: cannot "
+    "stat 'x': No such file",
+    f"{WHILE}failed to execute %test script: exit status 3": "%test failed: exit status 3",
+    f"{WHILE}conveyor failed to get: open b.tar: no such file": "conveyor failed to get: open b.tar: no such file",
+    "unshare: unshare failed: Operation not permitted": "unshare ended with status 255: unshare: unshare failed: "
+    "Operation not permitted",
+    f"cp: No space left on device\n{POST}": "apptainer found no space left: free some, or point TARE_CACHE and "
+    "TMPDIR at a larger disk",
+}
+
+
+@pytest.mark.parametrize(("printed", "told"), PRINTED.items())
+def test_a_build_that_failed_is_told_in_one_line_by_its_step_and_its_last_words(printed, told):
+    assert ways.explain(ended(printed)) == told
+
+
+def test_a_way_that_the_machine_lacks_comes_with_its_remedy(monkeypatch):
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    none = ended("FATAL:   could not use fakeroot: no mapping entry found in /etc/subuid for root")
+    found = ways.refused(none, "root", "ann:100000:65536\n# a note\n")
+    assert found.reason == "could not use fakeroot: no mapping entry found in /etc/subuid for root"
+    assert found.remedy == "usermod --add-subuids 165536-231071 --add-subgids 165536-231071 root"
+    assert "usermod --add-subuids 100000-165535" in ways.refused(none, "root", "").remedy
+    assert "every capability" in ways.refused(ended(f"ERROR  : {CAPABILITIES}\n{POST}"), "root", "").remedy
+    assert ways.refused(ended(POST), "root", "").remedy is None
+    assert ways.refused(ended("INFO:    Build complete: o.sif", status=0), "root", "") is None
+
+
+def test_a_build_that_went_another_way_than_asked_does_not_count():
+    """Without further ids, --fakeroot of an ordinary user is that user's namespace, and says so."""
+    fell_back = "INFO:    User not listed in /etc/subuid, trying root-mapped namespace\nINFO:    Build complete: o"
+    found = ways.refused(ended(fell_back, status=0), "ann", "")
+    assert found.reason == "User not listed in /etc/subuid, trying root-mapped namespace"
+    assert "usermod --add-subuids" in found.remedy
 
 
 def test_bad_words_are_one_line(tmp_path, capsys):
@@ -202,6 +326,39 @@ def test_the_table_has_both_images_each_number_with_its_kind(tmp_path):
     )  # a form that is compared is no environment's image
 
 
+def test_the_table_has_the_definition_file_by_every_way(tmp_path):
+    table = table_of(tmp_path)
+    assert number(table, "naive_def_namespace_build_s", "apptainer") == 79.0
+    assert number(table, "naive_def_fakeroot_archive_bytes", "apptainer") == 650_000_000
+    assert number(table, "naive_def_fakeroot_disk_bytes", "apptainer") == 651_000_000
+    for item in naive_images.OF_DEFINITIONS:
+        reason = image_costs.why_not(table, STACK, "apptainer", f"naive_def_root_{item}")
+        assert reason == "%post failed: too few capabilities"
+    case = words.Beside(table, STACK)
+    told = case.defining()
+    assert told == [
+        "Built with --fakeroot: 81.0 s to a .sif of 651 MB, the packages installed by its %post.",
+        "Built in a user's own namespace: 79.0 s to a .sif of 651 MB, the packages installed by its %post.",
+        "The Dockerfile's image, converted, is one of 700 MB after 2 min 10 s in all.",
+        "Unavailable as root outright: %post failed: too few capabilities.",
+    ]
+    forms = case.sif_table()
+    texts = [[row[0], *(getattr(cell, "text", cell) for cell in row[1:])] for row in forms.rows]
+    assert texts[0] == ["By docker build, converted", "2 min 10 s", "700 MB"]
+    assert texts[1] == ["Ours, converted", "44.0 s", "250 MB"]
+    assert texts[2] == ["By definition file, as root outright", "unavailable", "unavailable"]
+    assert texts[3][1:] == ["81.0 s", "651 MB"] and len(texts) == 5
+    assert "too few capabilities" in forms.note and "too few capabilities" not in case.table().note
+
+
+def test_a_record_from_before_the_definition_file_says_nothing_of_it(tmp_path):
+    old = {key: value for key, value in image_cost_builders.naive_record().items() if key != "definition"}
+    table = table_of(tmp_path, old)
+    assert not table["item"].str.contains("_def_").any() and number(table, "naive_build_s") == 90.0
+    case = words.Beside(table, STACK)
+    assert case.ways() == [] and case.defining() == []
+
+
 def test_without_a_comparison_nothing_is_said_and_with_a_reason_the_reason(tmp_path):
     image_cost_builders.image_records(tmp_path / "plain", NAMES, {})
     plain = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
@@ -209,6 +366,7 @@ def test_without_a_comparison_nothing_is_said_and_with_a_reason_the_reason(tmp_p
     refused = words.Beside(table_of(tmp_path, image_cost_builders.naive_record("no Docker daemon")), STACK)
     assert refused.building() == ["Unavailable: no Docker daemon."]
     assert refused.moving() == [] and refused.converting() == []
+    assert "Built with --fakeroot: 81.0 s" in refused.defining()[0] and len(refused.sif_table().rows) == 3
     table = refused.table()
     assert table.rows == [
         ["Build, nothing cached", "unavailable", "unavailable"],

@@ -1,4 +1,4 @@
-"""What an image of a naive Dockerfile costs beside ours, both made in one run.
+"""What an image of a naive Dockerfile, or definition file, costs beside ours, all made in one run.
 
 results/images/<stack>/naive/record.json
 """
@@ -6,10 +6,12 @@ results/images/<stack>/naive/record.json
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tare.model.records.images import Package, Status
 from tare.model.schema import FileRecord, Natural, Record
+
+Way = Literal["root", "fakeroot", "namespace"]
 
 
 class CountedLayer(Record):
@@ -58,6 +60,36 @@ class MadeImage(Record):
     forms: Mapping[str, FormCost]
 
 
+class DefinitionBuild(Record):
+    """A .sif built by a definition file, one way; what is None could not be had, and `reason` says why.
+
+    Attributes:
+        way: who was root in %post: root outright, Apptainer's --fakeroot (with a user's further ids), or the user
+            in a namespace of their own.
+        seconds: of the build, with nothing cached.
+        bytes: of the file.
+        disk_bytes: allocated blocks.
+    """
+
+    way: Way
+    status: Status
+    reason: str | None
+    seconds: float | None
+    bytes: Natural | None
+    disk_bytes: Natural | None
+
+
+class DefinitionBuilds(Record):
+    """The definition file, built by each way.
+
+    Attributes:
+        builder: program and version; None where there is none.
+    """
+
+    builder: str | None
+    builds: tuple[DefinitionBuild, ...]
+
+
 class NaiveImageRecord(FileRecord):
     """Both images of a stack; what is None could not be had, and `reason` says why.
 
@@ -68,6 +100,8 @@ class NaiveImageRecord(FileRecord):
         steps: of the Dockerfile.
         same_digest: ours came out with the digest that the stack's own image record has.
         naive, ours: the two images.
+        definition: the definition file of the same steps, whether or not the two images could be had; None in older
+            records.
     """
 
     VERSION: ClassVar[int] = 1
@@ -84,3 +118,4 @@ class NaiveImageRecord(FileRecord):
     same_digest: bool | None = None
     naive: MadeImage | None = None
     ours: MadeImage | None = None
+    definition: DefinitionBuilds | None = None

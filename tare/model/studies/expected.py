@@ -69,7 +69,7 @@ RULES: Mapping[str, Expected] = {
     "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
     "measure_pipeline": Expected(stage=PROFILES, seconds=20, alone=True),
-    "build_naive_image": Expected(stage=IMAGES, seconds=240, alone=True),
+    "build_naive_image": Expected(stage=IMAGES, seconds=280, alone=True),
     "measure_network": Expected(stage=PROFILES, seconds=30, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
     "extract_tables": Expected(stage=TABLES, seconds=15),

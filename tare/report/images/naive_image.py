@@ -26,11 +26,13 @@ def section(evidence: Evidence) -> Argument | None:
         "How long does building take?": case.building(),
         "What do a push and a pull move?": case.moving(),
         "What do other runtimes make of it?": case.converting(),
+        "And by Apptainer's own definition file?": case.defining(),
         "What did papers print?": printed(),
     }
     steps = [Step(question=question, sentences=lines) for question, lines in answers.items() if lines]
     title = f"{evidence.study.stack} as people write it"
-    return Argument(name=naive_images.CAMPAIGN, title=title, steps=steps, tables=[case.table()])
+    tables = [case.table(), *([case.sif_table()] if case.ways() else [])]
+    return Argument(name=naive_images.CAMPAIGN, title=title, steps=steps, tables=tables)
 
 
 class Beside:
@@ -116,6 +118,68 @@ class Beside:
         """Those whose forms were compared."""
         return sorted(set(self.rows["env"]) - {naive_images.IMAGE}, key=env_order)
 
+    def ways(self) -> list[str]:
+        """Those by which the definition file was, or should have been, built."""
+        items = set(self.rows["item"])
+        return [way for way in naive_images.WAYS if naive_images.defined(way, "build_s") in items]
+
+    def of_way(self, way: str, item: str) -> float | None:
+        """One number of the definition file, built one way."""
+        return image_costs.cost(self.rows, self.stack, naive_images.DEFINED_IN, naive_images.defined(way, item))
+
+    def why_no_way(self, way: str) -> str | None:
+        """Why it can't be built so."""
+        item = naive_images.defined(way, "build_s")
+        return image_costs.why_not(self.rows, self.stack, naive_images.DEFINED_IN, item)
+
+    def converted(self, whose: str) -> tuple[float, float] | None:
+        """Seconds to Apptainer's form by way of an image, and its bytes on the disk; None where one is lacking."""
+        built = self.value(whose, "build_s")
+        convert, disk = (self.value(whose, item, naive_images.DEFINED_IN) for item in naive_images.OF_FORMS)
+        return None if built is None or convert is None or disk is None else (built + convert, disk)
+
+    def defining(self) -> list[str]:
+        """Seconds and bytes of the definition file by each way, beside the Dockerfile's image converted."""
+        lines, refused = [], {}
+        for way in self.ways():
+            took, disk = self.of_way(way, "build_s"), self.of_way(way, "disk_bytes")
+            if took is not None and disk is not None:
+                lines.append(
+                    f"Built {naive_images.WAYS[way]}: {seconds(took)} to a .sif of {_size(disk)}, the packages "
+                    "installed by its %post."
+                )
+            elif reason := self.why_no_way(way):
+                refused.setdefault(reason, []).append(naive_images.WAYS[way])
+        if lines and (other := self.converted("naive")):
+            lines.append(
+                f"The Dockerfile's image, converted, is one of {_size(other[1])} after {seconds(other[0])} in all."
+            )
+        return lines + [f"Unavailable {listed(names)}: {reason}." for reason, names in refused.items()]
+
+    def sif_table(self) -> Table:
+        """Apptainer's form by every way to it."""
+        rows: list[Row] = []
+        for whose, title in (("naive", "by docker build, converted"), ("ours", "ours, converted")):
+            if found := self.converted(whose):
+                rows.append([sentence_case(title), *_measured(*found)])
+        for way in self.ways():
+            took, disk = self.of_way(way, "build_s"), self.of_way(way, "disk_bytes")
+            cells = [UNAVAILABLE] * 2 if took is None or disk is None else _measured(took, disk)
+            rows.append([f"By definition file, {naive_images.WAYS[way]}", *cells])
+        reasons = dict.fromkeys(reason for way in self.ways() if (reason := self.why_no_way(way)))
+        return Table(
+            caption=f"{self.stack}: ways to a .sif",
+            columns=["", "until it is there", "on this disk"],
+            rows=rows,
+            note=" ".join(
+                [
+                    "Each made once. What is converted: the sum of both stages.",
+                    *(f"Unavailable: {reason}." for reason in reasons),
+                ]
+            ),
+            numeric=True,
+        )
+
     def table(self) -> Table:
         """Every number of both, with its kind."""
         rows: list[Row] = []
@@ -125,7 +189,8 @@ class Beside:
                 if any(cell is not None for cell in cells):
                     where = "" if env == naive_images.IMAGE else f", {env_title(env)}"
                     rows.append([sentence_case(title) + where, *cells])
-        reasons = list(dict.fromkeys(self.rows["reason"].dropna()))
+        own = ~self.rows["item"].str.startswith(naive_images.DEFINED)
+        reasons = list(dict.fromkeys(self.rows.loc[own, "reason"].dropna()))
         return Table(
             caption=f"{self.stack}: an image as people write it, and ours",
             columns=["", "naive", "ours"],
@@ -148,6 +213,10 @@ class Beside:
         unit = naive_images.unit_of(item)
         text = _size(value) if unit == "B" else seconds(value) if unit == "s" else f"{value:g}"
         return Cell(text=text, below=str(own["kind"].iloc[0]))
+
+
+def _measured(took: float, disk: float) -> list[Cell]:
+    return [Cell(text=text, below="measured") for text in (seconds(took), _size(disk))]
 
 
 def printed() -> list[str]:

@@ -1,0 +1,1 @@
+"""Images by Apptainer's own definition files, as people write them."""
