@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import builders
 import image_cost_builders
 import pytest
+from pages import visible
 
 from envs import apptainer
 from tare.analysis import image_costs, naive_images
@@ -349,6 +350,17 @@ def test_the_table_has_the_definition_file_by_every_way(tmp_path):
     assert texts[2] == ["By definition file, as root outright", "unavailable", "unavailable"]
     assert texts[3][1:] == ["81.0 s", "651 MB"] and len(texts) == 5
     assert "too few capabilities" in forms.note and "too few capabilities" not in case.table().note
+
+
+def test_the_page_has_every_way_to_a_sif(page):
+    shown = " ".join(visible(page).split())
+    for text in (
+        "ways to a .sif",
+        "with --fakeroot",
+        "79.0 s to a .sif of 651 MB",
+        "%post failed: too few capabilities",
+    ):
+        assert text in shown, text
 
 
 def test_a_record_from_before_the_definition_file_says_nothing_of_it(tmp_path):
