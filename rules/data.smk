@@ -4,7 +4,7 @@ rule fetch_data:
     log:
         "results/logs/data/{dataset}.log",
     priority: 100
-    retries: 2
+    retries: 0  # it asks its sources again by itself; a set that is refused stays as it is
     params:
         choice=lookup(dpath="data/{dataset}", within=config, default="auto"),
         broken=lookup(dpath="data/broken_images", within=config, default="stop"),

@@ -52,6 +52,7 @@ REPORT_EVERY_S = 5.0
 PATIENCE_S = 60.0
 SLOWEST_BYTES_S = 10_000
 CHUNK_BYTES = 1 << 16
+PAUSES_S = (5.0, 15.0)  # where no source answers: before all are asked again
 UNSATISFIABLE = 416  # HTTP: there is no such part of the file
 NPM_QUIET = ("--ignore-scripts", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=15000")
 
@@ -67,7 +68,7 @@ class Fetched:
 
 
 def fetch(dataset: DataSet) -> Fetched:
-    """The data set's files from the cache, or from the first source that answers.
+    """The data set's files from the cache, or the first source that answers; if none does, all are asked again.
 
     Raises:
         UnavailableError: no source answers; the message has each one's reason.
@@ -75,23 +76,17 @@ def fetch(dataset: DataSet) -> Fetched:
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        reasons = []
-        for source in dataset.sources:
-            with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
-                started = time.monotonic()
+        for pause_s in (*PAUSES_S, None):
+            reasons = []
+            for source in dataset.sources:
                 try:
-                    arrived = _download(dataset, source, Path(scratch))
+                    return _from_source(dataset, source, folder)
                 except UnavailableError as error:
                     reasons.append(f"{source.name}: {error.reason}")
                     say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
-                    continue
-                seconds = time.monotonic() - started
-                _verify(dataset, source, arrived)
-                for name in dataset.files:
-                    arrived[name].replace(folder / name)
-            say(f"{dataset.name}: from {source.name}, verified, in {duration(seconds)}")
-            origin = {name: getattr(source, name) for name in ("name", "kind", "address", "canonical")}
-            return {"source": origin, "fetched_s": round(seconds, 3)}
+            if pause_s is not None:
+                say(f"{dataset.name}: all are asked again in {duration(pause_s)}")
+                time.sleep(pause_s)
         raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
 
     key = store.key_of(dataset.name, {name: file.sha256 for name, file in dataset.files.items()})
@@ -102,6 +97,25 @@ def fetch(dataset: DataSet) -> Fetched:
         source=DataSource(**kept.about["source"]),
         fetched_s=kept.about["fetched_s"],
     )
+
+
+def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
+    """Put a source's verified files into a folder; where they are from, and what it took.
+
+    Raises:
+        UnavailableError: it does not answer.
+        IntegrityError: its content has another hash.
+    """
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
+        started = time.monotonic()
+        arrived = _download(dataset, source, Path(scratch))
+        seconds = time.monotonic() - started
+        _verify(dataset, source, arrived)
+        for name in dataset.files:
+            arrived[name].replace(folder / name)
+    say(f"{dataset.name}: from {source.name}, verified, in {duration(seconds)}")
+    origin = {name: getattr(source, name) for name in ("name", "kind", "address", "canonical")}
+    return {"source": origin, "fetched_s": round(seconds, 3)}
 
 
 def _verify(dataset: DataSet, source: Source, arrived: Mapping[str, Path]) -> None:

@@ -21,6 +21,8 @@ from tare.model.registry import HOST, SINGLE
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
+# Kinds of campaigns in a reader's words.
+PLAIN = {"rounds": "whole runs", "turns": "training steps"}
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
 MEANS = {"gpu_utilisation": "gpu_utilization_mean"}
@@ -214,7 +216,7 @@ def _of_units(
         what = kind_of(metric)
         chosen = compared(own, what, level, scenario)
         if chosen.empty and level is not None:
-            return _none(f"this study has no {what} at {level}")
+            return _none(f"this study measured no {PLAIN[what]} at {level}")
     else:
         chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
         what = f"runs at batch {batch}"
@@ -223,7 +225,7 @@ def _of_units(
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
     chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
     if chosen.empty:
-        return _none(f"{env} has no {what} in this study")
+        return _none(f"this study measured no {PLAIN.get(what, what)} of {env}")
     values = chosen.loc[chosen["kind"] == "measured", "value"]
     if values.empty:
         return _none(str(chosen["reason"].iloc[0]))
