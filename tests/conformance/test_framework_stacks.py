@@ -26,9 +26,10 @@ JOB = {"batch": 64, "options": {"samples": 256, "epochs": 1, "dropout": 0}}
 NEAR = 2e-3
 OTHERS = [name for name in stack_names() if framework_of(name) != "torch" or name == "torch-1.4"]
 COMPILERS = {"tensorflow": "xla", "torch": "torchscript"}
-# The first loss alone: after one update at so small a batch losses were seen 4% apart.
+# The first loss alone: after an update rounding alone makes percents of it, also in PyTorch beside itself
+# (benchmarks/resnet50_rounding.py).
 DEEP = ("resnet50_equal", {"batch": 16, "options": {"samples": 16, "epochs": 1, "classes": 10, "enlarged": 2}})
-DEEP_NEAR = 5e-3
+DEEP_NEAR = 1e-4
 FURTHER = [
     *((name, DEEP, DEEP_NEAR) for name in ("tensorflow-2.1", "tensorflow-2.21")),
     *((name, (WORKLOAD, JOB), NEAR) for name in stack_names() if load_stack(name).library is not None),
