@@ -192,6 +192,8 @@ class Claim(Record):
             first does in the same time; negative where it is slower.
         why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
             all the same, are the nearest that is here, and decide nothing.
+        label: of the rule faster: what is compared, in a word or two, where no level here names it.
+        device: what it was published of, where that is another than the study's `measured_with` says.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -212,6 +214,8 @@ class Claim(Record):
     against: Level | None = None
     change: Percent | None = None
     why_not: Text | None = None
+    label: Text | None = None
+    device: Device | None = None
     arm: Level | None = None
     scenario: Scenario = "single"
     needs: tuple[Annotated[str, _one_of("condition", CONDITIONS)], ...] = ()

@@ -142,7 +142,9 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
     answer = faster(by_id["ngraph_faster"], "mnist_cnn_scripts", (), here(1.0, 1.5))
     assert answer.here == OPEN and "undefined symbol" in answer.reason
     rows_of = paper_changes.changes(paper, here(1.0, 1.5), paper.plot("5"))
-    assert any(row.label == "ngraph faster" and "undefined symbol" in row.reason for row in rows_of)
+    assert any("nGraph" in row.label and "undefined symbol" in row.reason for row in rows_of)
+    on_a_gpu = [row for row in rows_of if row.workload == "resnet50"]
+    assert [row.published for row in on_a_gpu] == [9] and all("on a GPU" in row.label for row in on_a_gpu)
 
 
 def test_what_is_nearest_has_its_interval_and_decides_nothing():

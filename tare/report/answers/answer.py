@@ -106,6 +106,8 @@ def _together(rows: pd.DataFrame) -> list[str]:
     """How close all environments of a workload are to the host together, as one statement."""
     told = []
     for workload, own in rows[rows["all_within"].notna()].groupby("workload"):
+        if len(own) < 2:  # of one the interval says it
+            continue
         first = own.iloc[0]
         limit, confidence = percent(first["all_within"], up=True), 100 * (1 - first["family_alpha"])
         inside = "inside" if first["all_within"] <= first["margin"] else "not inside"

@@ -74,7 +74,7 @@ def _height(rows: list[Row]) -> int:
 
 def _frame(axes: Axes, rows: list[Row], title: str) -> dict[Row, float]:
     """Title, names and grid of a panel; the place of each row."""
-    axes.set_title(title)
+    axes.set_title(style.heading(axes.figure, title))
     places: dict[Row, float] = {}
     place, stacks = 0.0, {stack for stack, _ in rows}
     for number, row in enumerate(rows):

@@ -7,6 +7,7 @@ a sentence: a place on the axis would suggest a comparison.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tare.literature.contrasts import Measured
 from tare.literature.level_claims import Speed, change_of, confound_of
@@ -15,7 +16,10 @@ from tare.literature.published_file import FASTER, Plot
 from tare.report.figures import style
 from tare.report.words.labels import workload_title
 
-ROW_IN, HEAD_IN = 0.42, 1.15
+ROW_IN, HEAD_IN = 0.5, 1.15
+LINE = 0.36  # of a row, a further line of its label
+ABOVE = 0.22  # of a row, between a label and its marks
+MARGIN = 0.06  # of the axis, on both sides of the marks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +44,8 @@ def changes(published: Published, given: Measured, plot: Plot) -> list[Change]:
             continue
         assert claim.change is not None
         names = [level.partition("=")[2] for level in (claim.level, claim.against) if level is not None]
-        label = " by ".join(names) or claim.id.replace("_", " ")
-        for workload in claim.workloads:
+        label = claim.label or " beside ".join(names) or claim.id.replace("_", " ")
+        for workload in claim.subjects:
             speed, reason = change_of(claim, workload, given)
             found.append(
                 Change(label=label, workload=workload, published=claim.change.value, measured=speed, reason=reason)
@@ -55,17 +59,26 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
     rows = changes(published, given, plot)
     if not rows:
         return style.empty(title, "nothing that it shows is measured here; the published changes stand below")
-    with style.sheet(HEAD_IN + ROW_IN * len(rows)) as (figure, axes):
-        for place, row in enumerate(rows):
+    labels = [style.wrap(_named(row), style.NOTE_LETTERS) for row in rows]
+    places = list(accumulate(1 + LINE * label.count("\n") for label in labels))
+    with style.sheet(HEAD_IN + ROW_IN * places[-1]) as (figure, axes):
+        for place, row, label in zip(places, rows, labels, strict=True):
+            above = {
+                "va": "bottom",
+                "fontsize": 9,
+                "bbox": {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0},
+            }
+            axes.text(0, place - ABOVE, label, transform=axes.get_yaxis_transform(), **above)
             axes.plot(row.published, place, marker="D", color=style.MUTED, linestyle="none", label="published")
             if row.measured is not None:
                 middle, low, high = (100 * (each - 1) for each in row.measured.three)
                 axes.plot([low, high], [place, place], color=style.INK, linewidth=2)
-                face, label = ("white", "nearest here") if row.reason else (style.INK, "here")
+                face, told = ("white", "nearest here") if row.reason else (style.INK, "here")
                 marker = {"marker": "o", "color": style.INK, "markerfacecolor": face}
-                axes.plot(middle, place, **marker, linestyle="none", label=label)
-        axes.set_yticks(range(len(rows)), [f"{row.label}\n{workload_title(row.workload)}" for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+                axes.plot(middle, place, **marker, linestyle="none", label=told)
+        axes.set_yticks([])
+        axes.margins(x=MARGIN)
+        axes.set_ylim(places[-1] + 0.4, places[0] - 1 - LINE * labels[0].count("\n"))
         axes.axvline(0, color=style.MUTED, linewidth=0.8)
         axes.set_xlabel("change of speed, %")
         style.bare(axes)
@@ -74,6 +87,10 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
         style.legend(figure, title, (list(shown.values()), list(shown)))
         style.footnote(figure, "Bars: 95% intervals (Welch), wider for a later try, each comparison by itself.")
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {' '.join(map(_told, rows))}")
+
+
+def _named(row: Change) -> str:
+    return f"{row.label}: {workload_title(row.workload)}"
 
 
 def change_caption(published: Published, given: Measured, plot: Plot) -> list[str]:

@@ -41,6 +41,7 @@ SPARE_MARKERS = ("P", "X", "<", ">")
 PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e")
 WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
 NOTE_LETTERS = 66  # as many as fit into a line of that width
+TITLE_LETTERS = 50  # the same of a title
 SYSTEM_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # What a page may recolour, for a dark one: the variable's name and the colour that the file holds.
 PAGE_COLOURS = {
@@ -177,9 +178,15 @@ def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | No
     """
     names = len(entries[1])
     figure.legend(
-        *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3), title=title,
-        alignment="left", title_fontproperties={"weight": "bold", "size": 10.5}, **look,
+        *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3),
+        title=heading(figure, title), alignment="left",
+        title_fontproperties={"weight": "bold", "size": 10.5}, **look,
     )  # fmt: skip
+
+
+def heading(figure: Figure, title: str) -> str:
+    """A title in as many lines as the figure's width asks for."""
+    return wrap(title, int(TITLE_LETTERS * figure.get_figwidth() / WIDTH_IN))
 
 
 def bare(axes: Axes, *, grid: str = "x") -> None:
@@ -198,7 +205,7 @@ def empty(title: str, reason: str) -> Drawing:
     """A figure that says why there is nothing to draw."""
     with sheet(1.2) as (figure, axes):
         axes.set_axis_off()
-        axes.set_title(title)
+        axes.set_title(heading(figure, title))
         axes.text(0, 0.5, wrap(reason, NOTE_LETTERS), transform=axes.transAxes, color=MUTED, va="center")
     return Drawing(figure=figure, title=title, alt=f"{title}: nothing to draw. {reason}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.literature.answers import OPEN, OTHER
+from tare.literature.answers import NOTHING, OPEN, OTHER
 from tare.literature.finding import amount, listed
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
@@ -42,7 +42,7 @@ SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flo
 class Judged:
     """One claim for one workload: what the study's own data say, what this machine says, and how they match.
 
-    `matches` is `match` in a few words.
+    `matches` is `match` in a few words; empty where nothing was measured.
     """
 
     workload: str
@@ -174,7 +174,7 @@ def _judged(row: dict[str, Any]) -> Judged:
         published_note=readable(row["published_note"]),
         here=row["here"],
         match=row["match"],
-        matches=matches(row["match"]),
+        matches="" if row["evidence"] == NOTHING else matches(row["match"]),
         evidence=readable(row["evidence"]),
         reason=None if missing(row["reason"]) else row["reason"],
     )
