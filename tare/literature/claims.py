@@ -46,7 +46,7 @@ from tare.literature.level_claims import faster
 from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario
 from tare.literature.published import Published
-from tare.literature.published_file import AT_LEAST, BOUNDED, Claim, MeasuredWith
+from tare.literature.published_file import AT_LEAST, BOUNDED, Claim
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model import tables
@@ -66,7 +66,7 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
         assert published.measured_with is not None  # a file with claims has it
         for workload in claim.subjects:
             says, note = own_claims.verdict(published, claim, workload)
-            compared = match.compare(_measured_with(published.measured_with, claim), here, workload)
+            compared = match.compare(match.measured_with(published.measured_with, claim), here, workload)
             environments = claim.environments or published.measured_with.environments
             answer = _answer(claim, workload, environments, compared, here)
             rows.append(
@@ -87,11 +87,6 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
     return tables.make("claims", rows)
 
 
-def _measured_with(usual: MeasuredWith, claim: Claim) -> MeasuredWith:
-    """What a claim was measured with: the study's, but for a device of its own."""
-    return usual if claim.device is None else usual.replace(device=claim.device)
-
-
 def _figures(published: Published, claim: Claim, workload: str) -> list[str]:
     """The claim's figures of this workload."""
     return [figure for figure in claim.figures if workload in published.plot(figure).subjects]
@@ -103,8 +98,8 @@ def _answer(
     """The rule's answer, where what the claim needs is as published."""
     if lacking := no_scenario(here.metrics, claim.scenario):
         return opened(NOTHING, lacking)
-    named = claim.why_not is not None and claim.level is None  # its own reason says more
-    if not named and not (here.metrics["workload"] == workload).any():
+    can_be_here = claim.why_not is None or claim.level is not None
+    if can_be_here and not (here.metrics["workload"] == workload).any():
         return opened(NOTHING, "this workload is not part of this study")
     answer = RULES[claim.rule](claim, workload, environments, here)
     needed = [compared[name] for name in claim.needs]

@@ -164,7 +164,7 @@ def confound_of(claim: Claim, workload: str, here: Measured) -> Confound | None:
 
     None of another workload, and where one of the two is not measured.
     """
-    if workload != claim.workloads[0] or len(claim.workloads) < 2 or claim.why_not is not None:
+    if workload not in claim.workloads[:1] or len(claim.workloads) < 2 or claim.why_not is not None:
         return None
     weighed, alike = (_measured(claim, name, here)[0] for name in claim.workloads[:2])
     if weighed is None or alike is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here
-from tare.literature.published_file import DEVICE, RUNTIMES, STACK, MeasuredWith
+from tare.literature.published_file import DEVICE, RUNTIMES, STACK, Claim, MeasuredWith
 from tare.model.registry import HOST
 
 NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes"}
@@ -41,6 +41,11 @@ class Compared:
         """As the column `match` has it."""
         word = {True: "same", False: "other", None: "unknown"}[self.same]
         return f"{self.title}: {word} (published {self.published}; here {self.here})"
+
+
+def measured_with(published: MeasuredWith, claim: Claim) -> MeasuredWith:
+    """What a claim was measured with: as all of the study, but for a device of its own."""
+    return published if claim.device is None else published.replace(device=claim.device)
 
 
 def compare(published: MeasuredWith, here: Here, workload: str) -> dict[str, Compared]:

@@ -179,7 +179,8 @@ class Claim(Record):
         where: section that says it.
         figures: those that should show it.
         workloads: what it is about; `metrics` too, where the rule compares numbers.
-        models: the same where the study's models are no workloads of ours, by its own names.
+        models: the same where the study's models are no workloads of ours, or were not trained here for it, by its
+            own names.
         facts: numbers by environment and model, of the text, the files or a table, that the claim is held against;
             each is of the claim's one metric.
         rule: how it is judged, one of RULES.
@@ -192,8 +193,8 @@ class Claim(Record):
             first does in the same time; negative where it is slower.
         why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
             all the same, are the nearest that is here, and decide nothing.
-        label: of the rule faster: what is compared, in a word or two, where no level here names it.
-        device: what it was published of, where that is another than the study's `measured_with` says.
+        label: of the rule faster: what is compared, in the few words that fit into a figure.
+        device: that it was measured on, where that is another than that of `measured_with`.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -240,8 +241,11 @@ class Claim(Record):
             if is_wanted != (getattr(self, name) is not None):
                 beside = " with why_not" if self.why_not is not None else ""
                 raise ValueError(f"rule {self.rule}{beside} {'needs' if is_wanted else 'takes no'} {name}")
-        if self.why_not is not None and self.rule != FASTER:
-            raise ValueError(f"rule {self.rule} takes no why_not")
+        for name in ("why_not", "label"):
+            if getattr(self, name) is not None and self.rule != FASTER:
+                raise ValueError(f"rule {self.rule} takes no {name}")
+        if has_levels is False and self.rule == FASTER and self.label is None:
+            raise ValueError("rule faster without level needs label: what is compared, in a few words")
         to_themselves = self.rule in BOUNDED and set(self.metrics) == {SLOWDOWN}
         if self.environments and self.environments[0] != HOST and not to_themselves:
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")

@@ -142,9 +142,44 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
     answer = faster(by_id["ngraph_faster"], "mnist_cnn_scripts", (), here(1.0, 1.5))
     assert answer.here == OPEN and "undefined symbol" in answer.reason
     rows_of = paper_changes.changes(paper, here(1.0, 1.5), paper.plot("5"))
-    assert any("nGraph" in row.label and "undefined symbol" in row.reason for row in rows_of)
-    on_a_gpu = [row for row in rows_of if row.workload == "resnet50"]
-    assert [row.published for row in on_a_gpu] == [9] and all("on a GPU" in row.label for row in on_a_gpu)
+    ngraph = next(row for row in rows_of if "nGraph" in row.label)
+    assert ngraph.label == by_id["ngraph_faster"].label and "undefined symbol" in ngraph.reason
+    of_gpu = [row for row in rows_of if row.device == "gpu"]
+    assert [row.workload for row in of_gpu] == ["resnet50"], "what was published of it is named, and no job of ours"
+    line = next(
+        line for line in paper_changes.change_sentences(paper, here(1.0, 1.5), paper.plot("5")) if "GPU" in line
+    )
+    assert "ResNet50, published on a GPU: published +9%, not measured here" in line
+
+
+def test_a_row_of_changes_has_its_words_above_it_and_its_marks_inside():
+    """Long titles of workloads once left the plot a sixth of the width and cut its marks and its axis' title."""
+    paper = published.load("modak2020")
+    for number in ("3", "4", "5"):
+        figure = paper_changes.paper_changes(paper, here(1.0, 1.54), paper.plot(number)).figure
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        assert axes.get_position().width > 0.8
+        low, high = axes.get_xlim()
+        published_at = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "D"]
+        room = 0.02 * (high - low)
+        assert all(low + room < at < high - room for at in published_at)
+        for text in [axes.xaxis.label, *axes.texts]:
+            box = text.get_window_extent()
+            assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
+
+
+@pytest.mark.parametrize(
+    "title", ["Short", "CNN on MNIST, each framework with its script's optimizer: where the time goes"]
+)
+def test_a_title_that_is_too_long_for_its_figure_takes_more_lines(title):
+    with style.sheet(2.0) as (figure, axes):
+        axes.plot([0, 1], [0, 1], label="one")
+        style.legend(figure, title, axes.get_legend_handles_labels())
+        figure.draw_without_rendering()
+    box = figure.legends[0].get_title().get_window_extent()
+    assert box.x1 <= figure.bbox.x1
+    assert figure.get_figheight() == pytest.approx(2.0 + (style.TITLE_LINE_IN if len(title) > 20 else 0))
 
 
 def test_what_is_nearest_has_its_interval_and_decides_nothing():
@@ -161,7 +196,7 @@ def test_what_is_nearest_has_its_interval_and_decides_nothing():
             "The nearest that is here: epoch_rest_s: the speed of stack=torch-1.4-openblas"
         )
         plot = paper.plot("4")
-        row = next(each for each in paper_changes.changes(paper, tables, plot) if "openblas" in each.label)
+        row = next(each for each in paper_changes.changes(paper, tables, plot) if "OpenBLAS" in each.label)
         assert row.measured.low < 1 / seconds < row.measured.high and row.reason == near.why_not
         assert "which is no more than the nearest" in paper_changes.paper_changes(paper, tables, plot).alt
         assert paper_changes.change_caption(paper, tables, plot)[1].endswith("measured, of 1 the nearest to it.")
@@ -175,6 +210,8 @@ def test_what_is_nearest_has_its_interval_and_decides_nothing():
         ({"why_not": "gone", "level": None}, "with why_not needs level"),
         ({"why_not": "gone", "level": None, "against": None, "change": None}, "with why_not needs change"),
         ({"level": None}, "rule faster needs level"),
+        ({"level": None, "against": None, "why_not": "gone", "label": None}, "without level needs label"),
+        ({"rule": "equal", "level": None, "against": None, "change": None}, "takes no label"),
         ({"rule": "equal", "level": None, "against": None, "change": None, "why_not": "gone"}, "takes no why_not"),
     ],
 )

@@ -83,7 +83,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xticks(x, [str(batch) for batch in summary.index])
         axes.set_xlabel("batch size")
         axes.set_ylabel("real time (s)")
-        axes.set_title(style.heading(figure, title))
+        style.title_above(figure, title)
         style.bare(axes, grid="y")
         style.footnote(
             figure,

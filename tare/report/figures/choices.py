@@ -79,7 +79,7 @@ def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     labels = [style.wrap(text, LABEL_LETTERS) for text in rows["title"]]
     height = sum(1 + SECOND_LINE * label.count("\n") for label in labels) + 1.6 * rows["metric"].nunique() + 0.5
     with style.sheet(height * ROW_IN + 1.55) as (figure, axes):
-        figure.suptitle(style.heading(figure, title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+        style.title_above(figure, title)
         _draw(axes, rows, labels)
         style.footnote(figure, _note(rows))
     return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))

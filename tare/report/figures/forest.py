@@ -41,7 +41,7 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     height_in = sum(heights) * ROW_IN + 0.55 * len(panels) + 0.85
     with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
         linear = [_draw_panel(axes, own) for axes, own in zip(figure.axes, panels, strict=True)]
-        figure.axes[0].set_title(style.heading(figure, title), pad=12)
+        style.title_above(figure, title)
         scale = "" if all(linear) else " Below, linear between −10% and +10%, logarithmic beyond."
         style.footnote(
             figure,

@@ -69,7 +69,7 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
         grid[0].set_yticks(list(ticks), list(ticks.values()))
         for axes in grid:
             axes.minorticks_off()
-        figure.suptitle(style.heading(figure, title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+        style.title_above(figure, title)
         style.footnote(figure, _note(costs))
     return style.Drawing(figure=figure, title=title, alt=_alt(title, rows, names))
 

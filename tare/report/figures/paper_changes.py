@@ -7,30 +7,33 @@ a sentence: a place on the axis would suggest a comparison.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
+from typing import Any
+
+from matplotlib.axes import Axes
 
 from tare.literature.contrasts import Measured
 from tare.literature.level_claims import Speed, change_of, confound_of
 from tare.literature.published import Published
-from tare.literature.published_file import FASTER, Plot
+from tare.literature.published_file import FASTER, Claim, Plot
 from tare.report.figures import style
 from tare.report.words.labels import workload_title
 
-ROW_IN, HEAD_IN = 0.5, 1.15
-LINE = 0.36  # of a row, a further line of its label
-ABOVE = 0.22  # of a row, between a label and its marks
-MARGIN = 0.06  # of the axis, on both sides of the marks
+ROW_IN, HEAD_IN = 0.78, 1.15
+LABEL_LETTERS = 56  # of a row's own line, over the whole width
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """One row: what is compared, in which workload; the published change in percent; the measured one.
 
-    `reason`: why there is none, or why it is but the nearest to what was published; empty where it is that.
+    `label` is in the words of the study's file; `device` is the class of that which it was measured on, where it is
+    another than the study's. `reason`: why there is none, or why it is but the nearest to what was published; empty
+    where it is that.
     """
 
     label: str
     workload: str
+    device: str | None = None
     published: float
     measured: Speed | None
     reason: str
@@ -43,14 +46,26 @@ def changes(published: Published, given: Measured, plot: Plot) -> list[Change]:
         if claim.rule != FASTER or plot.figure not in claim.figures:
             continue
         assert claim.change is not None
-        names = [level.partition("=")[2] for level in (claim.level, claim.against) if level is not None]
-        label = claim.label or " beside ".join(names) or claim.id.replace("_", " ")
+        device = claim.device.class_ if claim.device is not None else None
         for workload in claim.subjects:
             speed, reason = change_of(claim, workload, given)
             found.append(
-                Change(label=label, workload=workload, published=claim.change.value, measured=speed, reason=reason)
-            )
+                Change(
+                    label=_label(claim), workload=workload, device=device,
+                    published=claim.change.value, measured=speed, reason=reason,
+                )
+            )  # fmt: skip
     return found
+
+
+def _label(claim: Claim) -> str:
+    names = [level.partition("=")[2] for level in (claim.level, claim.against) if level is not None]
+    return claim.label or " by ".join(names)
+
+
+def _subject(row: Change) -> str:
+    """What was trained, and on what where that is not as in the rest of the study."""
+    return workload_title(row.workload) + (f", published on a {row.device.upper()}" if row.device else "")
 
 
 def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Drawing:
@@ -59,26 +74,19 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
     rows = changes(published, given, plot)
     if not rows:
         return style.empty(title, "nothing that it shows is measured here; the published changes stand below")
-    labels = [style.wrap(_named(row), style.NOTE_LETTERS) for row in rows]
-    places = list(accumulate(1 + LINE * label.count("\n") for label in labels))
-    with style.sheet(HEAD_IN + ROW_IN * places[-1]) as (figure, axes):
-        for place, row, label in zip(places, rows, labels, strict=True):
-            above = {
-                "va": "bottom",
-                "fontsize": 9,
-                "bbox": {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0},
-            }
-            axes.text(0, place - ABOVE, label, transform=axes.get_yaxis_transform(), **above)
+    with style.sheet(HEAD_IN + ROW_IN * len(rows)) as (figure, axes):
+        for place, row in enumerate(rows):
             axes.plot(row.published, place, marker="D", color=style.MUTED, linestyle="none", label="published")
             if row.measured is not None:
                 middle, low, high = (100 * (each - 1) for each in row.measured.three)
                 axes.plot([low, high], [place, place], color=style.INK, linewidth=2)
-                face, told = ("white", "nearest here") if row.reason else (style.INK, "here")
+                face, label = ("white", "nearest here") if row.reason else (style.INK, "here")
                 marker = {"marker": "o", "color": style.INK, "markerfacecolor": face}
-                axes.plot(middle, place, **marker, linestyle="none", label=told)
+                axes.plot(middle, place, **marker, linestyle="none", label=label)
+            _name(axes, row, place)
         axes.set_yticks([])
-        axes.margins(x=MARGIN)
-        axes.set_ylim(places[-1] + 0.4, places[0] - 1 - LINE * labels[0].count("\n"))
+        axes.set_ylim(len(rows) - 0.65, -0.72)
+        axes.margins(x=0.08)
         axes.axvline(0, color=style.MUTED, linewidth=0.8)
         axes.set_xlabel("change of speed, %")
         style.bare(axes)
@@ -89,8 +97,13 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {' '.join(map(_told, rows))}")
 
 
-def _named(row: Change) -> str:
-    return f"{row.label}: {workload_title(row.workload)}"
+def _name(axes: Axes, row: Change, place: float) -> None:
+    """What a row is about, above its marks, so that these have the figure's whole width."""
+    where = axes.get_yaxis_transform()
+    lines = ((style.wrap(row.label, LABEL_LETTERS), -0.48, style.INK), (_subject(row), -0.25, style.MUTED))
+    behind: Any = {"bbox": {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}, "zorder": 2.5}
+    for text, above, colour in lines:
+        axes.text(0, place + above, text, transform=where, fontsize=9, color=colour, va="center", **behind)
 
 
 def change_caption(published: Published, given: Measured, plot: Plot) -> list[str]:
@@ -114,7 +127,7 @@ def change_sentences(published: Published, given: Measured, plot: Plot) -> list[
         f"{workload_title(workload)}: {found}"
         for claim in published.claims
         if claim.rule == FASTER and plot.figure in claim.figures
-        for workload in claim.workloads
+        for workload in claim.subjects
         if (found := confound_of(claim, workload, given)) is not None
     ]
     return [*map(_told, changes(published, given, plot)), *parts, *dict.fromkeys(stated)]
@@ -124,4 +137,4 @@ def _told(row: Change) -> str:
     here = f"here {row.measured}" if row.measured is not None else f"not measured here: {row.reason}"
     if row.measured is not None and row.reason:
         here += f", which is no more than the nearest: {row.reason}"
-    return f"{row.label}, {workload_title(row.workload)}: published {row.published:+.0f}%, {here}."
+    return f"{row.label}, {_subject(row)}: published {row.published:+.0f}%, {here}."

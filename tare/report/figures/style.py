@@ -41,7 +41,7 @@ SPARE_MARKERS = ("P", "X", "<", ">")
 PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e")
 WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
 NOTE_LETTERS = 66  # as many as fit into a line of that width
-TITLE_LETTERS = 50  # the same of a title
+TITLE_LETTERS, TITLE_LINE_IN = 47, 0.18  # the same of a title, which is bold, and the height of a line of it
 SYSTEM_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # What a page may recolour, for a dark one: the variable's name and the colour that the file holds.
 PAGE_COLOURS = {
@@ -178,15 +178,21 @@ def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | No
     """
     names = len(entries[1])
     figure.legend(
-        *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3),
-        title=heading(figure, title), alignment="left",
-        title_fontproperties={"weight": "bold", "size": 10.5}, **look,
+        *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3), alignment="left",
+        title=heading(figure, title), title_fontproperties={"weight": "bold", "size": 10.5}, **look,
     )  # fmt: skip
 
 
 def heading(figure: Figure, title: str) -> str:
-    """A title in as many lines as the figure's width asks for."""
-    return wrap(title, int(TITLE_LETTERS * figure.get_figwidth() / WIDTH_IN))
+    """A title in as many lines as the figure's width takes; the figure grows by those after the first."""
+    lines = wrap(title, int(TITLE_LETTERS * figure.get_figwidth() / WIDTH_IN))
+    figure.set_figheight(figure.get_figheight() + TITLE_LINE_IN * lines.count("\n"))
+    return lines
+
+
+def title_above(figure: Figure, title: str) -> None:
+    """The title of a figure whose legend has none, from the figure's left edge."""
+    figure.suptitle(heading(figure, title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
 
 
 def bare(axes: Axes, *, grid: str = "x") -> None:

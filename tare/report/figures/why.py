@@ -38,7 +38,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
     environments = sorted({cost.env for cost in costs}, key=env_order)
     shown = [phase for phase in ("real_s", *PHASE_METRICS) if any(cost.phase == phase for cost in costs)]
     with style.sheet(len(shown) * (len(environments) + GAP) * ROW_IN + 1.35) as (figure, axes):
-        axes.set_title(style.heading(figure, title))
+        style.title_above(figure, title)
         cut = _draw(axes, costs, files, shown, environments)
         units = max(cost.extra.n for cost in costs)
         note = f"n = {units_text(units, 'rounds')}. Bars: 95% intervals, all environments of a phase together."

@@ -42,7 +42,8 @@ SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flo
 class Judged:
     """One claim for one workload: what the study's own data say, what this machine says, and how they match.
 
-    `matches` is `match` in a few words; empty where nothing was measured.
+    `matches` is `match` in a few words, empty where nothing was measured; `parts`: what of a change is not the
+    level's own.
     """
 
     workload: str
@@ -51,6 +52,7 @@ class Judged:
     here: str
     match: str
     matches: str
+    parts: list[str]
     evidence: str
     reason: str | None
 
@@ -175,6 +177,7 @@ def _judged(row: dict[str, Any]) -> Judged:
         here=row["here"],
         match=row["match"],
         matches="" if row["evidence"] == NOTHING else matches(row["match"]),
+        parts=[],
         evidence=readable(row["evidence"]),
         reason=None if missing(row["reason"]) else row["reason"],
     )
