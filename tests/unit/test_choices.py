@@ -169,3 +169,34 @@ def test_without_settings_there_is_no_section(metrics, verdicts):
     plain = metrics[metrics["campaign"].map(lambda name: name.count(".") < 2)]
     assert choices.sections(plain, verdicts, list(builders.WORKLOADS)) == []
     assert figures.choice_workloads(pd.DataFrame(plain)) == []
+
+
+def chosen(outcomes, moved=(), metric="real_s"):
+    """The answer of a workload with one setting for each outcome; `moved`: what of them moves the time, and how."""
+    moves = dict(moved)
+    found = [
+        choices.Choice(
+            name=f"setting {number}", title=f"Setting {number}", outcome=outcome, sentence="so", loss=None,
+            metric=metric, moved=moves.get(number), is_open=number not in moves,
+        )
+        for number, outcome in enumerate(outcomes)
+    ]  # fmt: skip
+    return choices.WorkloadChoices(
+        name="w", title="W", lead=["x"], choices=found, unavailable=[], controls=[], table=None, compilers=None
+    )
+
+
+def test_of_many_settings_those_that_are_told_apart_stand_open_and_of_few_all():
+    few, many = chosen(["open"] * 5 + ["level"]), chosen(["open"] * 6 + ["level"])
+    assert few.shown == few.choices and few.rest == []
+    assert [one.name for one in many.shown] == ["setting 6"] and len(many.rest) == 6
+
+
+def test_the_settings_that_move_a_time_are_named_farthest_first_and_the_others_counted():
+    told = chosen(["open"] * 8, [(1, "31% to 50% shorter"), (4, "between 1% and 2% longer")]).moves
+    assert told == (
+        "Beside the study's own the whole run is, with setting 1 31% to 50% shorter; with setting 4 between 1% and "
+        "2% longer; whether 6 move it can't be told yet."
+    )
+    assert "with setting 4 so; 2 more move it less." in chosen(["level"] * 7, [(n, "so") for n in range(7)]).moves
+    assert chosen(["open"] * 8).moves is None

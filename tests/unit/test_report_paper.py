@@ -14,14 +14,16 @@ import pytest
 from pages import draw, visible, whole
 
 from tare.core.errors import UserError
+from tare.literature.answers import NOTHING
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.papers import repeated
 from tare.report import build
 from tare.report.evidence import gather
-from tare.report.pages import pages_of
+from tare.report.pages import _templates, pages_of
 from tare.report.papers import audit_tables, paper
 from tare.report.sections import SECTIONS
+from tare.report.words.layout import Table
 
 PAPER = "nyu2022"
 
@@ -180,6 +182,25 @@ def test_what_matches_is_said_in_a_few_words():
         "runtimes: same (published 1; here 1)"
     )
     assert paper.matches(told) == "other device class and stack; same runtimes"
+
+
+def test_a_card_says_where_nothing_was_measured_and_what_of_a_change_is_not_the_levels_own(evidence):
+    found = evidence.claims[evidence.claims["match"].str.contains("other")].iloc[0].to_dict()
+    row = {**found, "evidence": "real_s: the speed is +100%."}
+    assert paper._judged(row).matches and paper._judged(row).parts is None
+    assert paper._judged({**row, "evidence": NOTHING}).matches == ""
+    left = "what is left, +60% [+50%, +70%], is not the level's own: 68% [60%, 76%] of it by logarithms."
+    confounded = {**row, "evidence": f"real_s: the speed is +100%. Of this mnist_cnn_equal has +25%; {left}"}
+    assert paper._judged(confounded).parts == left
+
+
+def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
+    template = _templates().get_template("sections/paper.html.j2")
+    common = {"title": "T", "summary": [], "claims": [], "figures": [], "tables": [], "more": [], "names": ""}
+    group = {"title": "Values", "outcome": "1 of 2 disagree", "table": Table(caption="c", columns=[], rows=[])}
+    for audit in ([], [group]):
+        page = template.render(paper={**common, "audit": audit}, figure=str)
+        assert ("Its numbers, done again" in page) == bool(audit)
 
 
 def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import builders
 from pages import draw, visible, whole
 
@@ -102,3 +104,15 @@ def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
     assert "apt-get install python3.7" in text
     drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
     assert "no other stack ran" in drawing.alt
+
+
+def test_of_many_stacks_those_that_differ_stand_open_and_what_all_say_is_said_once(evidence):
+    (item, *_) = stacks.sections(evidence)
+    differs = item.answers[0]
+    assert not item.many and item.shown == item.answers and item.rest == [] and item.weighing is None
+    open_level = replace(differs.levels[0], verdict="inconclusive")
+    leaves_open = replace(differs, levels=[open_level], environments=[])
+    many = replace(item, answers=[*[leaves_open] * 6, differs])
+    assert many.many and many.shown == [differs] and many.rest == [leaves_open] * 6
+    assert many.weighing == differs.weighing
+    assert replace(many, answers=[*many.answers, replace(differs, weighing="another")]).weighing is None

@@ -66,4 +66,8 @@ def _stalls(evidence: Evidence, env: str) -> str:
 
 def _settings(evidence: Evidence) -> list[str]:
     found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads)
-    return [f"{item.title}: {item.lead[0]}" for item in found if item.lead and item.choices]
+    return [
+        " ".join([f"{item.title}: {item.lead[0]}", *([item.moves] if item.moves else [])])
+        for item in found
+        if item.lead and item.choices
+    ]

@@ -14,13 +14,14 @@ import pandas as pd
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
 from tare.model.studies.arms import of_campaign
 from tare.model.studies.study import BASELINE, HOST
+from tare.model.tables import DIFFERENT
 from tare.report.arms.compilers import compiler_table
 from tare.report.arms.settings import heavier, size_text, sizes, together
 from tare.report.figures.choices import ENVIRONMENT, STACK, choice_rows
 from tare.report.methods.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
 from tare.report.number_tables import compared
 from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
-from tare.report.words.layout import UNAVAILABLE, Cell, Table
+from tare.report.words.layout import UNAVAILABLE, Cell, Table, folded
 from tare.report.words.wording import between, control_sentence, listed, missing, percent, words
 
 Verdict = Mapping[str, Any]
@@ -31,6 +32,7 @@ LEADS = {
     ENVIRONMENT: ("matters less than an environment", "matter less than an environment"),
     "open": (OPEN, OPEN),
 }
+MOST_NAMED = 5  # settings and stacks in one sentence
 UNIT_OF = {"real_s": "whole runs", "turn_step_s": "training steps"}
 
 
@@ -44,6 +46,9 @@ class Choice:
         outcome: a key of MATTERS.
         sentence: what the intervals say.
         loss: what it did to the last loss; None where no loss was left.
+        metric: what was timed.
+        moved: how much it moves that, where its own verdict says that it does.
+        is_open: whether its own verdict leaves open whether it does.
     """
 
     name: str
@@ -51,6 +56,9 @@ class Choice:
     outcome: str
     sentence: str
     loss: str | None
+    metric: str = ""
+    moved: str | None = None
+    is_open: bool = False
 
     @property
     def chip(self) -> str:
@@ -79,6 +87,29 @@ class WorkloadChoices:
     controls: list[str]
     table: Table
     compilers: Table | None
+
+    @property
+    def shown(self) -> list[Choice]:
+        """Those that stand open: of many the ones that are told from the environments."""
+        return folded(self.choices, lambda one: one.outcome != "open")[0]
+
+    @property
+    def rest(self) -> list[Choice]:
+        """Those that are folded."""
+        return folded(self.choices, lambda one: one.outcome != "open")[1]
+
+    @property
+    def moves(self) -> str | None:
+        """Which settings and stacks move what was timed first, farthest first; None where none is sure to."""
+        own = [one for one in self.choices if one.metric == self.choices[0].metric]
+        sure = [f"{one.name} {one.moved}" for one in own if one.moved is not None]
+        if not sure:
+            return None
+        more = f"; {len(sure) - MOST_NAMED} more move it less" if len(sure) > MOST_NAMED else ""
+        count = sum(one.is_open for one in own)
+        told = f"; whether {count} move it can't be told yet" if count else ""
+        what = metric_title(own[0].metric).lower()
+        return f"Beside the study's own the {what} is, with {'; with '.join(sure[:MOST_NAMED])}{more}{told}."
 
 
 def sections(metrics: pd.DataFrame, verdicts: pd.DataFrame, workloads: Sequence[str]) -> list[WorkloadChoices]:
@@ -140,6 +171,9 @@ def _choice(row: Verdict, environments: Sequence[Verdict], metrics: pd.DataFrame
         outcome=outcome,
         sentence=sentence,
         loss=loss_sentence(metrics, row["workload"], row["campaign"]),
+        metric=row["metric"],
+        moved=between(row["metric"], row["ci_low"], row["ci_high"]) if row["verdict"] in DIFFERENT else None,
+        is_open=row["verdict"].startswith("inconclusive"),
     )
 
 

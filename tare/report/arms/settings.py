@@ -18,7 +18,7 @@ from tare.report.figures import joint
 from tare.report.methods.designs import design_sentence, verdicts_of
 from tare.report.number_tables import compared, interval_text
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
-from tare.report.words.layout import Comparison, Table
+from tare.report.words.layout import Comparison, Table, folded
 from tare.report.words.wording import TIMES_FROM, control_sentence, missing, percent, signed, verdict_sentence
 
 Verdict = Mapping[str, Any]
@@ -46,6 +46,11 @@ class ArmAnswer:
     design: str
     table: Table
     faults: FaultCosts | None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the level itself, or an environment at it, is told from what it is compared with."""
+        return any(not one.verdict.startswith("inconclusive") for one in (*self.levels, *self.environments))
 
 
 def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
@@ -221,4 +226,9 @@ def sections(evidence: Evidence) -> list[dict[str, Any]]:
     """Workloads that have arms, each with its answers; the page has no section where there are none."""
     found = [(name, arm_answers(evidence, name)) for name in evidence.workloads]
     own = [(name, answers) for name, answers in found if evidence.arms(name)]
-    return [{"name": name, "title": workload_title(name), "answers": answers} for name, answers in own]
+    return [{"name": name, "title": workload_title(name), **_parts(answers)} for name, answers in own]
+
+
+def _parts(answers: list[ArmAnswer]) -> dict[str, Any]:
+    shown, rest = folded(answers, lambda one: one.is_told)
+    return {"answers": answers, "shown": shown, "rest": rest}

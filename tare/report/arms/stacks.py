@@ -18,7 +18,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.machine.conditions import pythons
 from tare.report.number_tables import compared
 from tare.report.words.labels import env_title, metric_order, metric_title, workload_title
-from tare.report.words.layout import Row, Table
+from tare.report.words.layout import MOST_SHOWN, Row, Table, folded
 from tare.report.words.wording import between, listed
 
 
@@ -40,6 +40,27 @@ class StackAnswer:
     missing: list[str]
     phases: list[str]
     tables: list[Table]
+
+    @property
+    def shown(self) -> list[ArmAnswer]:
+        """Those that stand open: of many the ones that tell something apart."""
+        return folded(self.answers, lambda one: one.is_told)[0]
+
+    @property
+    def rest(self) -> list[ArmAnswer]:
+        """Those that are folded."""
+        return folded(self.answers, lambda one: one.is_told)[1]
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many that what is said of each part is folded, too."""
+        return len(self.answers) > MOST_SHOWN
+
+    @property
+    def weighing(self) -> str | None:
+        """What all of many say alike of stack and environment, to be said once."""
+        said = {answer.weighing for answer in self.answers}
+        return said.pop() if self.many and len(said) == 1 else None
 
 
 def sections(evidence: Evidence) -> list[StackAnswer]:

@@ -34,6 +34,7 @@ DONE_AGAIN = {"own_maximum": "largest of its own rows", "own_mean": "their mean"
 COPIED = "copied_rows"
 ABOUT_A_TABLE = ("formula_ceiling", "not_measured")
 UNEQUAL = "≠: not what the table prints."
+SHARE = re.compile(r"(what is left, .*)$")  # of the evidence, as literature.level_claims.Confound has it
 MOST_REASONS = 3  # why claims are left, in lines of their own
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flops": "FLOPs"}
 
@@ -43,7 +44,7 @@ class Judged:
     """One claim for one workload: what the study's own data say, what this machine says, and how they match.
 
     `matches` is `match` in a few words, empty where nothing was measured; `parts`: what of a change is not the
-    level's own.
+    level's own, with its interval; None where no other workload tells.
     """
 
     workload: str
@@ -52,7 +53,7 @@ class Judged:
     here: str
     match: str
     matches: str
-    parts: list[str]
+    parts: str | None
     evidence: str
     reason: str | None
 
@@ -177,7 +178,7 @@ def _judged(row: dict[str, Any]) -> Judged:
         here=row["here"],
         match=row["match"],
         matches="" if row["evidence"] == NOTHING else matches(row["match"]),
-        parts=[],
+        parts=readable(found.group(1)) if (found := SHARE.search(row["evidence"])) else None,
         evidence=readable(row["evidence"]),
         reason=None if missing(row["reason"]) else row["reason"],
     )

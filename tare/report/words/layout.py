@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tare.report.words.labels import env_title, seconds, size_bytes
 
 UNAVAILABLE = "unavailable"
+MOST_SHOWN = 6  # answers below each other; of more those stand open that tell something apart
+T = TypeVar("T")
+
+
+def folded(answers: Sequence[T], is_told: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    """What a page shows and what it folds: nothing of few answers, of many those that leave things open."""
+    if len(answers) <= MOST_SHOWN:
+        return list(answers), []
+    return [one for one in answers if is_told(one)], [one for one in answers if not is_told(one)]
 
 
 @dataclass(frozen=True, kw_only=True)
