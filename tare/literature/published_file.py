@@ -123,9 +123,26 @@ class Entry(Stated):
 
 
 class Row(Stated):
-    """A row of a table."""
+    """A row of a table.
+
+    Attributes:
+        packages: whose versions, in the stacks that were measured here, stand beside it.
+        setting: of these stacks those with this one alone, such as `xla`.
+        why_not: why no stack here has it.
+    """
 
     specification: Word
+    packages: Texts | None = None
+    setting: Word | None = None
+    why_not: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_here_or_not(self) -> Self:
+        if self.packages is not None and self.why_not is not None:
+            raise ValueError("takes packages or why_not, and not both")
+        if self.setting is not None and self.packages is None:
+            raise ValueError("setting: needs packages: whose versions")
+        return self
 
 
 class Table(Record):

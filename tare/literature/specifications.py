@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.literature.finding import Finding, amount
 from tare.literature.measured_here import NO_PROPERTY, Here, Value
 from tare.literature.published import Fact, Published
+from tare.literature.published_file import Row
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import HOST
+from tare.model.studies.stacks import load_stack, stack_names, with_setting
 
 NO_RECORD = "there is no record of the machine"
 # What a machine with a GPU has, and its record does not hold.
@@ -23,10 +26,10 @@ def findings(published: Published, here: Here) -> list[Finding]:
     """A row for each row of each table; names stand in the note."""
     found = []
     for table, rows in published.tables.items():
-        for row in rows:
+        for row, asked in zip(rows, published.table_files[table].rows, strict=True):
             model, env = row.labels.get("model"), row.labels.get("env")
             quantity = row.quantity
-            value = _here(row.id, here) if model is None else _of_model(here, row, model, env or HOST)
+            value = _beside(asked, here) if model is None else _of_model(here, row, model, env or HOST)
             found.append(
                 Finding(
                     figure=f"table {table}", check="specification", workload=model, env=env, metric=row.id,
@@ -43,6 +46,39 @@ def _said(row: Fact) -> str:
     if row.quantity is None:
         return ", ".join(row.names)
     return str(row.quantity).removesuffix("s") if row.quantity.printed == "1" else str(row.quantity)
+
+
+def _beside(row: Row, here: Here) -> Value:
+    """What stands beside a row that is of no model."""
+    if row.why_not is not None:
+        return _none(row.why_not)
+    return _here(row.specification, here) if row.packages is None else _packages(row.packages, row.setting, here)
+
+
+def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
+    """Versions of packages in the locks of the stacks that were measured, all or those with a setting."""
+    measured = here.metrics[here.metrics["kind"] == "measured"]
+    pairs = measured[["stack", "arm"]].dropna().drop_duplicates().itertuples(index=False)
+    wanted = {stack for stack, arm in pairs if setting is None or with_setting(of_stack(arm))[1] == setting}
+    locked = {
+        (one.name, one.version.partition("+")[0])
+        for stack in wanted & set(stack_names())
+        for one in load_stack(stack).requirements
+    }
+    found = {name: sorted({version for own, version in locked if own == name}, key=_in_order) for name in names}
+    told = [f"{name} {', '.join(versions)}" for name, versions in found.items() if versions]
+    if told:
+        return _is("; ".join(told))
+    return _none(f"no stack with {names[0]} was measured{f' with {setting}' if setting else ''}")
+
+
+def of_stack(arm: str) -> str:
+    """The level of the stack in an arm's name: `tensorflow-2.1+xla` of `stack=tensorflow-2.1+xla,allocator=…`."""
+    return next((level for one in arm.split(",") if (level := one.removeprefix("stack=")) != one), "")
+
+
+def _in_order(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _here(name: str, here: Here) -> Value:

@@ -1,10 +1,13 @@
 """What published studies say: every number with its unit, and one clear line for every broken file."""
 
+from types import SimpleNamespace
+
+import pandas
 import pytest
 from audit_builders import edited
 
 from tare.core.errors import UserError
-from tare.literature import published
+from tare.literature import published, specifications
 from tare.model.quantities import parse, parse_as
 from tare.model.studies import papers
 
@@ -237,3 +240,21 @@ def test_a_quantity_keeps_its_digits():
         parse(7, "here")
     with pytest.raises(UserError, match=r"must be in s"):
         parse_as("7 GB", "s", "here")
+
+
+def test_a_row_of_a_table_has_the_versions_of_the_stacks_that_were_measured_or_says_why_not():
+    """TensorFlow 2.1 alone ran with XLA; a launch that failed measured nothing."""
+    rows = [
+        ("tensorflow-1.14", "stack=tensorflow-1.14,allocator=default", "measured"),
+        ("tensorflow-2.1", "stack=tensorflow-2.1+xla,allocator=default", "measured"),
+        ("torch-1.4", "stack=torch-1.4", "unavailable"),
+    ]
+    metrics = pandas.DataFrame(rows, columns=["stack", "arm", "kind"])
+    found = specifications.findings(
+        published.load("modak2020"), SimpleNamespace(metrics=metrics, machine=None, probes={})
+    )
+    here = {one.metric: one.note.partition(" Here: ")[2] for one in found}
+    assert here["tensorflow"] == "tensorflow 1.14.0; tensorflow-cpu 2.1.0."
+    assert here["xla"] == "tensorflow-cpu 2.1.0."
+    assert here["pytorch"] == "unavailable, no stack with torch was measured."
+    assert here["cntk"] == "unavailable, its wheel needs Open MPI 1.10."
