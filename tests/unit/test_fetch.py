@@ -62,17 +62,6 @@ def test_a_host_that_does_not_accept_a_connection_gives_way_within_the_connect_t
             client.close()
 
 
-def test_where_none_answers_all_are_asked_again_and_a_wrong_hash_is_final(server, monkeypatch):
-    monkeypatch.setattr(fetch, "PAUSES_S", (0.0, 0.0))
-    with pytest.raises(UnavailableError):
-        fetch.fetch(dataset(https_source(f"{server.base}/missing/a")))
-    assert server.hits == ["/missing/a"] * 3
-    server.hits.clear()
-    with pytest.raises(IntegrityError):
-        fetch.fetch(dataset(https_source(f"{server.base}/ok/a"), sha256="0" * 64))
-    assert server.hits == ["/ok/a"]
-
-
 def test_no_answer_at_all_names_every_reason(server, data_cache):
     with pytest.raises(UnavailableError) as caught:
         fetch.fetch(

@@ -77,6 +77,15 @@ def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
     assert "Traceback" not in output
 
 
+def test_a_data_set_of_ones_own_that_is_refused_is_refused_once(checkout, tmp_path):
+    (tmp_path / "set.zip").write_text("no zip")
+    chosen = ["--config", f'data={{"tiny_imagenet": "{tmp_path}/set.zip"}}']
+    record, cache = "results/data/tiny_imagenet.json", str(tmp_path / "cache")
+    done = snakemake(checkout, "--cores", "1", record, *chosen, check=False, TARE_CACHE=cache)
+    refused = [line for line in (done.stdout + done.stderr).splitlines() if "is no whole zip" in line]
+    assert done.returncode != 0 and len(refused) == 1, done.stdout + done.stderr
+
+
 def test_an_environment_that_is_called_like_a_rule_is_refused(checkout, tmp_path):
     folder = shutil.copytree(checkout, tmp_path / "copy")
     adapter = (folder / "envs/host.py").read_text().replace('@register("host")', '@register("all")')
