@@ -60,11 +60,11 @@ def test_images_are_digits_enlarged_alike_in_three_channels(digits):
 class Functions(types.SimpleNamespace):
     """The operators that the job takes of TensorFlow, done by PyTorch: images have their channels last."""
 
-    def __init__(self):
+    def __init__(self, kind=torch.float32):
         whole = torch.nn.functional
         super().__init__(
             executing_eagerly=lambda: True,
-            Variable=lambda value, trainable=True: Variable(torch.as_tensor(value)),
+            Variable=lambda value, trainable=True: Variable(torch.as_tensor(value).to(kind)),
             fill=lambda shape, value: torch.full(shape, value),
             pad=lambda found, sides: whole.pad(found, (0, 0, *sides[2], *sides[1])),
             stop_gradient=lambda found: found.detach(),
@@ -115,6 +115,32 @@ def test_both_are_the_same_function_of_the_same_images(digits):
     stem = ours.model.bn1.running_mean
     assert theirs.running["conv1.mean"].tolist() == pytest.approx(stem.tolist(), abs=1e-5)
     assert len(theirs.running) == 2 * 53 and sum(part.numel() for part in theirs.weights) == 23_528_522
+
+
+def test_both_have_the_same_gradients_in_double_precision(digits):
+    """Rounding is too small there for what it makes of a rectifier's input to hide another function."""
+    first, second = (
+        _resnet50.Enlarged(str(digits), SMALL, channels_last).take(range(4)) for channels_last in (False, True)
+    )
+    ours = train.build_model(pytorch(), resnet50_equal, {"options": SMALL})
+    ours.model.double()
+    theirs = _resnet50_tensorflow.Training(Functions(torch.float64), "cpu", SMALL)
+    for part in theirs.weights:
+        part.requires_grad_()
+    losses = [
+        job.loss(*batch)
+        for job, batch in (
+            (ours, [[torch.from_numpy(first[0]).double(), torch.from_numpy(first[1])]]),
+            (theirs, [torch.from_numpy(second[0]).double(), torch.from_numpy(second[1])]),
+        )
+    ]
+    for loss in losses:
+        loss.backward()
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-9)
+    for name, part in ours.model.named_parameters():
+        wanted = theirs.laid_out(part.grad.numpy())
+        apart = torch.linalg.vector_norm(theirs.named[name].grad - torch.from_numpy(wanted))
+        assert float(apart) <= 1e-6 * float(part.grad.norm()), name
 
 
 def test_steps_of_the_job_lower_its_loss(digits):
