@@ -29,7 +29,7 @@ COMPILERS = {"tensorflow": "xla", "torch": "torchscript"}
 # The first loss alone: after an update rounding alone makes percents of it, also in PyTorch beside itself
 # (benchmarks/resnet50_rounding.py).
 DEEP = ("resnet50_equal", {"batch": 16, "options": {"samples": 16, "epochs": 1, "classes": 10, "enlarged": 2}})
-DEEP_NEAR = 1e-4
+DEEP_NEAR = 5e-4  # normalisation sums in single precision; a padding of one more side is 4e-2 off
 FURTHER = [
     *((name, DEEP, DEEP_NEAR) for name in ("tensorflow-2.1", "tensorflow-2.21")),
     *((name, (WORKLOAD, JOB), NEAR) for name in stack_names() if load_stack(name).library is not None),
