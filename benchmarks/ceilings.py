@@ -92,7 +92,7 @@ def introduction(facts: dict, repetitions: int) -> Iterator[str]:
     yield ""
     yield (
         f"Written by `benchmarks/ceilings.py` on {time.strftime('%Y-%m-%d')}; `tests/conformance/test_ceilings.py` "
-        "holds the same comparison to a tenth."
+        "holds the same comparison to a tenth, or where other machines share a level to the noise of the hour."
     )
     yield ""
     yield f"Machine: {facts['cpu_model']}, {facts['virtualisation']}, caches {sizes}."

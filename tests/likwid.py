@@ -12,6 +12,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,13 +38,17 @@ PEAKS = {  # likwid kernel by precision and widest vectors
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One kernel at one size: the best rates of both programs, bytes or FLOPs per second, and their quotient."""
+    """One kernel at one size: the best rates of both programs, bytes or FLOPs per second, and their quotient.
+
+    `noise` is how far the slower repetitions of one program stay behind its own best, a share: the larger of both.
+    """
 
     kernel: str
     size: int
     likwid_kernel: str
     ours_per_s: float
     likwid_per_s: float
+    noise: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -58,7 +63,13 @@ class Comparison:
             self,
             ours_per_s=max(self.ours_per_s, other.ours_per_s),
             likwid_per_s=max(self.likwid_per_s, other.likwid_per_s),
+            noise=max(self.noise, other.noise),
         )
+
+
+def spread(rates: list[float]) -> float:
+    """How far the slowest of a program's own repetitions stays behind its best, as a share of it."""
+    return 1 - min(rates) / max(rates)
 
 
 def bench(kernel: str, size_bytes: int, loops: int) -> tuple[float, float]:
@@ -78,6 +89,12 @@ def parse(output: str, trouble: str) -> tuple[float, float]:
     if None in found.values():
         raise UnavailableError(f"{PROGRAM} gave no rate: {trouble}")
     return float(found["MByte/s"].group(1)) * 1e6, float(found["MFlops/s"].group(1)) * 1e6
+
+
+def agree(tries: list[Comparison], within: float, bound: float) -> bool:
+    """Whether the median quotient is `within` of 1, or that and the programs' own noise, together up to `bound`."""
+    noise = statistics.median(tried.noise for tried in tries)
+    return abs(statistics.median(tried.ratio for tried in tries) - 1) <= min(within + noise, bound)
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -135,6 +152,7 @@ def compare_bandwidth(
         likwid_kernel=likwid_kernel,
         ours_per_s=max(case.rates),
         likwid_per_s=max(theirs),
+        noise=max(spread(case.rates), spread(theirs)),
     )
 
 

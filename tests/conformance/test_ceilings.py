@@ -1,10 +1,9 @@
 """The measured ceilings agree with likwid-bench, an independent program, within a tenth: copy, triad, products.
 
-Both on one core by turns, the best of each of four repetitions, or of two where they agree. Neighbours on a shared
-machine can take memory bandwidth from either of them for seconds: up to five attempts, whose median counts.
+Both on one core by turns, the best of each of four repetitions, or of two where they agree: up to five attempts,
+whose median counts. Memory and the last cache are shared with other machines, which take bandwidth from either
+program for seconds or hours: there what each program differs from itself is added to the tenth, up to a bound.
 """
-
-import statistics
 
 import likwid
 import pytest
@@ -15,9 +14,11 @@ from tare.runtimes.programs import which
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 AGREE = 0.10
-# The last level is shared with machines that a virtual one can't see: the two programs, each with pages of its own,
-# were up to 1.4 apart in it in one hour, and 1.03 in another.
-SHARED = 0.50
+# Where other machines have a part, the bound of what noise may excuse. In the last cache both programs, each with
+# pages of its own, were up to 1.4 apart in one hour, and 1.03 in another. In memory another count of bytes would be
+# 4/3 (triad) or 3/2 (copy) apart; on a busy machine each program was up to 40% behind its own best, and their bests
+# 1.2 apart.
+SHARED = {"L3": 0.50, "DRAM": 0.30}
 ATTEMPTS = 5
 REPETITIONS = 4
 # A product has to load, pack and store its matrices as well, which likwid's peak in registers has not.
@@ -48,15 +49,34 @@ def alone(one_process):
 @pytest.mark.timeout(180)
 def test_bandwidth_agrees_with_likwid_bench(level, kernel, alone):
     size = likwid.sizes(facts.describe()["cpu_caches_bytes"])[level]
-    ratios: list[float] = []
+    tries: list[likwid.Comparison] = []
     for _ in range(ATTEMPTS):
-        tried = alone(likwid.compare_bandwidth, kernel, size, REPETITIONS, likwid.MATCH[kernel], AGREE)
-        ratios.append(tried.ratio)
-        print(tried, f"{tried.ratio:.3f}")
-        if abs(statistics.median(ratios) - 1) <= (SHARED if level == "L3" else AGREE):
+        tries.append(alone(likwid.compare_bandwidth, kernel, size, REPETITIONS, likwid.MATCH[kernel], AGREE))
+        print(tries[-1], f"{tries[-1].ratio:.3f}")
+        if likwid.agree(tries, AGREE, AGREE):
             return
-    told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    pytest.fail(f"{kernel} at {size} B ({level}): {told} of likwid-bench's {tried.likwid_kernel}")
+    assert likwid.agree(tries, AGREE, SHARED.get(level, AGREE)), (
+        f"{kernel} at {size} B ({level}) of likwid-bench's {tries[-1].likwid_kernel}: "
+        + ", ".join(f"{tried.ratio:.2f} (noise {tried.noise:.0%})" for tried in tries)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "bound", "expected"),
+    [
+        (1.09, 0.0, AGREE, True),
+        (1.20, 0.40, AGREE, False),  # a private cache: noise is no excuse
+        (1.20, 0.40, SHARED["DRAM"], True),
+        (1.20, 0.05, SHARED["DRAM"], False),  # quiet: nothing to excuse
+        (4 / 3, 0.60, SHARED["DRAM"], False),  # counts the read of written lines
+        (2 / 3, 0.60, SHARED["DRAM"], False),
+    ],
+)
+def test_noise_excuses_up_to_a_bound(ratio, noise, bound, expected):
+    tried = likwid.Comparison(
+        kernel="triad", size=1, likwid_kernel="k", ours_per_s=ratio, likwid_per_s=1.0, noise=noise
+    )
+    assert likwid.agree([tried], AGREE, bound) is expected
 
 
 @pytest.mark.timeout(180)
