@@ -17,6 +17,7 @@ from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Design, Setup
 from tare.launch import scenarios
+from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.launch.sites import batch_of, data_of, image_records, launch_sites, sites
 from tare.machine import cpu_peak, gpu_health, nvml
@@ -202,13 +203,9 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
             gpu_health.watched(on_device) as gpu,
             _sampled(on_device, study["profile"]["sample_interval_s"], provenance, env) as sensors,
         ):
-            result = launch(
-                available[env], {**spec, "mode": "profile"}, conditions, keep={"trace": trace}
-            ).to_json()
+            result = profiled_launch(available[env], spec, conditions, trace)
         if on_device:
             identity |= {"gpu": gpu, "device_samples": sensors.rows, "device_sample_reasons": sensors.reasons}
-        if trace.exists() and result["status"] == "ok":
-            identity |= {"trace": trace.name, "trace_sha256": sha256_file(trace)}
         done = {**identity, "provenance": provenance, **result}
         # Whole already, where a deadline may cut off what follows; a workflow would take it for all that there is.
         keeps_parts = WORKFLOW not in os.environ
@@ -227,6 +224,21 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
     for tool in ("counters", "nsys"):
         if done.get(tool, {}).get("reason"):
             say(f"{workload} in {env}: no {tool}: {done[tool]['reason']}")
+
+
+def profiled_launch(
+    site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], trace: Path
+) -> dict[str, Any]:
+    """The record of a launch that profiles; `trace` is written where the launch's framework has a profiler.
+
+    The record names the trace and its hash only where this launch wrote it.
+    """
+    result = launch(
+        site, {**spec, "mode": "profile"}, conditions, keep={"trace": trace}, keep_always=True
+    ).to_json()
+    if result["status"] != "ok" or result["inside"]["results"]["profiler_reason"] is not None:
+        return result
+    return {**result, "trace": trace.name, "trace_sha256": sha256_file(trace)}
 
 
 def _sampled(

@@ -20,7 +20,8 @@ from envs.host import Host
 from tare.experiments import rounds, turns
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
-from tare.launch.run import Site, launch
+from tare.experiments.measure import profiled_launch
+from tare.launch.run import Site
 wanted = json.loads(sys.argv[1])
 site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path(wanted["data"]),
             isolates_network=False, variables=wanted["variables"], framework="numpy")
@@ -28,10 +29,9 @@ setup = Setup(study=wanted["study"], workload="softmax_numpy", sites={"host": si
 out = Path(wanted["out"])
 run_campaign(out / "rounds", rounds.rounds(setup))
 run_campaign(out / "turns", turns.turns(setup))
-spec = dict(rounds.whole_run_spec("softmax_numpy", 64, wanted["study"]), mode="profile", warmup_steps=1, steps=2,
+spec = dict(rounds.whole_run_spec("softmax_numpy", 64, wanted["study"]), warmup_steps=1, steps=2,
             sample_interval_s=0.1)
-record = launch(site, spec, dict(wanted["study"]["conditions"], allocator="steady"))
-record = record if isinstance(record, dict) else record.to_json()
+record = profiled_launch(site, spec, dict(wanted["study"]["conditions"], allocator="steady"), out / "trace.json.gz")
 (out / "profile.json").write_text(json.dumps(record))
 """
 SAMPLING = {"units": 2, "stack_units": 2, "pilot": 6, "half_width": 0.01, "budget_s": 5.0, "arm_budget_s": 5.0}
@@ -102,3 +102,4 @@ def test_a_profile_says_what_the_framework_can_not_tell(measured):
     results = record["inside"]["results"]
     assert len(results["plain_step_s"]) == 2 and "none for numpy" in results["profiler_reason"]
     assert not any("torch" in row["path"] for row in results["mapped"])
+    assert "trace" not in record and not (measured / "trace.json.gz").exists()
