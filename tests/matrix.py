@@ -80,6 +80,14 @@ def workloads_of(name):
     return workloads if name == HOST else in_turn(environment_names().index(name), workloads)
 
 
+def workloads_in_turn(name):
+    """Workloads whose turns a run of the tests takes: on the host one in turn of each data set's, as its own."""
+    workloads = workloads_of(name)
+    sets = sorted({describe_workload(workload)["dataset"] for workload in workloads})
+    rows = [[one for one in workloads if describe_workload(one)["dataset"] == dataset] for dataset in sets]
+    return [workload for number, row in enumerate(rows) for workload in in_turn(number, row)]
+
+
 def small(study, workload):
     """A study with one workload for a launch of a test: as the workload has it, or small where it has options."""
     described, known = describe_workload(workload), options_of(workload)
@@ -87,7 +95,7 @@ def small(study, workload):
     if known:
         job["batch"] = max(2, described.get("least_batch", 1))
         least = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
-        own = {"samples": 3 * job["batch"], "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
+        own = {"samples": 2 * job["batch"], "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
         job["options"] = {**least, **{name: value for name, value in own.items() if name in known}}
     return {**study, "workloads": {workload: job}}
 

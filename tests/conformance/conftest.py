@@ -4,7 +4,7 @@ import contextlib
 import functools
 
 import pytest
-from matrix import REQUIRED, envs_in_turn, in_matrix, small, workloads_of
+from matrix import REQUIRED, envs_in_turn, in_matrix, small, workloads_in_turn, workloads_of
 
 from tare.core.errors import UnavailableError
 from tare.datasets import catalog
@@ -97,13 +97,16 @@ def pytest_generate_tests(metafunc):
     """Every environment that there is, a new file without another line; with workloads, those of the environment.
 
     `env_in_turn`: the host, one in turn of what a test machine has or installs, and every other that there is.
+    `workload_in_turn`: of the environment's workloads, one in turn of each data set's.
     """
     chosen = envs_in_turn(metafunc.module.__file__.rpartition("/")[2])
     for fixture, names in (("env_in_turn", chosen), ("env_name", in_matrix())):
         if fixture not in metafunc.fixturenames:
             continue
-        if "workload_name" in metafunc.fixturenames:
-            cells = [(name, workload) for name in names for workload in workloads_of(name)]
-            metafunc.parametrize((fixture, "workload_name"), cells)
+        taken = {"workload_name": workloads_of, "workload_in_turn": workloads_in_turn}
+        beside = [other for other in taken if other in metafunc.fixturenames]
+        if beside:
+            cells = [(name, workload) for name in names for workload in taken[beside[0]](name)]
+            metafunc.parametrize((fixture, beside[0]), cells)
         else:
             metafunc.parametrize(fixture, names)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import described, small, workloads_of
+from matrix import described, small, workloads_in_turn
 
 from tare.analysis.launch_rows import whole_run_rows
 from tare.experiments import turns
@@ -50,11 +50,11 @@ def test_it_computes_what_the_host_computes(env_name, workload_name, study, laun
 
 @pytest.fixture(scope="module")
 def blocks(study, forms, folders):
-    """Of an environment and the host, one block that all its workloads share: their lanes, and what both map."""
+    """Of an environment and the host, a block that its workloads in turn share: lanes, and what both map."""
 
     @functools.cache
     def run(env_name):
-        data = {name: folders(describe_workload(name)["dataset"]) for name in workloads_of(env_name)}
+        data = {name: folders(describe_workload(name)["dataset"]) for name in workloads_in_turn(env_name)}
         names = {"host": HOST, "other": env_name}
         sites = {
             name: replace(site_of(env, environment(env), forms(env), None), data_of=data)
@@ -73,7 +73,7 @@ def blocks(study, forms, folders):
         common = {key: value for key, value in next(iter(specs.values())).items() if key not in jobs[0]}
         lanes = {workload: Lane(number=number) for number, workload in enumerate(data)}
         conditions = {**study["conditions"], "allocator": "steady"}
-        stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
+        stretch = Stretch(draws=1, cycles=2, warmup=1, burst=Burst(discard=0, steps=1))
         mapped = {}
         with (
             environment(env_name).session(),
@@ -93,13 +93,13 @@ def blocks(study, forms, folders):
     return run
 
 
-def test_it_takes_turns_with_the_host(env_in_turn, workload_name, blocks):
+def test_it_takes_turns_with_the_host(env_in_turn, workload_in_turn, blocks):
     """Both train the same steps on the same core; only one works at a time, by its own clock.
 
     In one of the others: in the smoke study all of them take turns.
     """
     lanes, _ = blocks(env_in_turn)
-    record = lanes[workload_name].record
+    record = lanes[workload_in_turn].record
     assert record["voided"] is None
     draws = {name: launch["draws"][0] for name, launch in record["launches"].items()}
     assert draws.keys() == {"host", "other"}

@@ -7,9 +7,20 @@ import subprocess
 import matrix
 import pytest
 from asking import has_own_dev, shows_read_only
-from matrix import ALL, REQUIRED, SEED, WALLS, envs_in_turn, in_matrix, in_turn, seed_of_commit, workloads_of
+from matrix import (
+    ALL,
+    REQUIRED,
+    SEED,
+    WALLS,
+    envs_in_turn,
+    in_matrix,
+    in_turn,
+    seed_of_commit,
+    workloads_in_turn,
+    workloads_of,
+)
 
-from tare.model.registry import environment_names, module_names
+from tare.model.registry import describe_workload, environment_names, module_names
 
 
 def test_seeds_that_follow_each_other_take_every_cell():
@@ -51,6 +62,16 @@ def test_over_the_days_each_file_has_every_usual_environment(monkeypatch):
         monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
         found |= set(envs_in_turn("test_x.py"))
     assert REQUIRED.union(WALLS) <= found
+
+
+def test_over_the_days_every_workload_takes_turns_and_each_day_one_of_each_data_set(monkeypatch):
+    found, sets = set(), {describe_workload(name)["dataset"] for name in module_names("workloads")}
+    for day in range(len(module_names("workloads"))):
+        monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
+        taken = workloads_in_turn("host")
+        assert sorted(describe_workload(name)["dataset"] for name in taken) == sorted(sets)
+        found.update(taken)
+    assert found == set(module_names("workloads"))
 
 
 def test_an_environment_is_asked_what_its_launches_see():
