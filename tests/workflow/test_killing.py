@@ -25,8 +25,9 @@ from tare.model.journals.sealed import read_sealed
 ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
-CAMPAIGNS, UNITS = ("a", "b", "c"), 40
-KILLS = 20  # of each kind three or more
+CAMPAIGNS = ("a", "b", "c")
+UNITS, FEW_UNITS = 15, 4  # more than are measured before the last is killed; where only what comes after matters
+KILLS = 12  # of each kind one while all of it starts, and one once a launch has lived: at moments of the seed
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
 import os
@@ -52,16 +53,19 @@ MAKEFILE = "report:\n\t@{snakemake} --cores 3 --nolock --rerun-incomplete --quie
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A workflow of three campaigns that Snakemake would run at once."""
+    """A workflow of three campaigns that Snakemake would run at once; `of_units` says how long they are."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "locks").mkdir()
-    (tmp_path / "Snakefile").write_text(
-        SNAKEFILE.format(names=list(CAMPAIGNS), python=sys.executable, quick=QUICK, units=UNITS)
-    )
     (tmp_path / "Makefile").write_text(MAKEFILE.format(snakemake=BIN / "snakemake"))
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path
+
+
+def of_units(folder, units):
+    """Give each campaign this many units."""
+    text = SNAKEFILE.format(names=list(CAMPAIGNS), python=sys.executable, quick=QUICK, units=units)
+    (folder / "Snakefile").write_text(text)
 
 
 def report(folder):
@@ -139,9 +143,9 @@ def _cwd(entry):
         return ""
 
 
-def has_begun(running):
-    """Whether it measures, or has nothing to measure any more."""
-    return running.poll() is not None or bool(chain(running.pid)["command"])
+def has_begun(running, part="command"):
+    """Whether there is a process of this part, or nothing to measure any more."""
+    return running.poll() is not None or bool(chain(running.pid)[part])
 
 
 def kill(running, victim):
@@ -166,11 +170,13 @@ def end(running):
 
 @pytest.mark.timeout(900)
 def test_whatever_is_killed_each_unit_is_measured_once(folder):
+    of_units(folder, UNITS)
     chance = random.Random(matrix.SEED)
     killed = []
     for number in range(KILLS):
         running = report(folder)
-        wait_for(partial(has_begun, running), 60, "nothing was started")
+        part = "command" if number < len(VICTIMS) else "launch"
+        wait_for(partial(has_begun, running, part), 60, "nothing was started")
         time.sleep(chance.uniform(0, 0.8))
         victim = VICTIMS[number % len(VICTIMS)]
         killed.append((victim, kill(running, victim)))
@@ -179,6 +185,7 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder):
             wait_for(lambda: not measuring_in(folder), 30, partial(going_on, folder, victim))
         end(running)
     assert all(count for _, count in killed), killed
+    assert any(folder.glob("results/*/units.jsonl")), "what was killed had measured nothing"
     finished = report(folder)
     assert finished.wait(300) == 0, (folder / "errors").read_text()[-2000:]
     spans = []
@@ -194,6 +201,7 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder):
 @pytest.mark.timeout(300)
 def test_one_killed_after_its_note_of_a_done_job_does_not_measure_again(folder):
     """Snakemake notes that a job is done, and then takes the mark of an unfinished one away: killed between."""
+    of_units(folder, FEW_UNITS)
     assert report(folder).wait(200) == 0, (folder / "errors").read_text()[-2000:]
     notes, marks = folder / ".snakemake/metadata", folder / ".snakemake/incomplete"
     noted = [note for note in notes.rglob("*") if note.is_file()]
