@@ -19,26 +19,41 @@ WORKLOAD, OTHER = "mnist_cnn", "sentiment_rnn"
 
 
 @pytest.fixture(scope="module")
-def searches(study, forms, folders):
-    """Record of the n-th launch in an environment; each is run once. The first of all lists the host's files."""
+def searching(study, forms, folders):
+    """Launch in an environment that looks for causes, of some workloads; without files it lists the host's."""
     conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-    spec = causes.causes_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+    batches = {name: describe_workload(name)["batch"] for name in (WORKLOAD, OTHER)}
 
-    def start(name, more):
+    def start(name, workloads, **more):
         adapter = environment(name)
-        site = site_of(name, adapter, forms(name), folders(describe_workload(WORKLOAD)["dataset"]))
+        data = {workload: folders(describe_workload(workload)["dataset"]) for workload in workloads}
+        site = replace(site_of(name, adapter, forms(name), data[WORKLOAD]), data_of=data)
+        spec = {**causes.causes_spec(WORKLOAD, batches[WORKLOAD], study), **more}
+        if len(workloads) > 1:
+            lanes = [{"workload": workload, "batch": batches[workload]} for workload in workloads]
+            spec = {**{key: value for key, value in spec.items() if key not in lanes[0]}, "lanes": lanes}
         with adapter.session():
-            return launch(site, {**spec, **more}, conditions, pad_bytes=64).to_json()
+            return launch(site, spec, conditions, pad_bytes=64)
 
-    @functools.cache
-    def files():
-        return causes.listed(typed(start("host", {})))
+    return start
 
-    @functools.cache
-    def run(name, number=1):
-        return start(name, {"files": files()})
 
-    return run
+@pytest.fixture(scope="module")
+def files(searching):
+    """Those that the host's imports need, for both workloads."""
+    return causes.listed(searching("host", (WORKLOAD, OTHER)))
+
+
+@pytest.fixture(scope="module")
+def searches(searching, files):
+    """Record of one launch of one workload in an environment; each is run once."""
+    return functools.cache(lambda name: searching(name, (WORKLOAD,), files=files).to_json())
+
+
+@pytest.fixture(scope="module")
+def of_both(searching, files):
+    """Record of another launch on the host, of both workloads."""
+    return searching("host", (WORKLOAD, OTHER), files=files)
 
 
 def typed(record):
@@ -52,8 +67,12 @@ def calls(record):
     }
 
 
-def test_two_hosts_run_the_same_kernels(searches):
-    first, second = calls(searches("host", 1)), calls(searches("host", 2))
+def of_job(record, number):
+    return calls(causes.of_one_job(record, number).to_json())
+
+
+def test_two_hosts_run_the_same_kernels(searches, of_both):
+    first, second = calls(searches("host")), of_job(of_both, 0)
     assert first == second
     libraries = {key[0] for key in first}
     assert libraries == {"operator", "onednn", "mkl"}
@@ -77,19 +96,7 @@ def test_every_environment_says_what_its_files_cost(env_in_turn, searches):
         assert found[metric]["kind"] == "measured" and found[metric]["value"] > 0
 
 
-def test_a_launch_of_two_workloads_finds_the_kernels_of_each(study, forms, folders, searches):
-    batches = {name: describe_workload(name)["batch"] for name in (WORKLOAD, OTHER)}
-    data = {name: folders(describe_workload(name)["dataset"]) for name in batches}
-    host = environment("host")
-    site = replace(site_of("host", host, forms("host"), data[WORKLOAD]), data_of=data)
-    alone = causes.causes_spec(WORKLOAD, batches[WORKLOAD], study)
-    lanes = [{"workload": name, "batch": batch} for name, batch in batches.items()]
-    spec = {**{key: value for key, value in alone.items() if key not in lanes[0]}, "lanes": lanes}
-    conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-    with host.session():
-        first = launch(site, spec, conditions, pad_bytes=64)
-        record = launch(site, {**spec, "files": causes.listed(first)}, conditions, pad_bytes=64)
-    found = [calls(causes.of_one_job(record, number).to_json()) for number in range(len(lanes))]
-    assert found[0] == calls(searches("host"))
-    assert found[1] and set(found[1]) != set(found[0])
-    assert record.deviations == ()
+def test_a_launch_of_two_workloads_finds_the_kernels_of_each(of_both):
+    found = [of_job(of_both, number) for number in range(2)]
+    assert all(found) and set(found[0]) != set(found[1])
+    assert of_both.deviations == ()
