@@ -26,8 +26,8 @@ ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
 CAMPAIGNS = ("a", "b", "c")
-UNITS, FEW_UNITS = 15, 4  # more than are measured before the last is killed; where only what comes after matters
-KILLS = 12  # of each kind one while all of it starts, and one once a launch has lived: at moments of the seed
+UNITS, FEW_UNITS = 40, 4  # more than are measured before the last is killed; where only what comes after matters
+KILLS = 20  # of each kind three or more: the first while all of it starts, others once a launch has lived
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
 import os
