@@ -13,14 +13,14 @@ import pytest
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
 # other process waits for it.
-QUIET = tuple(
-    f"conformance/test_{name}.py" for name in ("lost_image", "naive_image", "starts", "ceilings", "planted")
-)
+QUIET = tuple(f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted"))
+# Both build in one scratch folder, and one looks that nothing is left there: one after the other.
+BUILDS = ("conformance/test_definition_image.py", "conformance/test_naive_image.py")
 ORDER = (
     "conformance/test_images.py", "browser", "conformance/test_launches.py", "conformance/test_arms.py",
     "conformance/test_contract.py", "conformance/test_shared.py", "conformance/test_vm.py", "conformance",
     "workflow/test_killing.py", "workflow/test_plans.py", "unit/test_notebooks.py", "unit/test_device_report.py",
-    "unit/test_report", "workflow", "unit", "gpu", *QUIET,
+    "unit/test_report", "workflow", *BUILDS, "unit", "gpu", *QUIET,
 )  # fmt: skip
 
 
@@ -31,9 +31,9 @@ def place(path: str) -> int:
 
 
 def part(nodeid: str) -> str:
-    """The part that a test belongs to: its file; all that needs quiet is one part, as one runs at a time."""
+    """The part that a test belongs to: its file, or the first of those that run one after the other."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    return QUIET[0] if path in QUIET else path
+    return next((files[0] for files in (QUIET, BUILDS) if path in files), path)
 
 
 def pytest_configure(config):

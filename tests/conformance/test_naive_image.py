@@ -14,7 +14,7 @@ from tare.launch.conditions import launcher_environment
 from tare.model.registry import environment
 from tare.model.studies.stacks import load_stack
 
-pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
+pytestmark = pytest.mark.runtime
 PACKAGE = "markupsafe"
 
 
