@@ -269,7 +269,9 @@ def trained(
 def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """Runs of several batch sizes (`batches`) after one start, each from the imports on in a process of its own."""
     refuse_if_alone(frameworks.of(spec))
-    framework, workload = import_workload(spec, marks, 1)  # one thread: a pool would not live through a fork
+    framework, workload = import_workload(spec, Marks(now_ns()), 1)  # one thread: a pool outlives no fork
+    framework.import_late()  # still an import, of which each run takes the whole for its own
+    marks.add("imports")
     runs = [
         apart(
             partial(one_of_several, framework, workload, dict(spec, batch=batch)),

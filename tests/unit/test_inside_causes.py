@@ -158,6 +158,22 @@ def test_a_framework_whose_children_can_not_follow_names_no_kernels_and_is_not_f
     assert found == {"rows": None, "reason": "torch does not go on in a forked process"}
 
 
+def test_what_a_first_optimizer_imports_is_there_before_it():
+    """In a fresh process: others of these tests have made optimizers."""
+    code = (
+        "import sys, test_inside_causes as own; framework = own.pytorch(); before = set(sys.modules); "
+        "framework.import_late(); late = set(sys.modules) - before; between = set(sys.modules); "
+        "weights = [framework.module.zeros(1, requires_grad=True)]; "
+        "framework.module.optim.Adadelta(weights); framework.module.optim.Adam(weights); "
+        "print('torch._dynamo' in late, sorted(set(sys.modules) - between))"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), str(project_root())])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["True", "[]"], done.stderr
+
+
 def test_operators_are_summed_over_the_recorded_steps():
     training = Job.Training(torch, "cpu")
     spec = {"device": "cpu", "warmup_steps": 1, "steps": 3}

@@ -90,6 +90,9 @@ class Framework(object):
         """Import it and set `module`."""
         raise NotImplementedError
 
+    def import_late(self) -> None:
+        """Import what a first model would import by itself, so that processes forked next need not, one by one."""
+
     def set_threads(self, threads: int) -> None:
         """Compute with so many threads, whatever the machine suggests."""
 

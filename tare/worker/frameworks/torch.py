@@ -22,6 +22,10 @@ class Torch(frameworks.Framework):
         declare_vision_operators(torch)
         self.module = torch
 
+    def import_late(self) -> None:
+        """The compiler, which torch 2 imports at its first optimizer, in a second or more."""
+        self.module.optim.SGD([self.module.zeros(1, requires_grad=True)], lr=1.0)
+
     def set_threads(self, threads: int) -> None:
         """Threads of one operator."""
         self.module.set_num_threads(threads)
