@@ -246,7 +246,7 @@ def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
     with scratch_folder("daemon") as scratch:
         places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
         places.folder.mkdir(mode=0o700)
-        (places.folder / "daemon.json").write_text(daemon_settings())
+        (places.folder / "daemon.json").write_text(daemon_settings(places.folder))
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
             argv = daemon_argv(places, program)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -283,14 +283,18 @@ def daemon_argv(places: State, program: str) -> list[str]:
     ]
 
 
-def daemon_settings() -> str:
-    """The daemon's settings file: the OCI runtimes besides its own."""
+def daemon_settings(folder: Path) -> str:
+    """The daemon's settings file: the OCI runtimes besides its own, and where a Docker before 23 puts its key.
+
+    It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
+    """
     found = {
         name: {"path": path, "runtimeArgs": words}
         for name, words in OTHER_RUNTIMES.items()
         if (path := _find(name))
     }
-    return json.dumps({"runtimes": found} if found else {})
+    key = {"deprecated-key-path": str(folder / "key.json")}
+    return json.dumps({**key, "runtimes": found} if found else key)
 
 
 def wait_until_idle(places: State, users: int, linger_s: float) -> None:
@@ -313,7 +317,7 @@ def watch(places: State, program: str, linger_s: float) -> int:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)
         places.folder.mkdir(mode=0o700, parents=True)
-        (places.folder / "daemon.json").write_text(daemon_settings())
+        (places.folder / "daemon.json").write_text(daemon_settings(places.folder))
         argv = daemon_argv(places, program)
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
 

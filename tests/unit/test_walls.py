@@ -120,12 +120,12 @@ def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
     Docker().check_runtime()
 
 
-def test_a_private_daemon_is_told_of_the_runtimes_that_are_there(monkeypatch):
+def test_a_private_daemon_is_told_of_the_runtimes_that_are_there_and_keeps_its_key_to_itself(monkeypatch, tmp_path):
     monkeypatch.setattr(daemon, "_find", lambda name: "/opt/runsc" if name == "runsc" else None)
-    told = json.loads(daemon.daemon_settings())
-    assert told == {"runtimes": {"runsc": {"path": "/opt/runsc", "runtimeArgs": ["--network=none"]}}}
+    told = json.loads(daemon.daemon_settings(tmp_path))
+    assert told["runtimes"] == {"runsc": {"path": "/opt/runsc", "runtimeArgs": ["--network=none"]}}
     monkeypatch.setattr(daemon, "_find", lambda name: None)
-    assert json.loads(daemon.daemon_settings()) == {}
+    assert json.loads(daemon.daemon_settings(tmp_path)) == {"deprecated-key-path": str(tmp_path / "key.json")}
 
 
 def test_gvisor_alone_is_told_everything_in_its_bundle():
