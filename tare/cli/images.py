@@ -64,13 +64,18 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def _with_variant(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`."""
+    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`.
+
+    It begins with what killed ones left.
+    """
 
     def settled(arguments: argparse.Namespace) -> int:
+        from tare.images.build import clear_unfinished
         from tare.machine.fitting import AUTO, fitting_device
 
         if arguments.variant == AUTO:
             arguments.variant = fitting_device(arguments.stack)[0]
+        clear_unfinished()
         return run(arguments)
 
     return settled

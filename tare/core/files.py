@@ -165,6 +165,25 @@ def locked(path: Path, *, waiting_for: str, tell: Callable[[str], None] = _tell)
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked_if_free(path: Path) -> Iterator[bool]:
+    """Hold the lock of `locked` where there is such a file and nobody holds it; yields whether it is held."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)
+
+
 def _open_lock(path: Path) -> int:
     """A descriptor that programs started here do not inherit; a lock file of another user is opened for reading."""
     try:

@@ -3,9 +3,11 @@
     <parent>/<key>/        what was made
     <parent>/<key>.json    what its maker said of it, every file's path, mode, size and hash, one digest for all
     <parent>/<key>.stamp   what the file system said of the files when they were last hashed
+    <parent>/.<key>.making.*  a folder of its maker's, who holds <parent>/.<key>.lock
 
 Contents are hashed again only if a file's size, times, mode or inode has changed since. A record is written last,
-so that what was cut short is not there. The lock of an entry dies with its holder.
+so that what was cut short is not there. The lock of an entry dies with its holder: what lies there unfinished
+while nobody holds it is removed when next something is made beside it.
 """
 
 from __future__ import annotations
@@ -21,12 +23,22 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import canonical_json, locked, read_json, sha256_text, sync_directory, write_json, write_text
+from tare.core.files import (
+    canonical_json,
+    locked,
+    locked_if_free,
+    read_json,
+    sha256_text,
+    sync_directory,
+    write_json,
+    write_text,
+)
 from tare.core.manifest import first_difference, manifest_digest, read_manifest, stat_digest
 from tare.core.process import run
 from tare.core.progress import say, step
 
 COPY_S = 1800.0
+LOCK = ".lock"
 SPARE_BYTES = 256 << 20  # that a copy leaves free
 
 Make = Callable[[Path], Mapping[str, Any]]
@@ -86,16 +98,17 @@ def keep(
         fits: whether one that is whole will do; else it is made again.
     """
     path = parent / key
-    with locked(parent / f".{key}.lock", waiting_for=what):
+    with locked(parent / f".{key}{LOCK}", waiting_for=what):
         found, problem = _look(path)
         if found is not None and fits(found):
             return found
         if problem is not None:
             say(f"{path} is damaged ({problem}): made again")
         forget(parent, key)
+        clear_unfinished(parent)
         if path.exists():
             raise UnavailableError(f"{path} is in the way of {what}, and can't be removed")
-        with step(what), tempfile.TemporaryDirectory(prefix=f".{key}.making.", dir=parent) as temporary:
+        with step(what), tempfile.TemporaryDirectory(prefix=making(key), dir=parent) as temporary:
             folder = path if in_place else Path(temporary) / key
             folder.mkdir()
             try:
@@ -112,6 +125,42 @@ def keep(
         write_json(_beside(path, "json"), record)
         _stamp(path, record["digest"])
         return _kept(path, record, cached=False)
+
+
+def making(key: str) -> str:
+    """How names of folders begin in which the holder of an entry's lock makes it."""
+    return f".{key}.making."
+
+
+def clear_unfinished(*parents: Path) -> None:
+    """Remove what makers that were killed left among entries; what somebody makes now stays, and all else.
+
+    Unfinished is a folder of a maker's, or one without a record, beside a lock that nobody holds. It has the name
+    of the lock's entry.
+    """
+    for parent in parents:
+        names = _names(parent) if parent.is_dir() else frozenset()
+        for key in (name[1 : -len(LOCK)] for name in names if name.startswith(".") and name.endswith(LOCK)):
+            if _unfinished(names, key):
+                _clear(parent, key)
+
+
+def _clear(parent: Path, key: str) -> None:
+    with locked_if_free(parent / f".{key}{LOCK}") as free:
+        for name in _unfinished(_names(parent), key) if free else ():
+            if (folder := parent / name).is_dir() and not folder.is_symlink():
+                say(f"{folder}: who made it was killed; it goes")
+                _remove_folder(folder)
+
+
+def _names(parent: Path) -> frozenset[str]:
+    return frozenset(path.name for path in parent.iterdir())
+
+
+def _unfinished(names: frozenset[str], key: str) -> list[str]:
+    """What of an entry is not finished, among the names of a folder; pure."""
+    halves = [name for name in names if name.startswith(making(key))]
+    return [*halves, key] if key in names and f"{key}.json" not in names else halves
 
 
 def find(parent: Path, key: str) -> Kept | None:
@@ -197,14 +246,18 @@ def _remove(parent: Path, key: str) -> None:
     path = parent / key
     for name in ("json", "stamp"):
         _beside(path, name).unlink(missing_ok=True)
-    for folder in (path, *parent.glob(f".{key}.making.*")):
-        try:
-            shutil.rmtree(folder)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)  # as much of it as can be
-            say(f"{folder} can't be removed ({error}); remove it by hand")
+    for folder in (path, *parent.glob(f"{making(key)}*")):
+        _remove_folder(folder)
+
+
+def _remove_folder(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)  # as much of it as can be
+        say(f"{folder} can't be removed ({error}); remove it by hand")
 
 
 def _look(path: Path) -> tuple[Kept | None, str | None]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import cache_dir
 from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.images import installed, native
 from tare.images.base import Base, debian_base, get_base
@@ -34,6 +36,8 @@ from tare.model.records.images import ImageRecord, OciRecord, TreeFacts, TreeRec
 from tare.model.registry import environment
 from tare.model.studies.stacks import BOUND, Stack, load_stack
 
+# Folders of the cache that hold entries which images are made from, and images.
+STORES = ("base", "guest", "headers", "images", "libraries", "native", "trees", "wheels")
 FORMAT = 2  # counts up when the same inputs would give another image
 
 
@@ -44,6 +48,12 @@ class BuiltTree:
     stack: Stack
     tree: Tree
     record: TreeRecord
+
+
+def clear_unfinished() -> None:
+    """Remove from the cache what builds of images left that were killed, several GB each."""
+    cache = cache_dir()
+    store.clear_unfinished(*(cache / name for name in STORES), *sorted((cache / "forms").glob("*/")))
 
 
 def build_stack_tree(name: str, variant: str) -> BuiltTree:

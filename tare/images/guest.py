@@ -18,7 +18,7 @@ from typing import Any
 
 from tare.core import store
 from tare.core.errors import UnavailableError, as_we_can
-from tare.core.files import cache_dir, sha256_file
+from tare.core.files import cache_dir, locked, sha256_file
 from tare.core.process import run
 from tare.images.layers import layers_of, unpack
 from tare.images.skeleton import FILES, FOLDERS, LINKS, Skeleton, programs, with_libraries
@@ -36,7 +36,7 @@ SHARED = "virtiofs"  # a root that is a folder of the host's, and no disk
 KERNEL, INITRAMFS = "vmlinuz", "initramfs.cpio"
 SETTINGS = "opt/tare/launch"  # name of the blob that INIT reads
 SQUASH_S = 900.0
-DOWNLOAD_S = 600.0
+DOWNLOAD, DOWNLOAD_S = "download", 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 NEWC = 0o070701
 # It takes its settings from QEMU: SHM_BYTES, NOFILE, ROOT, ADDRESS of one with a network, and PROGRAM, a function
@@ -132,7 +132,8 @@ def _ours() -> str:
 def _make() -> store.Kept:
     if which("apt-get") is None or which("dpkg-deb") is None:
         raise UnavailableError("a guest's kernel comes from Debian's packages, and this machine has no apt")
-    with tempfile.TemporaryDirectory(prefix=".downloading-", dir=_folder()) as temporary:
+    lock = locked(_folder() / f".{DOWNLOAD}{store.LOCK}", waiting_for="downloading a guest's kernel")
+    with lock, tempfile.TemporaryDirectory(prefix=store.making(DOWNLOAD), dir=_folder()) as temporary:
         kernel, busybox = (_download(names, Path(temporary)) for names in (KERNELS, (BUSYBOX,)))
         hashes = [sha256_file(path) for path in (kernel, busybox)]
 

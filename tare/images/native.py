@@ -157,7 +157,7 @@ def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Int
     started = time.monotonic()
     environment = [str(interpreter.executable), "-I", "-m", "venv", "--without-pip", str(path)]
     run(environment, timeout_s=INSTALL_S, env=variables, check=True)
-    with tempfile.TemporaryDirectory(prefix=".install-", dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=store.making(path.name), dir=path.parent) as folder:
         lock = Path(folder) / "lock.txt"
         lines = (f"{wheel.path.as_uri()} --hash=sha256:{wheel.sha256}\n" for wheel in wheels)
         lock.write_text("".join(lines), encoding="utf-8")

@@ -1,5 +1,6 @@
 """The store: made once, never used without its hash, whole or not there, one maker at a time."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from tare.core import manifest, store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import project_root, read_json, sha256_file, sha256_text
+from tare.images import build
 
 KEY = "k"
 
@@ -126,21 +128,63 @@ def make(folder):
     (folder / "half").write_text("half")
     print("making", flush=True)
     time.sleep(600)
-store.keep(Path(sys.argv[1]), "k", make, what="making it", in_place=sys.argv[2] == "True")
+store.keep(Path(sys.argv[1]), sys.argv[3], make, what="making it", in_place=sys.argv[2] == "True")
 """
+
+
+@contextlib.contextmanager
+def maker(folder, in_place, key=KEY):
+    """Another process that is making an entry."""
+    argv = [sys.executable, "-c", KILLED, str(folder), str(in_place), key]
+    with subprocess.Popen(argv, cwd=project_root(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            while process.stdout.readline() != "making\n":
+                assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_maker_that_is_killed_frees_the_entry_and_leaves_no_half(tmp_path, make, in_place):
-    argv = [sys.executable, "-c", KILLED, str(tmp_path), str(in_place)]
-    with subprocess.Popen(argv, cwd=project_root(), stdout=subprocess.PIPE, text=True) as process:
-        while process.stdout.readline() != "making\n":
-            assert process.poll() is None
+    with maker(tmp_path, in_place) as process:
         process.kill()
     started = time.monotonic()
     assert not kept(tmp_path, make, in_place=in_place).cached
     assert time.monotonic() - started < 120, "it waited for a maker that is gone"
     assert not list(tmp_path.rglob("half")) and read_json(tmp_path / f"{KEY}.json")["entries"]
+
+
+def make_other(folder, make):
+    return store.keep(folder, "other", make, what="making another")
+
+
+def begin_images(folder, make):
+    build.clear_unfinished()
+
+
+@pytest.mark.parametrize(
+    ("begin", "place"), [(make_other, "k"), (begin_images, "trees"), (begin_images, "forms/a")]
+)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_a_killed_maker_left_goes_with_the_next_making_and_nothing_else(
+    tmp_path, make, monkeypatch, in_place, begin, place
+):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    folder = tmp_path / place
+    store.keep(folder, "whole", make, what="making it")
+    for name in (".notes.making.mine", "mine", ".locked.making.mine/half", "trial"):  # of nobody's entry, or used
+        (folder / name).mkdir(parents=True)
+    (folder / ".beside.lock").touch()
+    with maker(folder, in_place, "killed") as killed, maker(folder, in_place, "living"):
+        killed.kill()
+        killed.wait()
+        before = {path.name for path in folder.iterdir()}
+        begin(folder, make)
+        gone = before - {path.name for path in folder.iterdir()}
+        halves = [path for path in folder.rglob("half") if path.is_file()]
+    assert gone == {name for name in before if name == "killed" or name.startswith(".killed.making.")} != set()
+    assert len(halves) == 1 and "living" in str(halves[0]) and store.find(folder, "whole") is not None
 
 
 def test_keys_follow_every_input():
