@@ -68,7 +68,9 @@ def _rows(levels: Mapping[str, Measured]) -> Iterator[dict[str, Any]]:
         yield from _Pair(levels[STEADY], levels[DEFAULT]).rows()
         return
     (one,) = levels.values()
-    reason = f"no campaign of steps with the {absent[0]} allocator from the same launches (turns.also)"
+    reason = (
+        f"this study measured no training steps with the {absent[0]} allocator in the same launches (turns.also)"
+    )
     for env in _launches(one):
         for item in _items(env):
             yield _row(one, env, item, reason, alpha=None)

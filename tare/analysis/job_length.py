@@ -173,7 +173,9 @@ class _Pair:
     def _open(self, fixed: Interval, step: Interval) -> str | None:
         """Why nothing is said of jobs, or None: the units that a verdict of either campaign needs."""
         if self.steps is None:
-            return "no campaign of training steps beside the whole runs"
+            return (
+                "this study measured no training steps beside the whole runs; turns.workloads in its file adds them"
+            )
         few = [
             f"{part.n} complete {what} of {fewest}"
             for part, what, one in ((fixed, "rounds", self.runs), (step, "blocks", self.steps))

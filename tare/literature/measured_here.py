@@ -21,8 +21,10 @@ from tare.model.registry import HOST, SINGLE
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
-# Kinds of campaigns in a reader's words.
+# Kinds of campaigns in a reader's words, and their units.
 PLAIN = {"rounds": "whole runs", "turns": "training steps"}
+MEDIAN_OF = {"rounds": "whole runs", "turns": "blocks of training steps"}
+NO_STEPS = "; turns.workloads in its file names those that have them"
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
 MEANS = {"gpu_utilisation": "gpu_utilization_mean"}
@@ -223,13 +225,19 @@ def _of_units(
         swept = sorted({int(size) for size in own.loc[own["campaign"] == "sweep", "batch"].dropna()})
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
+    stepless = chosen.empty and what == "turns"
     chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
     if chosen.empty:
-        return _none(f"this study measured no {PLAIN.get(what, what)} of {env}")
+        only = (
+            f", only whole runs{NO_STEPS}" if stepless and not compared(own, "rounds", None, scenario).empty else ""
+        )
+        return _none(f"this study measured no {PLAIN.get(what, what)} of {env}{only}")
     values = chosen.loc[chosen["kind"] == "measured", "value"]
     if values.empty:
         return _none(str(chosen["reason"].iloc[0]))
-    return Value(value=float(values.median()), kind="measured", note=f"median of {len(values)} {what}")
+    return Value(
+        value=float(values.median()), kind="measured", note=f"median of {len(values)} {MEDIAN_OF.get(what, what)}"
+    )
 
 
 def _both_ways(profile: pd.DataFrame) -> Value:

@@ -56,7 +56,7 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
     """Rule `kernels_differ`: of the host beside all others, or of another environment beside the host."""
     beside = environments[1:] if claim.env == HOST else [str(claim.env)]
     if here.kernels is None:
-        return opened(NOTHING, "there is no table of kernels: no campaign of causes was run")
+        return opened(NOTHING, "this study recorded no kernels of training steps")
     causes = here.kernels["campaign"].map(lambda name: name.startswith("causes.") and name.count(".") == 1)
     own = here.kernels[(here.kernels["workload"] == workload) & causes.astype(bool)]
     compared = {one.env: one for one in compare_sets(own, operators=False)}
@@ -65,7 +65,7 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
         compared = {one.env: one for one in compare_sets(own, operators=True)}
         what = "operators"
     if HOST not in compared:
-        return opened(NOTHING, "no campaign of causes counted kernels on two hosts")
+        return opened(NOTHING, "this study recorded no kernels on two hosts")
     control = compared.pop(HOST)
     evidence = sentence([_told(control, what), *(_told(one, what) for one in compared.values())])
     if not control.pairs or CONTROL not in set(own["env"]):

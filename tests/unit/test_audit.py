@@ -235,7 +235,7 @@ def test_this_machine_stands_beside_each_bar(study):
     ]
     table = audit.judge(study, here(metrics=rows))
     row = only(table, "figure_value", figure="17", env="docker", metric="real_s")
-    assert (row["measured"], row["measured_kind"]) == (7.0, "measured") and "median of 3 rounds" in row["note"]
+    assert (row["measured"], row["measured_kind"]) == (7.0, "measured") and "median of 3 whole runs" in row["note"]
     assert only(table, "figure_value", figure="2", batch=16)["measured"] == 4.0
     assert "batch sizes are 16" in only(table, "figure_value", figure="2", batch=32)["note"]
     row = only(table, "figure_value", figure="5", env="docker")

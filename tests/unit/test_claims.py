@@ -207,6 +207,17 @@ def test_an_environment_whose_launches_were_stopped_has_no_contrast(study):
     assert row["here"] == OPEN and row["reason"] == "1 of 6 launches were stopped"
 
 
+def test_where_only_whole_runs_were_measured_the_reason_says_so_and_what_adds_steps():
+    def reason(*names):
+        rows = [metric("docker", name, 1.0, rep=rep, campaign=kind) for kind, name in names for rep in (0, 1)]
+        return here(metrics=rows).value("mnist_cnn", "apptainer", "turn_step_s").note
+
+    runs, steps = ("rounds.docker+host", "real_s"), ("turns.docker+host", "turn_step_s")
+    only_runs = "this study measured no training steps of apptainer, only whole runs; turns.workloads in its file"
+    assert reason(runs).startswith(only_runs)
+    assert reason(runs, steps) == reason(steps) == "this study measured no training steps of apptainer"
+
+
 def test_an_environment_that_did_not_run_leaves_a_claim_open(study):
     row = judged(study, "time_singularity_lowest", metrics=measured("real_s", {"apptainer": 0.8}))
     assert row["here"] == OPEN and "this study measured no whole runs of docker" in row["reason"]
@@ -338,7 +349,7 @@ def test_kernels_differ_only_where_two_hosts_do_not(study, sets, files, wanted, 
 
 def test_kernels_without_their_table_are_not_testable(study):
     row = judged(study, "kernels_differ_vm_vs_containers", files=FILES)
-    assert row["here"] == OPEN and "campaign of causes" in row["reason"]
+    assert row["here"] == OPEN and "recorded no kernels of training steps" in row["reason"]
 
 
 def test_binaries_are_the_files_of_the_stack_that_were_mapped(study):

@@ -246,8 +246,8 @@ def test_steps_that_are_no_longer_give_faults_no_share():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda found: found.pop("default"), "no campaign of steps with the default allocator"),
-        (lambda found: found.pop("steady"), "no campaign of steps with the steady allocator"),
+        (lambda found: found.pop("default"), "this study measured no training steps with the default allocator"),
+        (lambda found: found.pop("steady"), "this study measured no training steps with the steady allocator"),
         (lambda found: found["default"][1].update(dict.fromkeys(NAMES, [np.nan] * 10)), "faults were not counted"),
     ],
 )

@@ -163,7 +163,9 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
 
 def test_rounds_without_steps_say_nothing_of_jobs():
     table = table_of(campaign("rounds"))
-    assert "no campaign of training steps" in value(table, "docker", "length_below", column="reason")
+    assert "this study measured no training steps beside the whole runs; turns.workloads" in value(
+        table, "docker", "length_below", column="reason"
+    )
 
 
 def test_a_table_is_refused_that_hides_why_a_cost_is_missing():

@@ -292,7 +292,7 @@ def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path, results
     index = build(root, root, json.dumps(study), root / "report/index.html")
     text, first = visible(whole(index)), visible(index.read_text())
     assert "Whole runs: of 6 comparisons" in first and "Training steps" not in first
-    assert "no campaign of training steps beside the whole runs" in first
+    assert "this study measured no training steps beside the whole runs; turns.workloads" in first
     assert 'id="batch"' not in whole(index) and "nan" not in text.lower().split()
 
 
