@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from tare.literature import match, own_claims
+from tare.literature import limits, match, own_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence
 from tare.literature.audit import Here
 from tare.literature.contrasts import (
@@ -61,11 +61,11 @@ MODELS = {
 
 def judge_claims(published: Published, here: Here) -> pd.DataFrame:
     """The table `claims`: one row per claim and workload."""
-    rows = []
+    rows, is_told = [], bool(limits.findings(published))
     for claim in published.claims:
         assert published.measured_with is not None  # a file with claims has it
         for workload in claim.subjects:
-            says, note = own_claims.verdict(published, claim, workload)
+            says, note = own_claims.verdict(published, claim, workload, is_told=is_told)
             compared = match.compare(match.measured_with(published.measured_with, claim), here, workload)
             environments = claim.environments or published.measured_with.environments
             answer = _answer(claim, workload, environments, compared, here)

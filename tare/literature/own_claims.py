@@ -235,8 +235,10 @@ def _architectures(names: Sequence[str] | set[str]) -> list[str]:
     return sorted({match for name in names for match in ARCHITECTURE.findall(name)})
 
 
-def verdict(published: Published, claim: Claim, workload: str) -> tuple[str, str]:
+def verdict(published: Published, claim: Claim, workload: str, *, is_told: bool) -> tuple[str, str]:
     """What the study's own data say of a claim, and the sentence for it.
+
+    `is_told`: whether the audit says what of the study can't be recomputed, so that a reader can be sent there.
 
     CONTRADICTED where a figure or the logs clearly show otherwise. ESTABLISHED where all clearly show it, each from
     several runs with a spread. NOT_ESTABLISHED where they are as claimed without one, or where reading errors or
@@ -244,7 +246,8 @@ def verdict(published: Published, claim: Claim, workload: str) -> tuple[str, str
     """
     found = shown(published, claim, workload)
     if not found:
-        return NO_DATA, "The study's data do not hold what this would take; see what cannot be done again, below."
+        there = "; what can't be recomputed stands among its numbers, done again" if is_told else ""
+        return NO_DATA, f"The study's data do not hold what this would take{there}."
     note = f"{'; '.join(one.note for one in found)}."
     if not all(one.repeated for one in found):
         note += " One run in each environment, so no spread."

@@ -12,7 +12,7 @@ from builders import profile_record
 
 from tare.core.errors import UserError
 from tare.core.files import write_json
-from tare.literature import claims, contrasts, match, measured_here, published
+from tare.literature import audit, claims, contrasts, match, measured_here, published
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER
 from tare.literature.measured_here import Conditions
 from tare.model import tables
@@ -403,6 +403,16 @@ def test_what_the_papers_own_data_say(study):
     )
     row = table[(table["claim"] == "time_equal") & (table["workload"] == "sentiment_rnn")].iloc[0]
     assert "25.0% between smallest and largest" in row["published_note"] and row["figures"] == "18"
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("nyu2022", True), ("nthu2018", True), ("modak2020", False)])
+def test_what_cant_be_recomputed_is_pointed_to_only_where_the_audit_tells_of_it(name, is_told):
+    paper = published.load(name)
+    assert ("not_recomputable" in set(audit.judge(paper, here())["check"])) == is_told
+    table = claims.judge_claims(paper, here())
+    notes = table.loc[table["published_says"] == "not recomputable", "published_note"]
+    assert len(notes) and set(notes.str.contains("stands among its numbers, done again")) == {is_told}
+    assert not notes.str.contains("below").any()
 
 
 @pytest.mark.parametrize(

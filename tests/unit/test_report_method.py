@@ -36,6 +36,14 @@ def of(evidence, kind, arm=None):
     )  # fmt: skip
 
 
+def test_turns_point_to_what_was_settled_only_where_it_stands(evidence):
+    turns = of(evidence, "turns")
+    units = json_units(turns)
+    assert any(unit.get("calibration") for unit in units) and "what it settled is below." in method._turns(turns)
+    unsettled = with_units(turns, [{**unit, "calibration": None} for unit in units])
+    assert method._turns(unsettled).endswith("settled all this and counts nowhere.")
+
+
 def design(evidence, campaign):
     return designs.design_sentence(campaign, designs.verdicts_of(evidence, campaign))
 

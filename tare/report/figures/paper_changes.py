@@ -73,7 +73,8 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
     title = f"Figure {plot.figure}: {plot.title}"
     rows = changes(published, given, plot)
     if not rows:
-        return style.empty(title, "nothing that it shows is measured here; the published changes stand below")
+        stated = "; the published changes stand below" if plot.facts else ""
+        return style.empty(title, f"nothing that it shows is measured here{stated}")
     with style.sheet(HEAD_IN + ROW_IN * len(rows)) as (figure, axes):
         for place, row in enumerate(rows):
             axes.plot(row.published, place, marker="D", color=style.MUTED, linestyle="none", label="published")

@@ -72,13 +72,14 @@ def _rounds(campaign: Campaign) -> str:
 
 def _turns(campaign: Campaign) -> str:
     names = len(campaign.plan.environments)
+    settled = any(unit.calibration for unit in campaign.units)
     return (
         f"Turns: in each block {names} launches were alive together, the host among them twice, and one at a time "
         "worked. A draw forked a fresh process from every launch, with a heap of its own; in a cycle each took one "
         f"turn, in {_ordered(campaign.plan)}, on one core that changed from block to block. A turn is a burst of "
         "steps: leading ones that are discarded, then those that count. A robust fit of launch and cycle takes the "
-        "machine's mood of each moment away. The first block settled all this and counts nowhere: what it settled "
-        "is below."
+        "machine's mood of each moment away. The first block settled all this and counts nowhere"
+        f"{': what it settled is below' if settled else ''}."
     )
 
 
