@@ -66,7 +66,7 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
         assert published.measured_with is not None  # a file with claims has it
         for workload in claim.subjects:
             says, note = own_claims.verdict(published, claim, workload, is_told=is_told)
-            compared = match.compare(match.measured_with(published.measured_with, claim), here, workload)
+            compared = match.compare(match.measured_with(published.measured_with, claim), claim, here, workload)
             environments = claim.environments or published.measured_with.environments
             answer = _answer(claim, workload, environments, compared, here)
             rows.append(

@@ -1,19 +1,26 @@
 """What a claim was measured with, beside what this machine measured with: device class, stack, runtimes.
 
 Each is the same or other, and named. Versions agree where ours begins with all parts of the published one: 3.7.16
-is 3.7, and 3.11 is not.
+is 3.7, and 3.11 is not. A claim about two stacks is compared with these, by their locks, not with the headline's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here
 from tare.literature.published_file import DEVICE, RUNTIMES, STACK, Claim, MeasuredWith
 from tare.model.registry import HOST
+from tare.model.studies.stacks import load_stack, with_setting
 
+# Packages that are a framework, by what studies call it.
+BUILDS = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "intel-tensorflow"),
+    "mxnet": ("mxnet", "mxnet-mkl"),
+}
+OF_STACKS = "stack="  # how levels begin that are stacks
 NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes"}
 UNKNOWN = "not recorded"
 
@@ -48,11 +55,23 @@ def measured_with(published: MeasuredWith, claim: Claim) -> MeasuredWith:
     return published if claim.device is None else published.replace(device=claim.device)
 
 
-def compare(published: MeasuredWith, here: Here, workload: str) -> dict[str, Compared]:
-    """Each of CONDITIONS, by its name."""
+def compare(published: MeasuredWith, claim: Claim, here: Here, workload: str) -> dict[str, Compared]:
+    """Each of CONDITIONS, by its name.
+
+    Args:
+        published: what the claim was measured with.
+        claim: of a workload; the stacks that it compares are its own.
+        here: what this machine measured.
+        workload: ours, or a model of the study's.
+    """
+    levels = [level for level in (claim.level, claim.against) if level is not None]
+    of_stacks = bool(levels) and all(level.startswith(OF_STACKS) for level in levels)
+    stacks = [level.removeprefix(OF_STACKS) for level in levels]
     return {
         DEVICE: _device(published, here, workload),
-        STACK: _stack(published, here, workload),
+        STACK: _stacks(published, claim, stacks, here, workload)
+        if of_stacks
+        else _stack(published, here, workload),
         RUNTIMES: _runtimes(published, here),
     }
 
@@ -71,6 +90,34 @@ def _stack(published: MeasuredWith, here: Here, workload: str) -> Compared:
     own = here.measured_with.get(workload)
     versions = {} if own is None else own.stack
     return _versions(STACK, published.stack, versions, own is not None)
+
+
+def _stacks(published: MeasuredWith, claim: Claim, levels: Sequence[str], here: Here, workload: str) -> Compared:
+    """The stacks of a claim's two levels: the same where both are; unknown where one was not measured here."""
+    asked = [claim.stack or published.stack, claim.against_stack or published.stack]
+    own = here.metrics[(here.metrics["workload"] == workload) & (here.metrics["kind"] == "measured")]
+    measured = set(own["stack"].dropna())
+    names = [with_setting(level)[0] for level in levels]
+    found = [_locked(name, wanted) for name, wanted in zip(names, asked, strict=True) if name in measured]
+    known = len(found) == len(names)
+    same = known and all(
+        any(agree(version, ours) for ours in builds[name].values())
+        for wanted, builds in zip(asked, found, strict=True)
+        for name, version in wanted.items()
+    )
+    told = [_told({p: v for builds in each.values() for p, v in builds.items()}) for each in found]
+    return Compared(
+        name=STACK,
+        same=same if known else None,
+        published=" beside ".join(dict.fromkeys(map(_told, asked))),
+        here=" beside ".join(dict.fromkeys(told)) if known else UNKNOWN,
+    )
+
+
+def _locked(stack: str, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """By what is wanted of a stack: versions of its packages that are this."""
+    versions = {one.name: one.version for one in load_stack(stack).requirements}
+    return {name: {p: versions[p] for p in BUILDS.get(name, (name,)) if p in versions} for name in wanted}
 
 
 def _runtimes(published: MeasuredWith, here: Here) -> Compared:

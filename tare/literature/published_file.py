@@ -77,6 +77,7 @@ BatchKey = Annotated[str, matching(r"[1-9][0-9]*", "is none: keys must be batch 
 Seconds = Annotated[InstanceOf[Quantity], printed_in("s")]
 Plain = Annotated[InstanceOf[Quantity], printed_in("1")]
 Percent = Annotated[InstanceOf[Quantity], printed_in("%")]
+Versions = Annotated[Mapping[Word, Text], Field(min_length=1)]
 Unlabelled = Annotated[InstanceOf[Quantity], printed_in("unlabelled")]
 
 
@@ -178,7 +179,7 @@ class MeasuredWith(Record):
 
     environments: Annotated[tuple[Environment, ...], Field(min_length=2)]
     device: Device
-    stack: Annotated[Mapping[Word, Text], Field(min_length=1)]
+    stack: Versions
     runtimes: Mapping[Environment, Text] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -212,6 +213,8 @@ class Claim(Record):
             all the same, are the nearest that is here, and decide nothing.
         label: of the rule faster: what is compared, in the few words that fit into a figure.
         device: that it was measured on, where that is another than that of `measured_with`.
+        stack, against_stack: versions that `level` and `against` were measured with, where these are stacks and not
+            those of `measured_with`.
         arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
         needs: what must be as published for this to be the same question, of CONDITIONS.
         statement: the claim in our words.
@@ -234,6 +237,8 @@ class Claim(Record):
     why_not: Text | None = None
     label: Text | None = None
     device: Device | None = None
+    stack: Versions | None = None
+    against_stack: Versions | None = None
     arm: Level | None = None
     scenario: Scenario = "single"
     needs: tuple[Annotated[str, _one_of("condition", CONDITIONS)], ...] = ()
@@ -247,6 +252,9 @@ class Claim(Record):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_METRICS else 'takes no'} metrics")
         if not (self.workloads or self.models):
             raise ValueError("needs workloads or models: what it is about")
+        for name, level in (("stack", self.level), ("against_stack", self.against)):
+            if getattr(self, name) is not None and not str(level).startswith("stack="):
+                raise ValueError(f"{name}: needs {'level' if name == 'stack' else 'against'}: stack=…, whose it is")
         if self.facts and len(self.metrics) != 1:
             raise ValueError("facts are of one metric: needs one in metrics")
         if (self.rule in BOUNDED) != (self.bound is not None):

@@ -269,6 +269,41 @@ def test_the_match_names_device_class_stack_and_runtimes(study, device, probes, 
 
 
 @pytest.mark.parametrize(
+    ("claim", "measured", "says"),
+    [
+        (
+            "tensorflow_2_faster_than_1",
+            ("tensorflow-2.1", "tensorflow-1.14"),
+            "same (published tensorflow 2.1 beside tensorflow 1.14; "
+            "here tensorflow-cpu 2.1.0 beside tensorflow 1.14.0)",
+        ),
+        ("tensorflow_2_faster_than_1", ("tensorflow-2.1",), "unknown (published tensorflow 2.1 beside"),
+        ("xla_slower", ("tensorflow-2.1",), "same (published tensorflow 2.1; here tensorflow-cpu 2.1.0)"),
+        ("ngraph_faster", ("tensorflow-2.1",), "other (published tensorflow 2.1; here tensorflow none"),
+    ],
+)
+def test_a_claim_about_stacks_matches_by_these_and_not_by_the_headlines(claim, measured, says):
+    own = [metric("host", "epoch_rest_s", 1.0, workload="mnist_cnn_scripts") | {"stack": one} for one in measured]
+    headline = Conditions(device_class="cpu", device="Example CPU", stack={"torch": "2.13.0+cpu"})
+    found = here(metrics=own, measured_with={"mnist_cnn_scripts": headline})
+    table = claims.judge_claims(published.load("modak2020"), found)
+    row = table[(table["claim"] == claim) & (table["workload"] == "mnist_cnn_scripts")].iloc[0]
+    assert f"stack: {says}" in row["match"]
+
+
+def test_another_release_than_was_compared_is_another_stack(tmp_path):
+    other = ('against_stack: {tensorflow: "1.14"}', 'against_stack: {tensorflow: "1.15"}')
+    paper = published.load("modak2020", edited(tmp_path, other, file="modak2020.yaml"))
+    stacks = ("tensorflow-2.1", "tensorflow-1.14")
+    own = [metric("host", "epoch_rest_s", 1.0, workload="mnist_cnn_scripts") | {"stack": one} for one in stacks]
+    row = claims.judge_claims(paper, here(metrics=own)).iloc[0]
+    assert (
+        row["claim"] == "tensorflow_2_faster_than_1"
+        and "stack: other (published tensorflow 2.1 beside" in row["match"]
+    )
+
+
+@pytest.mark.parametrize(
     ("own", "wanted"), [("3.7.16", True), ("3.7", True), ("3.11.7", False), ("3", False), ("3.7+cu113", True)]
 )
 def test_a_version_agrees_where_it_begins_with_all_parts(own, wanted):
