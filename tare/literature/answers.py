@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tare.literature.finding import listed
 from tare.model.tables import HERE
 
 HOLDS, FAILS, OPEN, OTHER = HERE
 NOTHING = "Nothing was measured."
+# How a reason begins that tells what those environments say that were measured.
+SO_FAR = "as far as measured it is "
+AS_CLAIMED, UNTOLD = "as claimed", "open"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,32 @@ class Answer:
 def opened(evidence: str, reason: str) -> Answer:
     """It is open here."""
     return Answer(here=OPEN, evidence=evidence, reason=reason)
+
+
+def so_far(found: Mapping[str, bool]) -> list[str]:
+    """What was measured of a claim that more is needed for, as the first part of its reason; none of nothing.
+
+    Args:
+        found: by name of a comparison, whether it is as claimed; else its interval leaves it open.
+    """
+    parts = [
+        f"{word} ({listed(names)})"
+        for word, is_held in ((AS_CLAIMED, True), (UNTOLD, False))
+        if (names := [name for name, held in found.items() if held == is_held])
+    ]
+    return [f"{SO_FAR}{' and '.join(parts)}"] if parts else []
+
+
+def rest_of(reason: str) -> str:
+    """A reason without what `so_far` says before it: claims that lack the same have it alike."""
+    first, _, rest = reason.partition("; ")
+    return rest if rest and first.startswith(SO_FAR) else reason
+
+
+def is_as_claimed(reason: str) -> bool:
+    """Whether all that was measured is as claimed."""
+    first = reason.partition("; ")[0]
+    return first.startswith(f"{SO_FAR}{AS_CLAIMED}") and f" and {UNTOLD} (" not in first
 
 
 def sentence(parts: Sequence[str]) -> str:

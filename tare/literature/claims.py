@@ -13,21 +13,25 @@ files.
 faster: one level of a factor is faster than another by the published size (tare.literature.level_claims).
 at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
 FAILS where one lies wholly beyond it. at_least: all are worse by as much or more; the other way round. Of a
-slow-down by a neighbour each environment, the host too, is held against itself without one.
+slow-down by a neighbour each environment, the host too, is held against itself without one. A verdict that can't
+tell an environment from the host asks about its own margin: its interval may well lie within a bound.
 same_files: FAILS where a file of the stack is not the same bytes; where all are, the study made them so.
 
-Everything between is OPEN. The paper's environments decide, others are told.
+Everything between is OPEN; where environments of the paper's are missing the reason begins with what the others
+say, which alone may make a claim about all of them FAIL, and never HOLD. The paper's environments decide, others
+are told.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from tare.literature import limits, match, own_claims
-from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence
+from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence, so_far
 from tare.literature.audit import Here
 from tare.literature.contrasts import (
     FEWEST_TO_SETTLE,
@@ -127,7 +131,7 @@ def _bounded(claim: Claim, workload: str, environments: Sequence[str], here: Her
 
     def ends(one: Ratio) -> tuple[float, float]:
         """How much worse the near and the far end of the interval are, 1 being the host."""
-        low, high = one.span or (math.nan, math.nan)
+        low, high = one.beside_a_bound or (math.nan, math.nan)
         return (2 - high, 2 - low) if one.metric in RATES else (low, high)
 
     if claim.rule == AT_LEAST:
@@ -159,7 +163,8 @@ def _each(
             else to_host(here, workload, metric, _at(claim))
         )
     ]
-    deciding = [one for one in found if one.env in environments and one.span]
+    told_by = (lambda one: one.beside_a_bound) if claim.rule in BOUNDED else (lambda one: one.span)
+    deciding = [one for one in found if one.env in environments and told_by(one)]
     evidence = _evidence(found, claim, workload, environments, here)
     if any(fails(one) for one in deciding):
         return Answer(here=FAILS, evidence=evidence)
@@ -168,10 +173,13 @@ def _each(
         (env, metric) for metric in claim.metrics for env in environments if env != HOST or metric in by_itself
     ]
     if missing := [pair for pair in wanted if pair not in told]:
-        return opened(evidence, _why_missing(missing, claim, workload, here, found))
+        measured = so_far({f"{words(one.metric)} of {one.env}": holds(one) for one in deciding})
+        return opened(evidence, "; ".join([*measured, _why_missing(missing, claim, workload, here, found)]))
     if all(holds(one) for one in deciding):
         return Answer(here=HOLDS, evidence=evidence)
-    return opened(evidence, _left_open(deciding))
+    # What more units would settle is the verdicts' own margin, and no bound.
+    asked = [replace(one, more=None) for one in deciding] if claim.rule in BOUNDED else deciding
+    return opened(evidence, _left_open(asked))
 
 
 def _at(claim: Claim) -> At:
@@ -193,7 +201,8 @@ def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Her
     wanted = [(other, metric) for metric in claim.metrics for other in others]
     if missing := [pair for pair in wanted if pair not in spans]:
         lacking = [(env if other == HOST or not found else other, metric) for other, metric in missing]
-        return opened(evidence, _why_missing(lacking, claim, workload, here, found))
+        measured = so_far({f"{words(metric)} beside {other}": held for (other, metric), held in holds.items()})
+        return opened(evidence, "; ".join([*measured, _why_missing(lacking, claim, workload, here, found)]))
     if all(holds.values()):
         return Answer(here=HOLDS, evidence=evidence)
     return opened(evidence, _left_open(found))
@@ -215,11 +224,11 @@ def _evidence(found: Sequence[Ratio], claim: Claim, workload: str, environments:
     return sentence([str(one) for one in found]) or _modelled(claim, workload, environments, here)
 
 
-def _left_open(found: Sequence[Ratio]) -> str:
+def _left_open(found: Sequence[Ratio], what: str = "it") -> str:
     settle = [one.more for one in found if one.more]
-    more = f"; about {units(max(settle))} more would settle it" if settle else ""
+    more = f": about {units(max(settle))} more would settle it" if settle else ""
     stalls = ", stalls included" if any(one.but_for_stalls for one in found) else ""
-    return f"the intervals leave it open{stalls}{more}"
+    return f"the intervals leave {what} open{stalls}{more}"
 
 
 def _why_missing(
@@ -235,16 +244,17 @@ def _why_missing(
         elif few and min(few) < FEWEST_TO_SETTLE:
             reason = f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
         elif few:
-            reason = _left_open([one for one in found if one.metric == metric])
+            what = words(metric) if len(claim.metrics) > 1 else "it"
+            reason = _left_open([one for one in found if one.metric == metric], what)
         elif value.kind == "unavailable":
             reason = value.note
         elif value.kind == "modelled":
             reason = f"{words(metric)} that ran take the device's counters; an operator count is a model"
         else:
             reason = f"one number of {metric} in {env}, and no interval"
-        if reason not in reasons:
-            reasons.append(reason)
-    return "; ".join(reasons)
+        reasons.append(reason)
+    absent = [why for env, _ in missing if (why := here.why_absent(env))]
+    return "; ".join(dict.fromkeys([*reasons, *absent]))
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

@@ -57,6 +57,7 @@ class Ratio:
         margin: relative, alike to both sides on a log scale.
         more: units that would settle it, where that is known.
         open: whether the verdict that this is from says that nothing can be told.
+        limited: whether that verdict has a reason beside its interval, such as launches that were stopped.
         paired: whether it is a contrast of its own, for an order, and not a verdict beside a margin.
         but_for_stalls: whether the verdict that this is from holds of the typical time alone.
     """
@@ -71,6 +72,7 @@ class Ratio:
     units: int
     more: int | None = None
     open: bool = False
+    limited: bool = False
     paired: bool = False
     but_for_stalls: bool = False
 
@@ -80,6 +82,11 @@ class Ratio:
         if self.low is None or self.high is None or self.open or self.units < FEWEST_TO_SETTLE:
             return None
         return self.low, self.high
+
+    @property
+    def beside_a_bound(self) -> tuple[float, float] | None:
+        """The interval where it is held against a bound: a verdict that can't tell asks about its own margin."""
+        return self.span if self.limited else replace(self, open=False).span
 
     @property
     def position(self) -> str | None:
@@ -227,7 +234,7 @@ def _of_verdict(row: Any) -> Ratio:
         env=row.env, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
-        but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS),
+        but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS), limited=pd.notna(row.reason),
     )  # fmt: skip
 
 

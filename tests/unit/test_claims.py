@@ -13,7 +13,7 @@ from builders import profile_record
 from tare.core.errors import UserError
 from tare.core.files import write_json
 from tare.literature import audit, claims, contrasts, match, measured_here, published
-from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER
+from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER, is_as_claimed, rest_of
 from tare.literature.measured_here import Conditions
 from tare.model import tables
 from tare.model.records.machine import MachineRecord
@@ -448,6 +448,74 @@ def test_what_cant_be_recomputed_is_pointed_to_only_where_the_audit_tells_of_it(
     notes = table.loc[table["published_says"] == "not recomputable", "published_note"]
     assert len(notes) and set(notes.str.contains("stands among its numbers, done again")) == {is_told}
     assert not notes.str.contains("below").any()
+
+
+SYNTHETIC = "rounds.docker+host.input-synthetic"
+
+
+def of_nthu2018(claim, interval, *, workload="alexnet", scenario="single", reason=None, elsewhere=None):
+    """A claim of a paper whose virtual machines the study has not, judged from Docker's interval alone."""
+    campaign = SYNTHETIC if scenario == "single" else f"{SYNTHETIC}.{scenario}"
+    where = {"campaign": campaign, "workload": workload}
+    names = [metric(env, "images_per_s", 1.0, **where) | {"scenario": scenario} for env in PAIR]
+    own = verdict("docker", "images_per_s", *interval, more=18, **where)
+    found = here(metrics=names, verdicts=[own | {"scenario": scenario, "reason": reason}])
+    paper = published.load("nthu2018")
+    only = tuple(one for one in paper.claims if one.id == claim)
+    table = claims.judge_claims(replace(paper, claims=only), replace(found, elsewhere=elsewhere or {}))
+    return table[table["workload"] == workload].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("interval", "wanted", "says"),
+    [
+        ((0.905, 1.066, "inconclusive"), OPEN, "as far as measured it is as claimed (images_per_s of docker); "),
+        ((0.80, 1.20, "inconclusive"), OPEN, "as far as measured it is open (images_per_s of docker); "),
+        ((0.60, 0.80, "different"), FAILS, None),
+    ],
+)
+def test_a_part_of_the_papers_environments_is_told_and_settles_only_what_fails(interval, wanted, says):
+    row = of_nthu2018("synthetic_throughput_within_15", interval)
+    assert row["here"] == wanted
+    if says:
+        assert row["reason"].startswith(f"{says}this study measured no whole runs of vm; ")
+        assert row["reason"].count("vm is none of this study's environments: on a machine where KVM boots") == 1
+        assert is_as_claimed(row["reason"]) == ("as claimed" in says)
+        assert rest_of(row["reason"]) == row["reason"].removeprefix(says) == rest_of(rest_of(row["reason"]))
+
+
+@pytest.mark.parametrize(
+    ("interval", "reason", "wanted"),
+    [
+        ((0.905, 1.066, "inconclusive"), None, HOLDS),
+        ((0.905, 1.066, "inconclusive"), "1 of 6 launches were stopped", OPEN),
+        ((0.75, 1.066, "inconclusive"), None, OPEN),
+    ],
+)
+def test_a_bound_asks_for_no_margin_of_the_verdicts(interval, reason, wanted):
+    how = {"workload": "resnet50", "scenario": "distributed", "reason": reason}
+    assert of_nthu2018("distributed_container_loses_20", interval, **how)["here"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (probe("vm", "7.2").replace(details={"emulated": True, "no_kvm": "/dev/kvm boots no guest"}),
+         "vm is emulated on this machine (/dev/kvm boots no guest), which tells nothing of speed: on a machine"),
+        (probe("vm", reason="no QEMU is installed"), "vm can't be launched on this machine (no QEMU is installed)"),
+        (probe("vm", "7.2").replace(details={"emulated": False}), "vm runs on this machine and is none of this"),
+    ],
+)  # fmt: skip
+def test_why_a_study_has_no_virtual_machine_is_what_its_trial_launch_recorded(record, says):
+    held = (0.905, 1.066, "inconclusive")
+    assert says in of_nthu2018("synthetic_throughput_within_15", held, elsewhere={"vm": record})["reason"]
+
+
+def test_intervals_of_two_metrics_are_left_open_by_name(study):
+    rows = [verdict("docker", name, *UNDECIDED, more=more) for name, more in (("real_s", 12), ("system_s", 40))]
+    row = judged(study, "time_equal", verdicts=rows)
+    for what, more in (("real time", 12), ("system time", 40)):
+        assert f"the intervals leave {what} open: about {more} units more would settle it" in row["reason"]
 
 
 @pytest.mark.parametrize(

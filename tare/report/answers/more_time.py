@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare.analysis.choice import METRIC_OF
 from tare.analysis.more_time import Prospect, of_one_more, prospects
+from tare.literature.measured_here import GUESTS
 from tare.model.registry import environment_names
 from tare.report.answers.job_length import duration
 from tare.report.evidence import Evidence
@@ -14,9 +15,6 @@ from tare.report.methods.designs import WHAT, name_of
 from tare.report.words.labels import arm_title, env_title, sentence_case, units_text, workload_title
 from tare.report.words.layout import Table
 from tare.report.words.wording import listed, margin_text, width_text
-
-# They boot in every launch, as what is inside of another does, or have none: what others take says nothing of them.
-GUESTS = ("vm", "microvm", "unikernel")
 
 
 @dataclass(frozen=True, kw_only=True)

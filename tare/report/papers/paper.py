@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.literature.answers import NOTHING, OPEN, OTHER
+from tare.literature.answers import NOTHING, OPEN, OTHER, is_as_claimed, rest_of
 from tare.literature.finding import amount, listed
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
@@ -99,9 +99,11 @@ def summary(evidence: Evidence, paper: str) -> list[str]:
     claims, findings = own(evidence.claims, paper), own(evidence.published, paper)
     values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
     settled = claims["here"].isin(SETTLED_HERE).any()
+    so_far = claims.loc[claims["here"] == OPEN, "reason"].map(is_as_claimed).sum()
     return [
         f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} where each "
-        f"workload counts by itself. Of these {len(claims)}, this machine says {_counts(claims['here'], HERE)}.",
+        f"workload counts by itself. Of these {len(claims)}, this machine says {_counts(claims['here'], HERE)}."
+        + (f" Of the open ones {so_far} are as claimed wherever they were measured." if so_far else ""),
         f"The paper's own figures and logs say {_counts(claims['published_says'], SAYS)}.",
         f"Of {values.sum()} values in its figures, {values.get('yes', 0)} are what their own logs have, "
         f"{values.get('no', 0)} are not, and {values.get('not recomputable', 0)} "
@@ -199,7 +201,7 @@ def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
 
 def _reasons(rows: pd.DataFrame, what: str) -> list[str]:
     """How many claims, each workload by itself, are left for a reason; the rarer reasons together."""
-    counts = list(rows["reason"].value_counts().items())
+    counts = list(rows["reason"].map(rest_of).value_counts().items())
     lines = [f"{what}: {_claims(count)}: {readable(str(reason))}." for reason, count in counts[:MOST_REASONS]]
     if rest := sum(count for _, count in counts[MOST_REASONS:]):
         lines.append(f"{what}: {_claims(rest)} for reasons that stand above, at each claim.")
