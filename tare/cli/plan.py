@@ -53,6 +53,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from tare.analysis import tries
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
+    from tare.literature import claims, published
     from tare.model.studies.expected import whole_s
     from tare.model.studies.study import PRIMARY, check, load_checked, merge, settings_of
 
@@ -88,6 +89,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if total:
         rest = f", and {unknown} of which nothing is known" if unknown else ""
         say(f"together about {duration(total)} of machine time{rest}")
+    for name in study.papers:
+        for line in claims.beyond(published.load(name), study):
+            say(line)
     say(
         f"the whole study: about {duration(whole_s(study))} on two cores, where its images and data are there, by "
         "its units and budgets and what launches of this project took"

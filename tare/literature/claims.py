@@ -46,15 +46,18 @@ from tare.literature.contrasts import (
     units,
 )
 from tare.literature.finding import amount, listed, words
+from tare.literature.level_claims import FEWEST as FEWEST_OF_LEVELS
 from tare.literature.level_claims import faster
 from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario
 from tare.literature.published import Published
-from tare.literature.published_file import AT_LEAST, BOUNDED, Claim
+from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, Claim
 from tare.literature.set_claims import kernels_differ, same_files
-from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
+from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS
 from tare.model import tables
-from tare.model.registry import HOST
+from tare.model.registry import DISTRIBUTED, HOST, SHARED
+from tare.model.studies import arms
+from tare.model.studies.study import CampaignId, Study, campaigns, lanes, sampling_beside, sampling_of
 
 MODELS = {
     "flops": ("flops_per_step", "1"),
@@ -89,6 +92,71 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
                 }
             )
     return tables.make("claims", rows)
+
+
+def beyond(published: Published, study: Study) -> list[str]:
+    """Claims that a study can't settle whatever it measures, or of which it can only say that they fail.
+
+    Returns:
+        A line for each claim of something that the study trains: which, and why.
+    """
+    assert published.measured_with is not None or not published.claims
+    lines = []
+    for claim in published.claims:
+        found: dict[str, list[str]] = {}
+        for workload in (name for name in claim.subjects if name in study.workloads):
+            for reason in _beyond(published, claim, workload, study):
+                found.setdefault(reason, []).append(workload)
+        told = [f"{reason} ({listed(names)})" for reason, names in found.items()]
+        lines += [f"{published.paper}, {claim.id}: {'; '.join(told)}"] if told else []
+    return lines
+
+
+def _beyond(published: Published, claim: Claim, workload: str, study: Study) -> list[str]:
+    """Why a study can't settle a claim about one workload; nothing of rules that need no units."""
+    kinds = {UNIT_METRICS[metric] for metric in claim.metrics if metric in UNIT_METRICS}
+    if claim.why_not is not None:
+        return [f"never settled: {claim.why_not}"]
+    if len(kinds) != 1:
+        return []
+    levels = (claim.level, claim.against) if claim.rule == FASTER else (claim.arm,)
+    fewest = FEWEST_OF_LEVELS if claim.rule == FASTER else FEWEST_TO_SETTLE
+    reasons = []
+    for level in levels:
+        one = _campaign(study, workload, next(iter(kinds)), level, claim.scenario)
+        if one is None:
+            at = f" at {level}" if level else ""
+            reasons.append(f"never settled: the study has no {next(iter(kinds))}{at} ({claim.scenario})")
+            continue
+        if (count := _units(study, one)) is not None and count < fewest:
+            reasons.append(f"never settled: {one.name} has {units(count)}, and claims are settled from {fewest} on")
+        assert published.measured_with is not None
+        about = claim.environments or published.measured_with.environments
+        absent = [env for env in about if env not in one.environments] if claim.rule != FASTER else []
+        if absent and (claim.env in absent or set(about) <= {HOST, *absent}):
+            reasons.append(f"never settled: {one.name} is without {listed(absent)}")
+        elif absent:
+            reasons.append(f"may fail and can't hold: {one.name} is without {listed(absent)}")
+    return reasons
+
+
+def _campaign(study: Study, workload: str, kind: str, level: str | None, scenario: str) -> CampaignId | None:
+    """The campaign that has a level: its own, else the headline's, where that is at the level."""
+    own = [one for one in campaigns(study) if (one.workload, one.kind, one.scenario) == (workload, kind, scenario)]
+    first = {f"{name}={known[0]}" for name, known in {**arms.COMMON, **arms.INSIDE, **arms.BESIDE}.items()}
+    wanted = [level, None] if level in first else [level]
+    return next((one for arm in wanted for one in own if one.arm == arm), None)
+
+
+def _units(study: Study, one: CampaignId) -> int | None:
+    """Units of a campaign; None where they are planned, by a pilot of as many as a claim takes."""
+    arm = arms.parse(one.arm) if one.arm else None
+    if one.scenario == SHARED and study.shared is not None:
+        return sampling_beside(study.shared, study.rounds, study.confidence, arm).units
+    if one.scenario == DISTRIBUTED and study.distributed is not None:
+        return study.distributed.sampling(study.confidence, arm).units
+    settings = study.rounds if one.kind == "rounds" else study.turns
+    return sampling_of(settings, study.confidence, "", None if one in lanes(study) else arm).units
 
 
 def _figures(published: Published, claim: Claim, workload: str) -> list[str]:

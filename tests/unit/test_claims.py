@@ -1,5 +1,6 @@
 """Claims of the paper, judged from tables whose answer is known."""
 
+import json
 import math
 import random
 import re
@@ -10,14 +11,16 @@ import pytest
 from audit_builders import ENVIRONMENTS, edited, file, here, kernel, mended, metric, probe, verdict
 from builders import profile_record
 
+from tare.cli.main import main
 from tare.core.errors import UserError
-from tare.core.files import write_json
+from tare.core.files import project_root, write_json
 from tare.literature import audit, claims, contrasts, match, measured_here, published
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER, is_as_claimed, rest_of
 from tare.literature.measured_here import Conditions
 from tare.model import tables
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import CONTROL
+from tare.model.studies.study import load_checked, merge
 from tare.stats.intervals import t_quantile
 
 PAIR = ("host", "docker")
@@ -448,6 +451,35 @@ def test_what_cant_be_recomputed_is_pointed_to_only_where_the_audit_tells_of_it(
     notes = table.loc[table["published_says"] == "not recomputable", "published_note"]
     assert len(notes) and set(notes.str.contains("stands among its numbers, done again")) == {is_told}
     assert not notes.str.contains("below").any()
+
+
+def test_what_a_study_can_never_settle_is_said_before_it_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    preset = load_checked(str(project_root() / "config/nthu2018.yaml")).to_json()
+
+    def said(**changes):
+        words = ["plan", "--study", json.dumps(merge(preset, changes)), "--campaigns", str(tmp_path / "none")]
+        assert main(words) == 0
+        lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
+        return {head.removeprefix("nthu2018, "): told for head, _, told in lines if head.startswith("nthu2018, ")}
+
+    few = said(distributed={"arm_units": 3})
+    short = "has 3 units, and claims are settled from 6 on (resnet50)"
+    assert (
+        "never settled: rounds.docker+host.input-synthetic.distributed " + short
+        in few["distributed_container_loses_20"]
+    )
+    assert (
+        "the study has no rounds at input=synthetic (distributed) (inception3)"
+        in few["distributed_container_loses_20"]
+    )
+    enough = said(distributed={"arm_units": 6})
+    assert "resnet50" not in enough["distributed_container_loses_20"]
+    assert "has 2 units" in enough["shared_small_neighbour_within_10"]
+    assert "may fail and can't hold" in enough["synthetic_elapsed_within_15"]
+    assert "is without vm and docker.vm" in enough["synthetic_elapsed_within_15"]
+    assert enough["synthetic_vm_worse_than_container"].startswith("never settled")
+    assert "real_container_like_bare_metal" not in enough
 
 
 SYNTHETIC = "rounds.docker+host.input-synthetic"
