@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ import pandas as pd
 
 from tare.analysis.choice import compared
 from tare.analysis.profile_rows import read_profile
-from tare.core.errors import IntegrityError
 from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.records.images import ProbeRecord, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.registry import HOST, SINGLE, environment_names
+from tare.model.registry import HOST, SINGLE
 
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
@@ -81,7 +79,6 @@ class Here:
         kernels: the table of kernels, None where no campaign of causes was run.
         machine: record of the machine, None where it is missing.
         probes: records of the trial launches, by environment.
-        elsewhere: the same of environments that the study has not, as other studies left them.
         measured_with: by workload; one whose profiled launch on the host left no facts is not in it.
     """
 
@@ -92,7 +89,6 @@ class Here:
     machine: MachineRecord | None = None
     probes: Mapping[str, ProbeRecord]
     measured_with: Mapping[str, Conditions] = field(default_factory=dict)
-    elsewhere: Mapping[str, ProbeRecord] = field(default_factory=dict)
 
     def why_absent(self, env: str) -> str | None:
         """Why the study has nothing of an environment, and what would change that; None of one that it has.
@@ -102,18 +98,12 @@ class Here:
         if (self.metrics["env"] == env).any():
             return None
         outer = env.rpartition(".")[2]
-        probe = self.elsewhere.get(outer)
-        on = "on a machine where KVM boots a guest" if outer in GUESTS else "where it runs"
-        then = f"{on}, name it in the study's `environments`"
-        if probe is None:
-            speed = "; an emulated one tells nothing of speed" if outer in GUESTS else ""
-            return f"{outer} is none of this study's environments: {then}{speed}"
-        if not probe.available:
-            return f"{outer} can't be launched on this machine ({probe.reason}): {then}"
-        if probe.details.get("emulated"):
-            lacking = probe.details.get("no_kvm") or "no KVM"
-            return f"{outer} is emulated on this machine ({lacking}), which tells nothing of speed: {then}"
-        return f"{outer} runs on this machine and is none of this study's environments: name it there"
+        if outer in GUESTS:
+            return (
+                f"{outer} is none of this study's environments: on a machine where KVM boots a guest, name it "
+                "there; an emulated one tells nothing of speed"
+            )
+        return f"{outer} is none of this study's environments: name it there"
 
     def value(
         self, workload: str, env: str, metric: str, batch: int | None = None, *,
@@ -198,17 +188,7 @@ def gather(results: Path, shared: Path) -> Here:
         machine=described,
         probes=read_probes(shared / "probe", set(metrics["env"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
-        elsewhere=_elsewhere(shared / "probe", set(metrics["env"])),
     )
-
-
-def _elsewhere(folder: Path, own: Collection[str]) -> dict[str, ProbeRecord]:
-    """Trial launches of environments that a study has not; one that can't be read is another's matter."""
-    found: dict[str, ProbeRecord] = {}
-    for env in set(environment_names()) - set(own):
-        with contextlib.suppress(IntegrityError):
-            found |= read_probes(folder, [env])
-    return found
 
 
 def measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -> dict[str, Conditions]:

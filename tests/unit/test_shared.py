@@ -132,7 +132,7 @@ def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
     assert paper.shared.scaled("alexnet").startswith("batch 4 (published 512), image_px 64 (published 227)")
     names = {one.name for one in study.campaigns(paper) if one.scenario == "shared"}
     assert names == {f"rounds.docker+host{arm}.shared" for arm in (
-        "", ".neighbour-small", ".limits-cpuset",
+        "", ".neighbour-small", ".limits-cpuset", ".limits-quota",
     )}  # fmt: skip
 
 
