@@ -231,8 +231,11 @@ def _each(
             else to_host(here, workload, metric, _at(claim))
         )
     ]
-    told_by = (lambda one: one.beside_a_bound) if claim.rule in BOUNDED else (lambda one: one.span)
-    deciding = [one for one in found if one.env in environments and told_by(one)]
+    deciding = [
+        one
+        for one in found
+        if one.env in environments and (one.beside_a_bound if claim.rule in BOUNDED else one.span)
+    ]
     evidence = _evidence(found, claim, workload, environments, here)
     if any(fails(one) for one in deciding):
         return Answer(here=FAILS, evidence=evidence)
