@@ -195,8 +195,8 @@ def test_of_many_settings_those_that_are_told_apart_stand_open_and_of_few_all():
 def test_the_settings_that_move_a_time_are_named_farthest_first_and_the_others_counted():
     told = chosen(["open"] * 8, [(1, "31% to 50% shorter"), (4, "between 1% and 2% longer")]).moves
     assert told == (
-        "Beside the study's own the whole run is, with setting 1 31% to 50% shorter; with setting 4 between 1% and "
-        "2% longer; whether 6 move it can't be told yet."
+        "Beside the study's own, the whole run is 31% to 50% shorter with setting 1; between 1% and 2% longer with "
+        "setting 4; whether 6 move it can't be told yet."
     )
-    assert "with setting 4 so; 2 more move it less." in chosen(["level"] * 7, [(n, "so") for n in range(7)]).moves
+    assert "so with setting 4; 2 more move it less." in chosen(["level"] * 7, [(n, "so") for n in range(7)]).moves
     assert chosen(["open"] * 8).moves is None

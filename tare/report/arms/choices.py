@@ -102,14 +102,14 @@ class WorkloadChoices:
     def moves(self) -> str | None:
         """Which settings and stacks move what was timed first, farthest first; None where none is sure to."""
         own = [one for one in self.choices if one.metric == self.choices[0].metric]
-        sure = [f"{one.name} {one.moved}" for one in own if one.moved is not None]
+        sure = [f"{one.moved} with {one.name}" for one in own if one.moved is not None]
         if not sure:
             return None
         more = f"; {len(sure) - MOST_NAMED} more move it less" if len(sure) > MOST_NAMED else ""
         count = sum(one.is_open for one in own)
         told = f"; whether {count} move it can't be told yet" if count else ""
         what = metric_title(own[0].metric).lower()
-        return f"Beside the study's own the {what} is, with {'; with '.join(sure[:MOST_NAMED])}{more}{told}."
+        return f"Beside the study's own, the {what} is {'; '.join(sure[:MOST_NAMED])}{more}{told}."
 
 
 def sections(metrics: pd.DataFrame, verdicts: pd.DataFrame, workloads: Sequence[str]) -> list[WorkloadChoices]:
