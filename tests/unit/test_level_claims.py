@@ -204,15 +204,18 @@ def test_what_is_nearest_has_its_interval_and_decides_nothing():
     assert nothing.here == OPEN and near.why_not in nothing.reason and "0 units" in nothing.reason
 
 
+AGAINST_NONE = {"against": None, "against_stack": None}
+
+
 @pytest.mark.parametrize(
     ("over", "says"),
     [
         ({"why_not": "gone", "level": None}, "with why_not needs level"),
-        ({"why_not": "gone", "level": None, "against": None, "change": None}, "with why_not needs change"),
+        ({"why_not": "gone", "level": None, **AGAINST_NONE, "change": None}, "with why_not needs change"),
         ({"level": None}, "rule faster needs level"),
-        ({"level": None, "against": None, "why_not": "gone", "label": None}, "without level needs label"),
-        ({"rule": "equal", "level": None, "against": None, "change": None}, "takes no label"),
-        ({"rule": "equal", "level": None, "against": None, "change": None, "why_not": "gone"}, "takes no why_not"),
+        ({"level": None, **AGAINST_NONE, "why_not": "gone", "label": None}, "without level needs label"),
+        ({"rule": "equal", "level": None, **AGAINST_NONE, "change": None}, "takes no label"),
+        ({"rule": "equal", "level": None, **AGAINST_NONE, "change": None, "why_not": "gone"}, "takes no why_not"),
     ],
 )
 def test_a_claim_has_levels_or_the_reason_why_not(over, says):
