@@ -49,19 +49,27 @@ def draw(results):
         write_text(results / f"figures/{stem}.svg", stand_in(stem))
 
 
-def draw_all(results):
-    """Every figure that the notebooks would draw of these results, by the same functions."""
-    for name, drawing in host_drawings(results).items():
-        figures.write(drawing(), results / f"figures/{name}.svg")
+def draw_kinds(results, drawings):
+    """Every kind of figure, by the notebooks' own functions; small stand-ins for the second workload's own."""
+    draw(results)
+    _, *others = builders.WORKLOADS
+    for name, drawing in drawings.items():
+        path = results / f"figures/{name}.svg"
+        if name.endswith(tuple(f"_{workload}" for workload in others)):
+            write_text(path, stand_in(name))
+        else:
+            figures.write(drawing(), path)
     draw_references(results)
+
+
+def draw_all(results):
+    """The figures of these results as the notebooks would draw them, of every kind one at least."""
+    draw_kinds(results, host_drawings(results))
 
 
 def draw_device(results):
-    """What a device changes in figures, by the notebooks' own functions; small stand-ins for the others."""
-    draw(results)
-    for name, drawing in device_drawings(results).items():
-        figures.write(drawing(), results / f"figures/{name}.svg")
-    draw_references(results)
+    """What a device changes in figures, of every kind one at least; small stand-ins for all others."""
+    draw_kinds(results, device_drawings(results))
 
 
 def draw_references(results):

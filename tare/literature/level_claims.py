@@ -65,11 +65,9 @@ class Confound:
 
     @property
     def share_text(self) -> str:
-        """The share with its interval, in percent."""
-        if self.share.mean is None:
-            return "no share of it"
-        if self.share.low is None or self.share.high is None:
-            return f"{self.share.mean:.0%} of it, with no interval: the change itself may be none"
+        """The share with its interval, in percent; without an interval its mean says nothing."""
+        if self.share.mean is None or self.share.low is None or self.share.high is None:
+            return "a share can't be told, as the change itself may be none"
         return f"{self.share.mean:.0%} [{self.share.low:.0%}, {self.share.high:.0%}] of it by logarithms"
 
     def __str__(self) -> str:
