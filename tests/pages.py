@@ -16,6 +16,8 @@ from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures, references
 
+STAND_IN = "a stand-in"  # all that such a figure says
+
 
 def row(**fields):
     base = {
@@ -34,7 +36,7 @@ def row(**fields):
 def stand_in(stem):
     """Text of a small figure under the name of a file."""
     with tempfile.TemporaryDirectory() as folder:
-        return figures.write(figures.style.empty(stem, "a stand-in"), Path(folder, f"{stem}.svg")).read_text()
+        return figures.write(figures.style.empty(stem, STAND_IN), Path(folder, f"{stem}.svg")).read_text()
 
 
 def draw(results):

@@ -220,8 +220,9 @@ def test_a_parameter_server_trains_as_all_reduce_does(study, forms, data, spec):
     last = served.instances[2].inside.results
     assert last["samples"] == 0 and last["steps"] == len(losses[0])
     rows = {row["metric"]: row["value"] for row in launch_rows.whole_run_rows(served)}
-    # Up and down the server's one cable, for two workers.
-    assert rows["exchange_s"] == rows["exposed_exchange_s"] > 0.9 * 4 * rows["exchange_bytes"] * 8 / 1e9
+    # A worker's own gradient up the server's one cable and its weights down; those of the other, which share the
+    # cable, may pass while this one still computes.
+    assert rows["exchange_s"] == rows["exposed_exchange_s"] > 0.9 * 2 * rows["exchange_bytes"] * 8 / 1e9
     assert summed.network.kind == "host" and summed.deviations == ()
 
 

@@ -88,11 +88,11 @@ def test_a_light_machine_is_the_same_guest_on_another_one():
 def test_an_emulated_light_machine_is_told_the_rate_of_its_clock():
     def told(**changes):
         argv = Microvm(replace(SETUP, **changes)).command(ALONE)
-        return argv[argv.index("-append") + 1].partition(" tsc_early_khz=")[2]
+        return argv[argv.index("-append") + 1].partition(" tsc=reliable tsc_early_khz=")[2]
 
     assert told(tsc_khz=2299998) == "2299998" and told() == ""
     assert told(tsc_khz=2299998, accelerator="kvm") == ""
-    assert "tsc_early_khz" not in " ".join(words(replace(SETUP, tsc_khz=2299998)))
+    assert "tsc" not in " ".join(words(replace(SETUP, tsc_khz=2299998)))
     assert vm.rate_khz("model name\t: x\ncpu MHz\t\t: 2299.998\n") == 2299998 and vm.rate_khz("") is None
 
 
