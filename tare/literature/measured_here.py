@@ -16,7 +16,7 @@ from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.records.images import ProbeRecord, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.registry import HOST, SINGLE
+from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
 
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
@@ -25,6 +25,7 @@ OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_pea
 GUESTS = ("vm", "microvm", "unikernel")
 # Kinds of campaigns in a reader's words, and their units.
 PLAIN = {"rounds": "whole runs", "turns": "training steps"}
+AMONG = {SHARED: " beside a second job", DISTRIBUTED: " in several instances"}
 MEDIAN_OF = {"rounds": "whole runs", "turns": "blocks of training steps"}
 NO_STEPS = "; turns.workloads in its file names those that have them"
 # What tables of papers call a quantity that was sampled or counted.
@@ -235,7 +236,7 @@ def _of_units(
         what = kind_of(metric)
         chosen = compared(own, what, level, scenario)
         if chosen.empty and level is not None:
-            return _none(f"this study measured no {PLAIN[what]} at {level}")
+            return _none(f"this study measured no {PLAIN[what]} at {level}{AMONG.get(scenario, '')}")
     else:
         chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
         what = f"runs at batch {batch}"
@@ -248,7 +249,7 @@ def _of_units(
         only = (
             f", only whole runs{NO_STEPS}" if stepless and not compared(own, "rounds", None, scenario).empty else ""
         )
-        return _none(f"this study measured no {PLAIN.get(what, what)} of {env}{only}")
+        return _none(f"this study measured no {PLAIN.get(what, what)} of {env}{AMONG.get(scenario, '')}{only}")
     values = chosen.loc[chosen["kind"] == "measured", "value"]
     if values.empty:
         return _none(str(chosen["reason"].iloc[0]))

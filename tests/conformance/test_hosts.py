@@ -100,10 +100,11 @@ REFUSED = {
 
 
 def wait_for(holds, within_s=PATIENT_S):
+    """Whether it holds at some moment within that time; what held once may end a moment later."""
     deadline = time.monotonic() + within_s
-    while not holds() and time.monotonic() < deadline:
+    while not (held := holds()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return holds()
+    return held
 
 
 class Machines:

@@ -20,6 +20,7 @@ from tare.analysis import choice, extract, metrics, verdicts
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.experiments import beside
+from tare.experiments.designs import Setup
 from tare.launch import limits
 from tare.launch.channel import Conversation
 from tare.launch.place import Site
@@ -65,6 +66,7 @@ def config():
         ({"shared": {"arm_workloads": ["alexnet"]}}, "shared: arm_workloads: alexnet is none of the study's"),
         ({"shared": {"options": {"image_px": 64}}}, "config: shared: options: image_px: mnist_cnn has no options"),
         ({"shared": {"units": 0}}, "shared: units: 0 must be at least 1"),
+        ({"shared": {"threads": 3}}, "config: shared: threads: 3 is more than conditions: cpus, 2"),
         ({"conditions": {"cpus": 1}}, "config: shared: limits: cpuset needs two CPUs or more"),
         ({"arms": {"rounds": ["limits=quota"]}}, "limits=quota is of two jobs on one machine"),
     ],
@@ -111,6 +113,18 @@ def test_the_neighbour_reaches_its_own_campaigns_and_no_other(config):
     assert small["shared"]["small_batch"] == 8
     part = {key: value for key, value in first.items() if key != study.PART}
     assert study.reduced(part, "rounds", "mnist_cnn", None, "shared") == part, "of a part, the same again"
+
+
+def test_either_job_has_the_threads_that_the_study_gives_it(config):
+    site = Site(environment=None, python="", reference=None, data=None)
+    for own, wanted in (({}, 1), ({"threads": 2}, 2)):
+        checked = study.check(study.merge(config, {"shared": own}))
+        part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
+        setup = Setup(study=part, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
+        plan = beside.rounds_beside(setup).plan
+        assert plan.conditions["threads"] == plan.headline_conditions["threads"] == wanted
+        alone = json.loads(study.part_of(checked, "rounds", "mnist_cnn"))
+        assert alone["conditions"]["threads"] == 1 and "shared" not in alone
 
 
 def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():

@@ -244,10 +244,13 @@ class Shared(Batch):
         workloads: those that have a neighbour; None for all of the study. `arm_workloads`: those of them that
             `small_batch` and `limits` are measured of; None for all of these.
         units: of a campaign, a fixed number; `arm_units` of one with `small_batch` or `limits`.
+        threads: of the framework of either job, with a neighbour and without; None for what `conditions` says. As
+            many as there are CPUs make jobs that compete for them.
     """
 
     workload: Name
     small_batch: BatchSize | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     limits: Annotated[tuple[Literal["cpuset", "quota"], ...], Distinct] = ()
     environments: Environments | None = None
     workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct] | None = None
@@ -756,6 +759,8 @@ def _check_shared(study: Study) -> None:
     if own.small_batch is not None and own.small_batch >= own.batch:
         raise UserError(f"{where}: small_batch: {own.small_batch} is not smaller than batch, {own.batch}")
     _check_chosen(study, own, where)
+    if own.threads is not None and own.threads > study.conditions.cpus:
+        raise UserError(f"{where}: threads: {own.threads} is more than conditions: cpus, {study.conditions.cpus}")
     if "cpuset" in own.limits and study.conditions.cpus < 2:
         raise UserError(f"{where}: limits: cpuset needs two CPUs or more, and conditions: cpus is 1")
 
@@ -972,7 +977,7 @@ def part_of(
 
 
 # What a campaign beside a neighbour uses of `shared`; the last two where an arm is varied.
-OF_SHARED = ("workload", "batch", "options", "published", "units", "small_batch", "arm_units")
+OF_SHARED = ("workload", "batch", "options", "published", "threads", "units", "small_batch", "arm_units")
 OF_GROUPS = (
     *("workers", "exchange", "network", "hosts", "rate_mbit_per_s", "delay_ms", "steps", "units"),
     "verdict_units",
