@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import advice, answer, instances, job_length, more_time, neighbours
+from tare.report.answers import advice, answer, instances, job_length, more_time, neighbours, scenarios
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
@@ -64,6 +64,11 @@ def _answer(evidence: Evidence) -> Context:
 def _job(evidence: Evidence) -> Context | None:
     found = job_length.sections(evidence)
     return {"jobs": found} if found else None
+
+
+def _scenarios(evidence: Evidence) -> Context | None:
+    found = scenarios.matrix(evidence)
+    return {"matrix": found} if found else None
 
 
 def _more(evidence: Evidence) -> Context | None:
@@ -205,6 +210,7 @@ def _stacks(evidence: Evidence) -> Context | None:
 
 BESIDE_THE_HOST = (
     Section("job", "By job length", "index", _job),
+    Section("scenarios", "By scenario", "index", _scenarios),
     Section("advice", "What to do", "index", lambda evidence: {"advice": advice.lines(evidence)}),
     Section("more", "More time", "index", _more),
     Section("answer", "Answer", "environments", _answer),

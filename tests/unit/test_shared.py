@@ -36,6 +36,7 @@ from tare.model.records.launches import CONTENTION
 from tare.model.registry import ALONE, CONTROL, HOST, scenario_names
 from tare.model.studies import arms, expected, study
 from tare.report import figures
+from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
 
 ANSWER_S = 60.0
@@ -604,3 +605,46 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
     assert first.startswith("Host: ") and "s more; CPU time of its own" in first
     assert "waiting for a CPU 1.20 s more" in first
     assert neighbours.answers(evidence) == []
+
+
+def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
+    from tare.report.answers import scenarios
+
+    assert scenarios.matrix(evidence) is None, "a study of one scenario has nothing to set beside it"
+    sealed = campaign(unavailable={"vm": "its processor is emulated here"})
+    measured, rows = judged(sealed)
+    asked = evidence.study.replace(scenarios=("single", "shared"), environments=(*evidence.environments, "vm"))
+    table = scenarios.matrix(
+        replace(
+            evidence,
+            study=asked,
+            campaigns=(*evidence.campaigns, sealed),
+            metrics=pd.concat([evidence.metrics, measured]),
+            verdicts=pd.concat([evidence.verdicts, rows]),
+        )
+    )
+    assert table.columns[1:] == [
+        "alone, by the host",
+        "a second job, by its own without",
+        "that, by the host's",
+    ]
+    shown = {}
+    for row in table.rows:
+        if len(row) == 1:
+            workload = shown.setdefault(row[0], {})
+        else:
+            workload[row[0]] = row[1:]
+    own = shown[workload_title("mnist_cnn")]
+    docker, host = own["Docker"], own["Host"]
+    alone = evidence.verdicts.query(
+        "workload == 'mnist_cnn' and env == 'docker' and metric == 'real_s' and role == 'primary'"
+    ).iloc[0]
+    alone_too = rows.query("env == 'docker' and reference == 'docker.alone' and metric == 'real_s'").iloc[0]
+    slower = rows.query("env == 'docker' and metric == 'slowdown'").iloc[0]
+    for cell, row in zip(docker, (alone, alone_too, slower), strict=True):
+        assert cell.text == f"{row['ratio']:.4f}"
+        assert cell.below == f"{row['ci_low']:.4f} to {row['ci_high']:.4f}: {row['verdict']}"
+    assert host[0] is None and host[1].text and host[2] is None, "the host is beside its own run without a job"
+    assert own["Host again"][0].text == f"{alone['control_ratio']:.4f}"
+    assert [cell.text for cell in own[env_title("vm", short=True)][1:]] == ["unavailable", "unavailable"]
+    assert own[env_title("vm", short=True)][1].below == "its processor is emulated here"
