@@ -1,10 +1,13 @@
 """Instances that really train together: the switch and what it leaves behind, environments, both exchanges."""
 
+import contextlib
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.experiments import rounds
 from tare.experiments.network import by_iperf3, measure_network
+from tare.launch import switch
 from tare.launch.conditions import PATH, launcher_environment
 from tare.launch.networks import Wires, switched
 from tare.launch.place import site_of
@@ -240,6 +244,41 @@ def test_a_server_that_dies_ends_its_workers_within_seconds(study, forms, data, 
     assert time.monotonic() - began < 60
     assert record.status == "failed" and record.reason == "rank 2: sh ended with status 3: no power"
     assert {one.status for one in record.instances[:2]} == {"stopped"}
+
+
+def test_a_worker_that_dies_while_it_trains_ends_the_others_within_seconds(study, forms, data, spec):
+    site = site_of("host", environment("host"), forms("host"), data)
+    killed = []
+
+    def end_the_second():
+        """Kill it once it has computed for longer than its imports take."""
+        until = time.monotonic() + 120
+        while not killed and time.monotonic() < until:
+            time.sleep(0.1)
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    variables = (process / "environ").read_bytes().split(b"\0")
+                    is_ours = (
+                        b"RANK=1" in variables and f"MASTER_ADDR={switch.SUBNET.format(1)}".encode() in variables
+                    )
+                    ticks = (process / "stat").read_text().rpartition(")")[2].split()
+                    if is_ours and int(ticks[11]) / os.sysconf("SC_CLK_TCK") > 5.0:
+                        os.kill(int(process.name), signal.SIGKILL)
+                        killed.append(time.monotonic())
+
+    watch = threading.Thread(target=end_the_second, daemon=True)
+    watch.start()
+    record = distributed.launched(site, {**spec, "epochs": 100_000}, conditions_of(study), 0)
+    ended = time.monotonic()
+    assert killed and ended - killed[0] < 20, "the other ends within seconds"
+    assert record.status == "failed" and "\n" not in record.reason and record.reason.startswith("rank 1: ")
+    assert record.instances[0].status == "stopped"
+
+
+def test_a_kernel_that_refuses_a_namespace_is_one_line(monkeypatch):
+    monkeypatch.setattr(switch, "CLONE_NEWNET", 1)  # which unshare(2) refuses
+    with pytest.raises(switch.Refused, match=r"^a network namespace: Invalid argument$"):
+        switch.instance_namespace()
 
 
 def test_the_network_alone_is_measured_by_its_own_command(tmp_path, forms, monkeypatch):

@@ -4,8 +4,11 @@ Without KVM QEMU emulates, and a boot takes some four seconds. `make test` insta
 so where it names `vm`.
 """
 
+import json
 import math
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +17,12 @@ import pytest
 from matrix import in_turn
 
 from envs.vm import PROGRAM, TRY_S, Vm
-from tare.core.files import cache_dir
+from tare.core.files import cache_dir, project_root
 from tare.experiments import rounds
 from tare.experiments.measure import EMULATED_BATCH, EMULATED_STEPS
 from tare.images import build
 from tare.launch import transport
+from tare.launch.arm_images import derive_arm
 from tare.launch.group import launch_group
 from tare.launch.networks import Wires
 from tare.launch.place import site_of
@@ -29,6 +33,17 @@ from tare.runtimes.programs import may_install
 pytestmark = pytest.mark.runtime
 SPEC = {"mode": "device", "device": "cpu", "devices": None}
 PATIENT_S = 900.0  # for a job that takes two minutes, on a machine with other work
+KILLED = """
+import json, sys
+from tare.launch.place import site_of
+from tare.launch.run import launch
+from tare.model.records.images import ImageRecord
+from tare.model.registry import environment
+from tare.model.schema import parse
+image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
+site = site_of("vm", environment("vm"), image, None)
+launch(site, {"mode": "device", "device": "cpu", "devices": None}, json.loads(sys.argv[1]))
+"""
 NESTED = ("apptainer.vm", "charliecloud.vm", "docker.vm")
 
 
@@ -93,6 +108,38 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert record.spawn_ns + sum(phases) * 1e9 < first + clock.error_ns + 3e7, "the program comes after the boot"
     assert first < record.end_ns - vm.shutdown_s * 1e9 + clock.error_ns
     assert guests() == [] and not (cache_dir("launches") / record.launch).exists()
+
+
+@pytest.mark.parametrize(("factor", "level"), [("root", "virtiofs"), ("vcpus", "pinned")])
+def test_a_guest_of_another_form_boots_and_says_so(site, image, probes, conditions, factor, level):
+    form = derive_arm(image, "vm", f"{factor}={level}", probes("vm"))
+    if level == "virtiofs" and form.status != "ok":
+        assert "no virtiofsd at" in form.reason, form.reason
+        pytest.skip(form.reason)
+    assert form.status == "ok", form.reason
+    record = launch(site_of("vm", site.environment, form, None), SPEC, conditions)
+    assert record.ok, (record.reason, record.stderr)
+    assert record.vm.pinned == (level == "pinned")
+    assert record.seen_inside().facts.root_mount.type == ("virtiofs" if level == "virtiofs" else "squashfs")
+    assert guests() == []
+
+
+def test_a_guest_ends_with_a_harness_that_is_killed(site, image, conditions):
+    before = set(guests_now())
+    argv = [sys.executable, "-c", KILLED, json.dumps(dict(conditions))]
+    harness = subprocess.Popen(argv, cwd=project_root(), stdin=subprocess.PIPE)
+    harness.stdin.write(json.dumps(build.derive(image, "vm").to_json()).encode() + b"\n")
+    harness.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not (ours := set(guests_now()) - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    harness.kill()
+    harness.wait()
+    assert ours, "a guest boots when its harness is killed"
+    deadline = time.monotonic() + 20
+    while (left := [pid for pid in ours if Path("/proc", pid).exists()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
 
 
 def test_a_memory_of_huge_pages_that_are_not_there_is_one_line(site, conditions):

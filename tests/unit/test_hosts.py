@@ -238,6 +238,17 @@ def test_a_host_that_can_not_be_had_says_why(changes, says):
     assert reason is None if says is None else says in reason and "\n" not in reason
 
 
+def test_a_group_meets_on_a_port_that_nobody_has_on_its_first_host(monkeypatch):
+    seen = {
+        "a": replace(SEEN, ports=frozenset({22, 29500, 29501})),
+        "tare@b": replace(SEEN, addresses={B.address: "e"}),
+    }
+    monkeypatch.setattr(hosts, "look", lambda name, paths: seen[name])
+    site = Site(environment=Host(), python="/usr/bin/python3", reference=None, data=None)
+    there, port = hosts.members(site, 2, Hosts(named=(A, B), cpus=2))
+    assert port == 29502 and [one.interface for one in there] == ["eth0", "e"]
+
+
 @pytest.mark.parametrize(
     ("said", "means"),
     [

@@ -1,6 +1,9 @@
 """Virtual machines: argument lists, what the first program reads, what a console says; nothing boots here."""
 
+import contextlib
+import json
 import os
+import random
 import stat
 import subprocess
 import sys
@@ -8,19 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import campaign_builders
 import fakes
 import pytest
 from test_adapters import LAUNCH
 
 from envs import vm
 from envs.microvm import Microvm
+from tare.cli import main as cli
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
+from tare.experiments import measure
 from tare.images import guest
 from tare.launch import record, sites
 from tare.launch.transport import Carried
-from tare.model.records.launches import Clock
-from tare.model.virtual_machine import pinned_cpus
+from tare.model.records.launches import Clock, LaunchRecord
+from tare.model.schema import parse
+from tare.model.virtual_machine import VirtualMachine, pinned_cpus
 
 SETUP = vm.Setup(
     accelerator="tcg",
@@ -374,3 +381,42 @@ def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
     assert [vm.setup_here().accelerator, vm.setup_here().reason, len(tries)] == ["tcg", "it hangs", 1]
     monkeypatch.setattr(vm, "boot_id", lambda: "another boot")
     assert vm.setup_here().accelerator == "tcg" and len(tries) == 2
+
+
+class Emulated(SimpleNamespace):
+    """An environment whose processor is emulated, as far as a whole run by hand asks."""
+
+    def without_speed(self):
+        return "its processor is emulated here"
+
+
+def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_every_number_says_so(
+    monkeypatch, capsys, tmp_path
+):
+    asked = []
+
+    def launched(site, spec, conditions, *, pad_bytes):
+        asked.append((dict(spec), dict(conditions)))
+        emulated = VirtualMachine(
+            accelerator="tcg", emulated=True, cpu_model="m", vcpus=2, cpus=(0, 1), memory_bytes=1, kernel="k"
+        )
+        plain = parse(LaunchRecord, campaign_builders.launch_record("host", random.Random(1)), "a launch")
+        return plain.replace(vm=emulated)
+
+    @contextlib.contextmanager
+    def sites_of(*given, **named):
+        yield {"vm": SimpleNamespace(environment=Emulated())}, {}, {}
+
+    monkeypatch.setattr(measure, "image_records", lambda *given: {})
+    monkeypatch.setattr(measure, "alone_on_this_machine", contextlib.nullcontext)
+    monkeypatch.setattr(measure, "sites", sites_of)
+    monkeypatch.setattr(measure, "launch", launched)
+    out = tmp_path / "record.json"
+    assert cli.main(["run", "--workload", "mnist_cnn", "--env", "vm", "--out", str(out)]) == 0
+    ((spec, conditions),) = asked
+    assert (spec["batch"], spec["steps"]) == (measure.EMULATED_BATCH, measure.EMULATED_STEPS)
+    assert conditions["launch_timeout_s"] == measure.EMULATED_S == 300.0
+    told = json.loads(out.read_text())
+    assert told["deviations"] == ["shortened to 2 steps of 4 samples: its processor is emulated"]
+    said = [line for line in capsys.readouterr().out.splitlines() if "shortened" not in line]
+    assert said and all(line.endswith("  emulated: says nothing of speed") for line in said)
