@@ -79,7 +79,6 @@ def rounds_beside(setup: Setup) -> Design:
     rounds = parse(Rounds, study["rounds"], "rounds")
     headline = {**headline_levels(study), **FIRST}
     levels = arms.levels_of(headline, arm)
-    own = {} if settings.threads is None else {"threads": settings.threads}
     beside = neighbour_spec(settings, levels["neighbour"] != FIRST["neighbour"], study)
     plan = declare(
         "rounds",
@@ -89,7 +88,6 @@ def rounds_beside(setup: Setup) -> Design:
         sampling=sampling_beside(settings, rounds, study["confidence"], arm),
         discarded=rounds.discarded,
         margins=study["margins"],
-        conditions={**study["conditions"], **own},
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
@@ -111,6 +109,7 @@ def rounds_beside(setup: Setup) -> Design:
                 ),
                 beside,
                 levels["limits"],
+                threads=settings.threads,
             )
             for name in order
         }

@@ -131,8 +131,8 @@ def set_up(purpose: str) -> int:
                 for name in wanted:
                     install_lock(name, lambda: ahead.extend(start_ahead()))
                 if "run" in wanted:
+                    ahead.append(start_warm_up())
                     install_project()
-                    warm_up()
                 finished = [name for name in LOCKS["test"] if name in wanted or stamp(name) in done]
                 write_text(VENV / "tare.stamps", "".join(f"{stamp(name)}\n" for name in finished))
             finish_ahead(ahead)
@@ -423,11 +423,10 @@ def install_project() -> None:
         raise UnavailableError(f"pip could not install the project itself: {_pip_reason(finished)}")
 
 
-def warm_up() -> None:
-    """Import once what the workflow imports, so that its bytecode lies ready."""
+def start_warm_up() -> subprocess.Popen[bytes]:
+    """Begin to import once what the workflow imports, so that its bytecode lies ready; beside the rest."""
     code = "import sys\nfor name in sys.argv[1:]:\n try: __import__(name)\n except Exception: pass"
-    with step("compiling them"):
-        run([str(VENV / "bin" / "python"), "-c", code, *WARM], timeout_s=300, env=lean_environment())
+    return _beside([str(VENV / "bin" / "python"), "-c", code, *WARM])
 
 
 # --- what the images begin with
@@ -438,15 +437,19 @@ def start_ahead() -> list[subprocess.Popen[bytes]]:
     study = os.environ.get(AHEAD)
     if not study:
         return []
-    argv = [str(VENV / "bin" / "python"), "-m", "tare.images.ahead", study]
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)  # the workflow tells what it lacks
-    return [start(argv, env=lean_environment(), cwd=None, **streams)]
+    return [_beside([str(VENV / "bin" / "python"), "-m", "tare.images.ahead", study])]
+
+
+def _beside(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A program beside what is done meanwhile; it says nothing: the workflow tells what it lacks."""
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    return start(argv, env=lean_environment(), cwd=None, **streams)
 
 
 def finish_ahead(ahead: Sequence[subprocess.Popen[bytes]]) -> None:
     """Wait for what was begun; what it could not make is left to the workflow."""
     if any(process.poll() is None for process in ahead):
-        with step("fetching packages, building the tree that launches run from"):
+        with step("compiling packages, building the tree that launches run from"):
             for process in ahead:
                 process.wait()
 

@@ -60,7 +60,7 @@ def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order
         pytest.skip(reason)
     order, neighbour = order_in(env)
     with order.site.environment.session():
-        found = launch_member(env, order, neighbour, level)
+        found = launch_member(env, order, neighbour, level, threads=2)
     assert found.ok, found.reason
     own = found.neighbour
     assert own.steps > 0 and own.cpu_s > 0 and own.deviations == (), "it trained while the launch did"

@@ -116,16 +116,21 @@ def test_the_neighbour_reaches_its_own_campaigns_and_no_other(config):
     assert study.reduced(part, "rounds", "mnist_cnn", None, "shared") == part, "of a part, the same again"
 
 
-def test_either_job_has_the_threads_that_the_study_gives_it(config):
-    site = Site(environment=None, python="", reference=None, data=None)
-    for own, wanted in (({}, 1), ({"threads": 2}, 2)):
+def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched):
+    site = Site(environment=Adapter(), python="", reference=None, data=None)
+    for own, wanted in (({}, None), ({"threads": 2}, 2)):
         checked = study.check(study.merge(config, {"shared": own}))
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
         setup = Setup(study=part, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
-        plan = beside.rounds_beside(setup).plan
-        assert plan.conditions["threads"] == plan.headline_conditions["threads"] == wanted
-        alone = json.loads(study.part_of(checked, "rounds", "mnist_cnn"))
-        assert alone["conditions"]["threads"] == 1 and "shared" not in alone
+        design = beside.rounds_beside(setup)
+        assert design.plan.conditions["threads"] == 1 and design.plan.part["shared"].get("threads") == wanted
+        assert "shared" not in json.loads(study.part_of(checked, "rounds", "mnist_cnn")), (
+            "no plan of one job knows it"
+        )
+        order = replace(order_of(Adapter()), conditions={"threads": 1, "cpus": 2})
+        launched.neighbour(lambda record: None)
+        shared.launch_member("host", order, {}, "none", threads=wanted)
+        assert launched.seen[-1][1]["threads"] == 1 and launched.threads[-1] == wanted
 
 
 def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
@@ -361,7 +366,7 @@ def order_of(environment):
 def launched(monkeypatch):
     """What stands for a launch: it takes two seconds; the neighbour `does`, by what it gives or raises."""
     record = shared.LaunchRecord(status="ok", reason=None, spawn_ns=10**9, end_ns=3 * 10**9)
-    seen = []
+    seen, threads = [], []
 
     def launch(site, spec, conditions, **more):
         seen.append((site, conditions, more))
@@ -369,13 +374,14 @@ def launched(monkeypatch):
 
     def neighbour(end):
         @contextlib.contextmanager
-        def training(order, spec, share):
+        def training(order, spec, share, own=None):
+            threads.append(own)
             yield SimpleNamespace(end=end)
 
         monkeypatch.setattr(shared, "training", training)
 
     monkeypatch.setattr(shared, "launch", launch)
-    return SimpleNamespace(seen=seen, neighbour=neighbour, record=record)
+    return SimpleNamespace(seen=seen, threads=threads, neighbour=neighbour, record=record)
 
 
 def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):

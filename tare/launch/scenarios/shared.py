@@ -38,7 +38,9 @@ def surround(around: Around) -> Iterator[Problem]:
     yield lambda: None
 
 
-def launch_member(name: str, order: Order, neighbour: Mapping[str, Any], level: str) -> LaunchRecord:
+def launch_member(
+    name: str, order: Order, neighbour: Mapping[str, Any], level: str, *, threads: int | None = None
+) -> LaunchRecord:
     """One launch of a unit beside its neighbour, or without one where its name ends with ALONE.
 
     What kept the neighbour from training, or ended it before the launch, is the reason why the launch failed: it
@@ -49,6 +51,7 @@ def launch_member(name: str, order: Order, neighbour: Mapping[str, Any], level: 
         order: of the launch; its site has the data of the neighbour's workload in `data_of`.
         neighbour: specification of the neighbour.
         level: of the factor `limits`.
+        threads: of the neighbour's framework, where its share has as many CPUs; None for those of the launch.
     """
     cpus = choose_cpus(order.conditions["cpus"])
     with contextlib.ExitStack() as stack:
@@ -56,7 +59,7 @@ def launch_member(name: str, order: Order, neighbour: Mapping[str, Any], level: 
         try:
             own, others = stack.enter_context(shared_out(level, cpus))
             if not name.endswith(ALONE):
-                live = stack.enter_context(training(order, neighbour, others))
+                live = stack.enter_context(training(order, neighbour, others, threads))
         except (UnavailableError, ConversationError) as error:
             return LaunchRecord(status="failed", reason=f"its neighbour does not train: {error}")
         with counted(cpus) as counts:
@@ -124,14 +127,15 @@ class Live:
 
 
 @contextlib.contextmanager
-def training(order: Order, spec: Mapping[str, Any], share: Share) -> Iterator[Live]:
+def training(order: Order, spec: Mapping[str, Any], share: Share, threads: int | None = None) -> Iterator[Live]:
     """A neighbour that has made its first steps and trains on; gone afterwards, whatever happens in between.
 
     Raises:
         ConversationError: it does not come to train; its reason.
     """
     site = replace(order.site, data=order.site.data_of[spec["workload"]], data_of={})
-    conditions = at_share(order.conditions, share)
+    own = {} if threads is None else {"threads": threads}
+    conditions = at_share({**order.conditions, **own}, share)
     with ready(site, spec, conditions, pad_bytes=0, share=share) as prepared:
         talk = prepared.converse(PROTOCOL)
         live = Live(prepared=prepared, talk=talk, spec=spec, conditions=conditions)
