@@ -241,7 +241,7 @@ def at_published_size(whole: study.Study) -> study.Study:
     for settings in found["workloads"].values():
         if published := settings.get("published"):
             settings["batch"], settings["sweep_batches"] = published["batch"], [published["batch"]]
-            settings["options"] = {**settings["options"], **published["options"]}
+            settings["options"] = settings.get("options", {}) | published.get("options", {})
     return study.check(found)
 
 

@@ -1,22 +1,28 @@
-"""Settings of the framework, one in turn: really applied in launches on the host, or refused with the reason."""
+"""Settings of the framework, one in turn: really applied in launches on the host, or refused with the reason.
+
+The input is compared in every environment, and is applied in one of the others too.
+"""
 
 import functools
 
 import pytest
-from matrix import in_turn
+from matrix import REQUIRED, in_turn, small
 
 from tare.experiments import rounds
 from tare.images import headers
 from tare.launch import sites as site_module
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.model.registry import describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment, module_names
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
 LEVELS = {"stack": "same", "allocator": "default", "page_cache": "as_found"}
 COMPILED = "compile=inductor"
 TAKEN = in_turn(0, ["amp=bf16", "layout=channels-last", COMPILED])
+SYNTHETIC = "input=synthetic"
+CONTAINERS = in_turn(1, sorted(REQUIRED - {HOST}))
+OF_IMAGES = in_turn(2, [name for name in module_names("workloads") if "inputs" in describe_workload(name)])
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +70,24 @@ def test_the_compiler_really_compiled(run_at, text):
     first_s = (marks["first_step"] - marks["model"]) / 1e9
     steps = record["inside"]["results"]["step_ends_ns"]
     assert first_s > 10 * (steps[2] - steps[1]) / 1e9
+
+
+@pytest.mark.parametrize(("env", "workload"), [(env, name) for env in CONTAINERS for name in OF_IMAGES])
+def test_synthetic_input_is_the_same_batch_wherever_it_is_made(env, workload, study, forms, folders, launches):
+    own = small(study, workload)
+    spec = rounds.whole_run_spec(workload, own["workloads"][workload]["batch"], own)
+    levels = arms.levels_of(rounds.headline_levels(own), arms.parse(SYNTHETIC))
+    losses = {}
+    for name in (HOST, env):
+        adapter = environment(name)
+        site = site_of(name, adapter, forms(name), folders(describe_workload(workload)["dataset"]))
+        with adapter.session():
+            record = launch(site, spec, arms.conditions_at(study["conditions"], levels), pad_bytes=64)
+        assert record.ok and record.deviations == (), record.reason
+        losses[name] = record.inside.results["losses"]
+    assert losses[env] == pytest.approx(losses[HOST], rel=1e-5)
+    real = launches(HOST, workload, "train")["inside"]["results"]["losses"]
+    assert len(real) == len(losses[env]) and losses[env] != pytest.approx(real, rel=1e-3), "of other pixels"
 
 
 def test_a_model_without_filters_says_so(run_at):

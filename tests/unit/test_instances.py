@@ -87,6 +87,7 @@ def test_scenario_and_key_need_each_other(config):
 
 def test_steps_leave_some_to_time():
     found = study.load_checked(project_root() / "config/nthu2018.yaml").to_json()
+    found["workloads"]["resnet50"]["options"]["warmup_steps"] = 2
     with pytest.raises(UserError, match="steps: 2 leave none to time: 2 of resnet50 warm up"):
         study.check({**found, "distributed": {**found["distributed"], "steps": 2}})
 

@@ -192,26 +192,24 @@ def test_an_older_record_has_reasons_and_no_aligned_time(record, tmp_path):
     assert profile.step_rows() == []
 
 
-def drawn(record, tmp_path, quantity):
+def drawn(record, tmp_path):
     profile = profile_of(record, tmp_path)
-    made = {
-        "samples": tables.make("samples", profile.sample_rows()),
-        "steps": tables.make("steps", profile.step_rows()),
-        "device_samples": tables.make("device_samples", []),
-    }
-    return figures.timeline(made, record["workload"], quantity)
+    samples = tables.make("samples", profile.sample_rows())
+    return figures.utilisation(samples, record["workload"], tables.make("steps", profile.step_rows()))
 
 
 def test_a_timeline_begins_before_the_first_step_and_ticks_the_steps(record, tmp_path):
-    drawing = drawn(record, tmp_path, "rss_bytes")
-    axes = drawing.figure.axes[0]
-    assert axes.get_xlabel() == "seconds from the start of the first step"
+    panels = {axes.get_ylabel().split("\n")[0]: axes for axes in drawn(record, tmp_path).figure.axes}
+    assert list(panels.values())[-1].get_xlabel() == "seconds from the start of the first step"
+    axes = panels["resident memory"]
     assert axes.lines[0].get_xdata().tolist() == [-1.0, 0.0, 2.0]
     ticks = [line for line in axes.lines if line.get_marker() == "|"]
     assert len(ticks) == 1 and ticks[0].get_xdata().tolist() == [1.0, 1.5]
-    rate = drawn(record, tmp_path, "samples_per_s").figure.axes[0].lines[0]
+    rate = panels["samples/s"].lines[0]
     assert rate.get_ydata().tolist() == [64.0, 128.0] and rate.get_xdata().tolist() == [1.0, 1.5]
 
 
-def test_a_timeline_of_what_nobody_sampled_says_so(record, tmp_path):
-    assert "no profiled launch sampled it (power)" in drawn(record, tmp_path, "power_w").alt
+def test_what_nobody_sampled_has_no_panel_and_is_named(record, tmp_path):
+    figure = drawn(record, tmp_path).figure
+    assert not any("throttled" in axes.get_ylabel() for axes in figure.axes)
+    assert any("Unavailable: throttling" in text.get_text() for text in figure.texts)

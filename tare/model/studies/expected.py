@@ -36,9 +36,10 @@ LOOK_S = 1.6  # and then at kernels and operators of each workload
 COMMAND_S, PROFILE_S = 2.5, 3.0  # of a command, and of a profiled launch beyond a whole run
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.5  # a first start
-BESIDE_TIMES = 2.0  # a whole run beside a neighbour, by the same run alone
-GROUP_S = 4.5  # a whole run of a group, beyond its steps: instances share the CPUs while they start
+BESIDE_TIMES = 1.4  # a whole run beside a neighbour, by the same run alone
+GROUP_S = 6.5  # a whole run of a group, beyond its steps: instances share the CPUs while they start
 GROUP_TIMES = 1.5  # its step, by that of an instance alone
+COMPILED_S = {"inductor": 33.0}  # a whole run more, where a compiler takes long
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
 BLOCK_STEPS = 36  # of a launch in a block, where they are long: three draws, each warm-up and four cycles of two
 CALIBRATION_STEPS, SLOW_STEP_S, SLOW_CALIBRATION_STEPS = 44, 0.3, 11  # of a launch in the block that calibrates
@@ -188,6 +189,7 @@ def _group_s(group: Distributed, name: str, settings: Batch) -> float:
     steps = group.steps or math.ceil(int(described["samples"]) / settings.batch) * described.get("epochs", 1)
     times = 2 * group.workers if group.exchange == "parameter-server" else 2 * (group.workers - 1) / group.workers
     rate = None if group.network in ("host", "hosts") else group.rate_mbit_per_s
+    steps += described.get("warmup_steps", 0) if group.steps else 0  # which are among its samples
     exchange_s = times * GRADIENT_BITS * described["parameters"] / (rate * 1e6) if rate else 0.0
     return GROUP_S + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
 
@@ -209,7 +211,7 @@ def _seconds(study: Study, one: CampaignId) -> float:
     if one.scenario == SHARED:
         assert study.shared is not None
         begun_s = RUN_S + 2 * _step_s(study.shared.workload, study.shared)  # until the neighbour trains
-        alone_s = RUN_S + _steps_s(one.workload, job)
+        alone_s = _run_s(one.workload, job)
         units = sampling_beside(study.shared, study.rounds, study.confidence, arm).units or 0
         return BEGIN_S + launches * units * ((1 + BESIDE_TIMES) * alone_s + begun_s)
     if one.scenario == DISTRIBUTED:
@@ -231,7 +233,8 @@ def _seconds(study: Study, one: CampaignId) -> float:
     if one.kind == "turns":
         return TURNS_BEGIN_S + budget_s
     own = len(arms.launch_names(arm, one.environments))
-    unit_s = own * _run_s(one.workload, job)
+    compiled_s = COMPILED_S.get(arm.level, 0.0) if arm is not None and arm.factor == "compile" else 0.0
+    unit_s = own * _run_s(one.workload, job) + len(one.environments) * compiled_s
     warming_s = WARMING * unit_s * study.rounds.discarded
     if sampling.units:
         return BEGIN_S + warming_s + unit_s * sampling.units

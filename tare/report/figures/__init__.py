@@ -20,7 +20,7 @@ from tare.report.figures.paper_rows import figure_names, file_name
 from tare.report.figures.rooflines import families_roofline, roofline
 from tare.report.figures.runs import split, split_table, units
 from tare.report.figures.style import Drawing, inline, show, write
-from tare.report.figures.usage import operator_times, timeline, utilisation
+from tare.report.figures.usage import operator_times, utilisation
 from tare.report.figures.why import why
 
 __all__ = [
@@ -59,7 +59,6 @@ __all__ = [
     "split",
     "split_table",
     "stacks",
-    "timeline",
     "units",
     "utilisation",
     "why",

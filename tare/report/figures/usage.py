@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,20 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, seconds, significant, size_bytes, workload_title
+from tare.report.words.labels import env_order, env_title, seconds, size_bytes, workload_title
 
 MOST_OPERATORS = 12
 
 
 class Trace(NamedTuple):
-    """A column over time: its label, what one unit of the axis is, its name and unit in words, its table."""
+    """A column over time: its label, what one unit of the axis is, its name and unit in words."""
 
     column: str
     label: str
     unit: float
     name: str
     sign: str
-    table: str = "samples"
 
 
 OF_PROCESSES = (
@@ -35,20 +34,12 @@ OF_PROCESSES = (
     Trace("throttled_percent", "throttled\n(% of time)", 1.0, "throttling", "% of the time"),
 )
 OF_DEVICE = (
-    Trace(
-        "gpu_utilization_percent",
-        "some kernel ran\n(% of time)",
-        1.0,
-        "some kernel ran",
-        "% of time",
-        "device_samples",
-    ),
-    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB", "device_samples"),
-    Trace("power_w", "power (W)", 1.0, "power", "W", "device_samples"),
-    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz", "device_samples"),
+    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
+    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB"),
+    Trace("power_w", "power (W)", 1.0, "power", "W"),
+    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
 )
-RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader", "samples/s", "steps")
-QUANTITIES = {trace.column: trace for trace in (*OF_PROCESSES, *OF_DEVICE, RATE)}
+RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader", "samples/s")  # of the table of steps
 ALIGNED, AS_CALLED = "aligned_s", "at_s"
 SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
 ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
@@ -68,7 +59,7 @@ def over_time(
 
     Args:
         rows: of one workload. Where one has no aligned time (an older record), time is from the launcher's call.
-        traces: columns of the rows.
+        traces: columns of the rows; RATE is a column of the steps.
         title, note: of the figure.
         height_in: of the figure.
         mark: adds to each line, whose column of time it gets.
@@ -78,7 +69,11 @@ def over_time(
     ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     with style.sheet(height_in, len(traces), sharex=True) as (figure, _):
         for axes, trace in zip(figure.axes, traces, strict=True):
-            panel(axes, rows, trace.column, trace.unit, when, ticked)
+            of_steps = steps.assign(**{when: steps["end_s"]}) if trace is RATE and steps is not None else None
+            if of_steps is not None:
+                panel(axes, of_steps, trace.column, trace.unit, when)
+            else:
+                panel(axes, rows, trace.column, trace.unit, when, ticked)
             if mark is not None:
                 for env in rows["env"].unique():
                     mark(axes, rows[rows["env"] == env], trace, when)
@@ -136,43 +131,14 @@ def _tick(axes: Axes, steps: pd.DataFrame, env: str, number: int) -> None:
     )  # fmt: skip
 
 
-def timeline(samples: Mapping[str, pd.DataFrame], workload: str, quantity: str) -> style.Drawing:
-    """One quantity over one profiled launch per environment, all of them overlaid.
+def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
+    """CPU time, memory, bytes and throttling of the processes of one profiled launch per environment, and its rate.
 
     Args:
-        samples: the tables `samples`, `device_samples` and `steps`.
+        samples: the table of them.
         workload: its name.
-        quantity: one of QUANTITIES, a column of one of these tables.
+        steps: the table of steps; their rate has a panel where both are on one time axis.
     """
-    trace = QUANTITIES[quantity]
-    title = f"{workload_title(workload)}: {trace.name} over a launch"
-    rows = samples[trace.table]
-    rows = rows[(rows["workload"] == workload) & rows[quantity].notna()]
-    if rows.empty:
-        return style.empty(title, f"no profiled launch sampled it ({trace.name})")
-    steps = samples["steps"]
-    steps = steps[steps["workload"] == workload]
-    if trace is RATE:
-        rows = rows.assign(**{ALIGNED: rows["end_s"]})
-    note = "n = 1 profiled launch per environment; the profiler's own work is in it."
-    figure = over_time(rows, (trace,), title, 2.6, note, steps=steps)
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. {told(rows, trace)}")
-
-
-def told(rows: pd.DataFrame, trace: Trace) -> str:
-    """Largest value and mean of a quantity in each environment."""
-    parts = []
-    for env in sorted(rows["env"].unique(), key=env_order):
-        own = rows.loc[rows["env"] == env, trace.column].dropna() / trace.unit
-        if len(own):
-            parts.append(
-                f"{env_title(env)} largest {significant(own.max())}, mean {significant(own.mean())} {trace.sign}"
-            )
-    return f"{'; '.join(parts)}."
-
-
-def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
-    """CPU time, memory, bytes and throttling of the processes of one profiled launch per environment."""
     title = f"{workload_title(workload)}: CPU, memory, input over a launch"
     rows = samples[samples["workload"] == workload]
     if rows.empty:
@@ -186,6 +152,8 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
     if lacking:
         note += f" Unavailable: {', '.join(lacking)}; the table of metrics has the reason."
     steps = None if steps is None else steps[steps["workload"] == workload]
+    if steps is not None and len(steps) and time_of(rows) == ALIGNED:
+        shown.append(RATE)
     figure = over_time(rows, shown, title, 1.1 * len(shown) + 2.1, note, steps=steps)
     peaks = rows.groupby("env")["rss_bytes"].max()
     peak = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
