@@ -49,10 +49,15 @@ def so_far(found: Mapping[str, bool]) -> list[str]:
     return [f"{SO_FAR}{' and '.join(parts)}"] if parts else []
 
 
-def rest_of(reason: str) -> str:
-    """A reason without what `so_far` says before it: claims that lack the same have it alike."""
+def divided(reason: str) -> tuple[str | None, str]:
+    """What `so_far` says before a reason, None without it, and the rest: claims that lack the same share it."""
     first, _, rest = reason.partition("; ")
-    return rest if rest and first.startswith(SO_FAR) else reason
+    return (first, rest) if rest and first.startswith(SO_FAR) else (None, reason)
+
+
+def rest_of(reason: str) -> str:
+    """A reason without what `so_far` says before it."""
+    return divided(reason)[1]
 
 
 def is_as_claimed(reason: str) -> bool:

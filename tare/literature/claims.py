@@ -49,7 +49,7 @@ from tare.literature.finding import amount, listed, words
 from tare.literature.level_claims import FEWEST as FEWEST_OF_LEVELS
 from tare.literature.level_claims import faster
 from tare.literature.match import Compared
-from tare.literature.measured_here import no_scenario
+from tare.literature.measured_here import no_scenario, why_absent
 from tare.literature.published import Published
 from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, Claim
 from tare.literature.set_claims import kernels_differ, same_files
@@ -307,6 +307,7 @@ def _why_missing(
 ) -> str:
     """Why a comparison that a claim is about settles nothing, by environment and metric."""
     reasons = []
+    absent = list(dict.fromkeys(env for env, _ in missing if here.lacks(env)))
     for env, metric in missing:
         few = [one.units for one in found if one.metric == metric and env in (one.env, one.against) and one.low]
         value = here.value(workload, env, metric, level=claim.arm, scenario=claim.scenario)
@@ -318,14 +319,15 @@ def _why_missing(
             what = words(metric) if len(claim.metrics) > 1 else "it"
             reason = _left_open([one for one in found if one.metric == metric], what)
         elif value.kind == "unavailable":
+            if env in absent:
+                continue
             reason = value.note
         elif value.kind == "modelled":
             reason = f"{words(metric)} that ran take the device's counters; an operator count is a model"
         else:
             reason = f"one number of {metric} in {env}, and no interval"
         reasons.append(reason)
-    absent = [why for env, _ in missing if (why := here.why_absent(env))]
-    return "; ".join(dict.fromkeys([*reasons, *absent]))
+    return "; ".join(dict.fromkeys([*reasons, *why_absent(absent)]))
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

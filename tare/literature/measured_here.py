@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pandas as pd
 
 from tare.analysis.choice import compared
 from tare.analysis.profile_rows import read_profile
+from tare.literature.finding import listed
 from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.records.images import ProbeRecord, read_probes
@@ -91,20 +92,9 @@ class Here:
     probes: Mapping[str, ProbeRecord]
     measured_with: Mapping[str, Conditions] = field(default_factory=dict)
 
-    def why_absent(self, env: str) -> str | None:
-        """Why the study has nothing of an environment, and what would change that; None of one that it has.
-
-        Of what is inside of a guest the guest is told.
-        """
-        if (self.metrics["env"] == env).any():
-            return None
-        outer = env.rpartition(".")[2]
-        if outer in GUESTS:
-            return (
-                f"{outer} is none of this study's environments: on a machine where KVM boots a guest, name it "
-                "there; an emulated one tells nothing of speed"
-            )
-        return f"{outer} is none of this study's environments: name it there"
+    def lacks(self, env: str) -> bool:
+        """Whether the study has nothing of an environment."""
+        return not (self.metrics["env"] == env).any()
 
     def value(
         self, workload: str, env: str, metric: str, batch: int | None = None, *,
@@ -158,6 +148,21 @@ class Here:
         if specification not in MEANS:
             return _none("no mean of it is measured")
         return self.value(model, env, MEANS[specification])
+
+
+def why_absent(envs: Sequence[str]) -> list[str]:
+    """Why a study lacks environments, and what would change that: of what is inside of a guest, the guest."""
+    guests = [env for env in envs if env.rpartition(".")[2] in GUESTS]
+    others = [env for env in envs if env not in guests]
+    found = []
+    for names, where, rest in (
+        (guests, "on a machine where KVM boots a guest, ", "; an emulated one tells nothing of speed"),
+        (others, "", ""),
+    ):
+        if names:
+            are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+            found.append(f"{listed(names)} {are} none of this study's environments: {where}name {them} there{rest}")
+    return found
 
 
 def no_scenario(metrics: pd.DataFrame, scenario: str) -> str | None:

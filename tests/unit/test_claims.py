@@ -223,7 +223,7 @@ def test_where_only_whole_runs_were_measured_the_reason_says_so_and_what_adds_st
 
 def test_an_environment_that_did_not_run_leaves_a_claim_open(study):
     row = judged(study, "time_singularity_lowest", metrics=measured("real_s", {"apptainer": 0.8}))
-    assert row["here"] == OPEN and "this study measured no whole runs of docker" in row["reason"]
+    assert row["here"] == OPEN and "docker is none of this study's environments: name it there" in row["reason"]
     reason = metric("docker", "real_s", None, rep=None, reason="no daemon answers")
     row = judged(study, "time_equal", metrics=[reason])
     assert row["here"] == OPEN and "no daemon answers" in row["reason"]
@@ -510,8 +510,8 @@ def test_a_part_of_the_papers_environments_is_told_and_settles_only_what_fails(i
     row = of_nthu2018("synthetic_throughput_within_15", interval)
     assert row["here"] == wanted
     if says:
-        assert row["reason"].startswith(f"{says}this study measured no whole runs of vm; ")
-        assert row["reason"].count("vm is none of this study's environments: on a machine where KVM boots") == 1
+        lacks = f"{says}vm and docker.vm are none of this study's environments: on a machine where KVM boots"
+        assert row["reason"].startswith(lacks) and row["reason"].count("docker.vm") == 1
         assert is_as_claimed(row["reason"]) == ("as claimed" in says)
         assert rest_of(row["reason"]) == row["reason"].removeprefix(says) == rest_of(rest_of(row["reason"]))
 

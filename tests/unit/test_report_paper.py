@@ -14,7 +14,7 @@ import pytest
 from pages import draw, visible, whole
 
 from tare.core.errors import UserError
-from tare.literature.answers import NOTHING
+from tare.literature.answers import NOTHING, divided
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.papers import repeated
@@ -67,18 +67,20 @@ def test_the_summary_follows_the_tables(evidence):
 
 def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, page):
     cards = paper.claim_cards(evidence, PAPER)
-    assert sum(len(card.judged) for card in cards) == len(evidence.claims)
+    assert sum(len(group.judged) for card in cards for group in card.alike) == len(evidence.claims)
     assert len(cards) == evidence.claims["claim"].nunique()
     text = shown(page)
     for row in evidence.claims.to_dict("records"):
         card = next(card for card in cards if card.statement == row["statement"])
-        assert any((one.published_says, one.here) == (row["published_says"], row["here"]) for one in card.judged)
+        own = (paper.workload_title(row["workload"]), row["published_says"], row["here"])
+        judged = [one for group in card.alike for one in group.judged]
+        assert any((one.workload, one.published_says, one.here) == own for one in judged)
         assert paper.readable(row["published_note"]) in text
         assert paper.readable(row["evidence"]) in text and row["match"] in text
         if pd.notna(row["reason"]):
-            assert row["reason"] in text
+            assert all(words in text for words in divided(row["reason"]) if words)
     chips = re.findall(r'class="chip ([a-z-]+)"', section(page))
-    assert len(chips) == 2 * len(evidence.claims)
+    assert len(chips) == 2 * sum(len(card.alike) for card in cards)
     throughput = next(card for card in cards if "throughput" in card.statement)
     assert throughput.figures == "figures 9, 10, 11 and 12"
 
@@ -182,6 +184,18 @@ def test_what_matches_is_said_in_a_few_words():
         "runtimes: same (published 1; here 1)"
     )
     assert paper.matches(told) == "other device class and stack; same runtimes"
+
+
+def test_workloads_of_which_a_claim_says_the_same_stand_together(evidence):
+    row = evidence.claims.iloc[0].to_dict()
+    same = {**row, "here": "open here", "evidence": "a.", "published_says": "not recomputable"}
+    reasons = {"a": "as far as measured it is open (x); vm is missing", "b": "vm is missing", "c": "too few units"}
+    rows = [{**same, "workload": name, "reason": reason} for name, reason in reasons.items()]
+    rows.append({**same, "workload": "d", "here": "holds here", "reason": None})
+    (card,) = paper.claim_cards(replace(evidence, claims=pd.DataFrame(rows)), PAPER)
+    assert [group.workloads for group in card.alike] == ["a and b", "c", "d"]
+    assert [group.reason for group in card.alike] == ["vm is missing", "too few units", None]
+    assert card.alike[0].own == [("a", "as far as measured it is open (x)")]
 
 
 def test_a_card_says_where_nothing_was_measured_and_what_of_a_change_is_not_the_levels_own(evidence):

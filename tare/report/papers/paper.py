@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.literature.answers import NOTHING, OPEN, OTHER, is_as_claimed, rest_of
+from tare.literature.answers import NOTHING, OPEN, OTHER, divided, is_as_claimed, rest_of
 from tare.literature.finding import amount, listed
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
@@ -59,12 +59,32 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Alike:
+    """Workloads of which a claim says the same for the same reason.
+
+    Attributes:
+        judged: each of them; their evidence differs.
+        reason: why it says no more, but for what each has of its own; None where it is settled.
+        own: by workload, what was measured of what more is needed for; empty where no reason begins with that.
+    """
+
+    judged: list[Judged]
+    reason: str | None
+    own: list[tuple[str, str]]
+
+    @property
+    def workloads(self) -> str:
+        """Their titles."""
+        return listed([one.workload for one in self.judged])
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClaimCard:
-    """One claim, as the page shows it."""
+    """One claim, as the page shows it: workloads of which it says the same stand together."""
 
     statement: str
     figures: str
-    judged: list[Judged]
+    alike: list[Alike]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +166,23 @@ def claim_cards(evidence: Evidence, paper: str) -> list[ClaimCard]:
             ClaimCard(
                 statement=str(rows["statement"].iloc[0]),
                 figures=_figures_text(sorted(figures, key=int)),
-                judged=[_judged(row) for row in rows.to_dict("records")],
+                alike=_alike([_judged(row) for row in rows.to_dict("records")]),
             )
         )
     return cards
+
+
+def _alike(judged: Sequence[Judged]) -> list[Alike]:
+    groups: dict[tuple[str | None, ...], list[Judged]] = {}
+    for one in judged:
+        shared = None if one.reason is None else rest_of(one.reason)
+        groups.setdefault((one.published_says, one.here, one.matches, shared), []).append(one)
+    found = []
+    for (*_, reason), members in groups.items():
+        said = {one.workload: divided(one.reason)[0] for one in members if one.reason}
+        own_words = [(workload, words) for workload, words in said.items() if words]
+        found.append(Alike(judged=members, reason=reason, own=own_words))
+    return found
 
 
 def _figures_text(names: list[str]) -> str:
