@@ -18,6 +18,7 @@ READ_AS = {
 # Metrics as a sentence has them.
 WORDS = {
     "real_s": "real time",
+    "images_per_s": "images per second",
     "system_s": "system time",
     "memset_s": "memset time",
     "htod_s": "time from host to device",

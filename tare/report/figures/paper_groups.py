@@ -50,6 +50,8 @@ from tare.report.words.labels import env_order, env_title, metric_title, signifi
 
 GROUP, WIDEST, HEADROOM = 0.82, 0.26, 1.18
 PANEL_IN, EMPTY_IN = 2.1, 0.9
+BESIDE = 0.52  # of the bars' width, for what a text states beside them
+LABEL_OF_PANEL = 0.075  # a label's height
 RATIO, TIMES_ALONE = "ratio", "slowdown"
 
 
@@ -203,25 +205,33 @@ def _panel(
         _bar(axes, row, workloads.index(row["workload"]) + slot * width, width, size)
     ends = [*rows["value"], *rows["high"].dropna(), *(place for place, _ in stated)]
     axes.set_ylim(0, HEADROOM * max(ends))
-    for place, label in stated:
-        axes.axhline(place, color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1)
-        axes.annotate(
-            label, (len(workloads) - 0.5, place), xytext=(-2, 2), textcoords="offset points", ha="right",
-            va="bottom", fontsize=7.2, color=style.MUTED,
-        )  # fmt: skip
+    beyond = BESIDE * len(workloads) if stated else 0.0
+    _state(axes, stated, len(workloads) - 0.5, LABEL_OF_PANEL * HEADROOM * max(ends))
     if found.plot.relative or found.plot.by_itself:
-        axes.axhline(1, color=style.colour(HOST), linewidth=1)
+        axes.plot([-0.5, len(workloads) - 0.5], [1, 1], color=style.colour(HOST), linewidth=1)
     here = set(rows["workload"])
     titles = [
         workload_title(w).replace(" on ", "\non ") + ("" if w in here else "\nunavailable") for w in workloads
     ]
     axes.set_xticks(range(len(workloads)), titles)
-    axes.set_xlim(-0.5, len(workloads) - 0.5)
+    axes.set_xlim(-0.5, len(workloads) - 0.5 + beyond)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:,.4g}"))
     axes.tick_params(axis="x", length=0, labelcolor=style.INK, labelsize=8.5)
     axes.set_title(f"{name} ({unit})", fontsize=9.5)
     style.bare(axes, grid="y")
+
+
+def _state(axes: Axes, stated: list[tuple[float, str]], end: float, apart: float) -> None:
+    """Dashed lines as far as the bars go, and beside them what each is, one above the other."""
+    last = -apart
+    for place, label in sorted(stated):
+        axes.plot([-0.5, end], [place, place], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1)
+        last = max(place, last + apart)
+        axes.annotate(
+            label, (end, place), xytext=(end + 0.06, last), textcoords="data", ha="left", va="center",
+            fontsize=7.2, color=style.MUTED,
+        )  # fmt: skip
 
 
 def _bar(axes: Axes, row: dict[str, Any], where: float, width: float, size: float) -> None:
@@ -236,7 +246,7 @@ def _bar(axes: Axes, row: dict[str, Any], where: float, width: float, size: floa
         axes.plot([where, where], [row["low"], row["high"]], color=style.INK, linewidth=1.2)
     axes.annotate(
         significant(row["value"] / size), (where, end), xytext=(0, 2), textcoords="offset points", ha="center",
-        va="bottom", fontsize=7.2, color=style.INK,
+        va="bottom", fontsize=7.2, color=style.INK, bbox={"facecolor": style.PAPER, "linewidth": 0, "pad": 0.6},
     )  # fmt: skip
 
 

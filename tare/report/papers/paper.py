@@ -20,7 +20,7 @@ from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report.answers import more_time
 from tare.report.evidence import Evidence
 from tare.report.figures import file_name
-from tare.report.figures.paper_kinds import Given, in_groups, paper_words
+from tare.report.figures.paper_kinds import Given, paper_words
 from tare.report.figures.paper_words import theirs
 from tare.report.words.labels import env_title, sentence_case, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table
@@ -270,7 +270,7 @@ def _is_narrow(plot: Plot) -> bool:
     """Whether a figure has room beside another one."""
     if plot.kind == TIMELINE:
         return len(plot.subjects) == 1
-    return plot.kind in (BAR, LINE) and not in_groups(plot)
+    return plot.kind in (BAR, LINE)
 
 
 def given_of(evidence: Evidence, paper: str) -> Given:
