@@ -319,15 +319,16 @@ def _why_missing(
             what = words(metric) if len(claim.metrics) > 1 else "it"
             reason = _left_open([one for one in found if one.metric == metric], what)
         elif value.kind == "unavailable":
-            if env in absent:
+            host = here.value(workload, HOST, metric, level=claim.arm, scenario=claim.scenario)
+            if env in absent and host.value is not None:
                 continue
-            reason = value.note
+            reason = host.note if env in absent else value.note
         elif value.kind == "modelled":
             reason = f"{words(metric)} that ran take the device's counters; an operator count is a model"
         else:
-            reason = f"one number of {metric} in {env}, and no interval"
+            reason = f"one number of {words(metric)} in {env}, and no interval"
         reasons.append(reason)
-    return "; ".join(dict.fromkeys([*reasons, *why_absent(absent)]))
+    return "; ".join(dict.fromkeys([*reasons, *why_absent(absent, claim.scenario)]))
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

@@ -150,18 +150,20 @@ class Here:
         return self.value(model, env, MEANS[specification])
 
 
-def why_absent(envs: Sequence[str]) -> list[str]:
-    """Why a study lacks environments, and what would change that: of what is inside of a guest, the guest."""
+def why_absent(envs: Sequence[str], scenario: str = SINGLE) -> list[str]:
+    """Why a study lacks environments, and what would change that; what runs in a guest stands with the guests."""
     guests = [env for env in envs if env.rpartition(".")[2] in GUESTS]
     others = [env for env in envs if env not in guests]
-    found = []
+    found, key = [], "" if scenario == SINGLE else f" and in {scenario}.environments"
     for names, where, rest in (
         (guests, "on a machine where KVM boots a guest, ", "; an emulated one tells nothing of speed"),
         (others, "", ""),
     ):
         if names:
             are, them = ("is", "it") if len(names) == 1 else ("are", "them")
-            found.append(f"{listed(names)} {are} none of this study's environments: {where}name {them} there{rest}")
+            found.append(
+                f"{listed(names)} {are} none of this study's environments: {where}name {them} there{key}{rest}"
+            )
     return found
 
 

@@ -48,6 +48,7 @@ EARLY = (
     "typing-extensions", "typing-inspection",
 )  # fmt: skip
 AHEAD = "TARE_AHEAD"  # the study whose images are wanted next, if any
+AHEAD_S = 1800  # what is begun beside the set-up and takes longer is left to the workflow
 # The CPU build of torch, which the tests need, is on no general package index: this one is asked where pip's own
 # places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -449,9 +450,10 @@ def _beside(argv: Sequence[str]) -> subprocess.Popen[bytes]:
 def finish_ahead(ahead: Sequence[subprocess.Popen[bytes]]) -> None:
     """Wait for what was begun; what it could not make is left to the workflow."""
     if any(process.poll() is None for process in ahead):
-        with step("compiling packages, building the tree that launches run from"):
+        tree = ", building the tree that launches run from" if os.environ.get(AHEAD) else ""
+        with step(f"compiling packages{tree}"), contextlib.suppress(subprocess.TimeoutExpired):
             for process in ahead:
-                process.wait()
+                process.wait(timeout=AHEAD_S)
 
 
 def end_ahead(ahead: Sequence[subprocess.Popen[bytes]]) -> None:

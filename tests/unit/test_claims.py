@@ -498,6 +498,22 @@ def of_nthu2018(claim, interval, *, workload="alexnet", scenario="single", reaso
     return table[table["workload"] == workload].iloc[0]
 
 
+def test_what_a_study_measured_of_no_environment_is_said_before_those_that_it_lacks():
+    """Naming the environment would not do: a workload that trains alone only, in several instances."""
+    row = of_nthu2018("distributed_vm_loses_25", (0.9, 1.0, "inconclusive"), scenario="distributed")
+    where = "where KVM boots a guest, name it there and in distributed.environments"
+    assert where in row["reason"] and "no whole runs" not in row["reason"]
+    campaign = {"campaign": f"{SYNTHETIC}.distributed", "workload": "resnet50"}
+    rows = [metric(env, "images_per_s", 1.0, **campaign) | {"scenario": "distributed"} for env in PAIR]
+    alone = [metric(env, "images_per_s", 1.0, campaign=SYNTHETIC, workload="alexnet") for env in PAIR]
+    paper = published.load("nthu2018")
+    only = tuple(one for one in paper.claims if one.id == "distributed_vm_loses_25")
+    table = claims.judge_claims(replace(paper, claims=only), here(metrics=[*rows, *alone], verdicts=[]))
+    reason = table[table["workload"] == "alexnet"].iloc[0]["reason"]
+    assert reason.startswith("this study measured no whole runs at input=synthetic in several instances; ")
+    assert "vm is none of this study's environments" in reason
+
+
 @pytest.mark.parametrize(
     ("interval", "wanted", "says"),
     [

@@ -6,12 +6,13 @@ import xml.etree.ElementTree as ET
 
 import builders
 import pytest
+from matplotlib.figure import Figure
 
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.study import campaign_name
 from tare.report import figures
-from tare.report.figures import paper_rows, paper_words
+from tare.report.figures import paper_groups, paper_rows, paper_words
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, numbers
 from tare.stats.intervals import t_interval
 
@@ -276,3 +277,14 @@ def test_a_wide_interval_of_a_batch_size_is_cut_with_an_arrow(findings, metrics,
     assert signs.count("^") == 1 and signs.count("v") == 1
     untouched = figures.paper_figure(PAPER, findings, metrics, "2")
     assert "Arrows" not in " ".join(texts(untouched, tmp_path).split())
+
+
+def test_what_a_text_states_stands_in_its_order_beside_the_bars_and_never_one_on_the_other():
+    axes = Figure().subplots()
+    paper_groups._state(axes, [(0.80, "a fifth"), (0.65, "a third"), (0.75, "a quarter")], 2.5, 0.1)
+    told = {text.get_text(): text for text in axes.texts}
+    places = [told[name].xyann[1] for name in ("a third", "a quarter", "a fifth")]
+    assert places == pytest.approx([0.65, 0.75, 0.85])
+    assert all(text.xyann[0] > 2.5 for text in told.values())
+    assert [name for name, text in told.items() if text.arrow_patch] == ["a fifth"], "a leader to its line"
+    assert [line.get_ydata()[0] for line in axes.lines] == [0.65, 0.75, 0.80]

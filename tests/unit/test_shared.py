@@ -23,6 +23,7 @@ from tare.experiments import beside
 from tare.experiments.designs import Setup
 from tare.launch import limits
 from tare.launch.channel import Conversation
+from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.run import Order
 from tare.launch.scenarios import shared
@@ -384,6 +385,26 @@ def launched(monkeypatch):
     return SimpleNamespace(seen=seen, threads=threads, neighbour=neighbour, record=record)
 
 
+@pytest.mark.parametrize(("threads", "cpus", "wanted"), [(2, (0, 1), 2), (2, (1,), 1), (None, (0, 1), 1)])
+def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted):
+    asked = {}
+
+    @contextlib.contextmanager
+    def ready(site, spec, conditions, **more):
+        asked.update(conditions)
+        talk = SimpleNamespace(hear=lambda *words, **more: None, kill=lambda: None)
+        yield SimpleNamespace(converse=lambda protocol: talk, planned=None)
+
+    monkeypatch.setattr(shared, "ready", ready)
+    monkeypatch.setattr(shared, "clean_up", lambda *parts: None)
+    order = order_of(Adapter())
+    order = replace(order, conditions={**order.conditions, "threads": 1, "launch_timeout_s": 9.0})
+    share = Share(cpus=cpus)
+    order = replace(order, site=replace(order.site, data_of={"a": None}))
+    with shared.training(order, {"workload": "a"}, share, threads):
+        assert asked["threads"] == wanted
+
+
 def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):
     own = shared.Neighbour(launch="n", workload="alexnet", batch=4, steps=7, seconds=5.0, cpu_s=4.0)
     launched.neighbour(lambda record: own)
@@ -630,9 +651,9 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
         )
     )
     assert table.columns[1:] == [
-        "alone, by the host",
-        "a second job, by its own without",
-        "that, by the host's",
+        "alone ÷ host",
+        "beside a second job ÷ alone",
+        "that slowdown ÷ the host's",
     ]
     shown = {}
     for row in table.rows:

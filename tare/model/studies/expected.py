@@ -37,7 +37,7 @@ COMMAND_S, PROFILE_S = 2.5, 3.0  # of a command, and of a profiled launch beyond
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.5  # a first start
 BESIDE_TIMES = 1.4  # a whole run beside a neighbour, by the same run alone
-GROUP_S = 6.5  # a whole run of a group, beyond its steps: instances share the CPUs while they start
+GROUP_S = 3.3  # a whole run of a group, beyond its steps and the starts of its instances, which share the CPUs
 GROUP_TIMES = 1.5  # its step, by that of an instance alone
 COMPILED_S = {"inductor": 33.0}  # a whole run more, where a compiler takes long
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
@@ -183,15 +183,16 @@ def _run_s(name: str, settings: Batch) -> float:
     return _start_s(name, settings) + _steps_s(name, settings)
 
 
-def _group_s(group: Distributed, name: str, settings: Batch) -> float:
+def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float:
     """A whole run of instances that train together: what they compute, and their gradients by the cable's rate."""
     described = describe_workload(name, settings.options)
     steps = group.steps or math.ceil(int(described["samples"]) / settings.batch) * described.get("epochs", 1)
     times = 2 * group.workers if group.exchange == "parameter-server" else 2 * (group.workers - 1) / group.workers
     rate = None if group.network in ("host", "hosts") else group.rate_mbit_per_s
-    steps += described.get("warmup_steps", 0) if group.steps else 0  # which are among its samples
     exchange_s = times * GRADIENT_BITS * described["parameters"] / (rate * 1e6) if rate else 0.0
-    return GROUP_S + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
+    instances = group.workers + (group.exchange == "parameter-server")
+    starts_s = _start_s(name, settings) * max(1.0, instances / cpus)
+    return GROUP_S + starts_s + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
 
 
 def _seconds(study: Study, one: CampaignId) -> float:
@@ -218,7 +219,7 @@ def _seconds(study: Study, one: CampaignId) -> float:
         assert study.distributed is not None
         units = study.distributed.sampling(study.confidence, arm).units or 0
         own = len(arms.launch_names(arm, one.environments))
-        return BEGIN_S + own * units * _group_s(study.distributed, one.workload, job)
+        return BEGIN_S + own * units * _group_s(study.distributed, one.workload, job, study.conditions.cpus)
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
     settings = study.rounds if one.kind == "rounds" else study.turns

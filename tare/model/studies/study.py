@@ -244,8 +244,8 @@ class Shared(Batch):
         workloads: those that have a neighbour; None for all of the study. `arm_workloads`: those of them that
             `small_batch` and `limits` are measured of; None for all of these.
         units: of a campaign, a fixed number; `arm_units` of one with `small_batch` or `limits`.
-        threads: of the second job's framework; None for what `conditions` says. As many as there are CPUs make a
-            neighbour that takes whatever is left of them.
+        threads: of the second job's framework; None for what `conditions` says. With as many as there
+            are CPUs it may use all of them.
     """
 
     workload: Name

@@ -105,7 +105,8 @@ def _title(campaign: Campaign, settings: Shared | None) -> str:
     arm = campaign.arm
     small = arm is not None and arm.factor == "neighbour"
     batch = part.get("small_batch") if small else part.get("batch")
-    threads = f" in {part['threads']} threads" if part.get("threads") else ""
+    is_cut = arm is not None and arm.level == "cpuset"  # to its CPUs
+    threads = f" in {part['threads']} threads" if part.get("threads") and not is_cut else ""
     beside = f"{workload_title(part.get('workload', 'a job'))} at batch {batch}{threads}"
     how = f", {arm_title(arm.name)}" if arm is not None and not small else ""
     return f"{workload_title(campaign.workload)} beside {beside}{how}"

@@ -19,10 +19,10 @@ from tare.report.words.wording import missing
 OWN = "own"  # a run beside a second job by the same environment's without one
 # Head of a column: its scenario, the metric of its comparisons, whose value is the other one.
 COLUMNS = {
-    "alone, by the host": (SINGLE, "real_s", HOST),
-    "several instances, by the host": (DISTRIBUTED, "real_s", HOST),
-    "a second job, by its own without": (SHARED, "real_s", OWN),
-    "that, by the host's": (SHARED, SLOWDOWN, HOST),
+    "alone ÷ host": (SINGLE, "real_s", HOST),
+    "several instances ÷ host": (DISTRIBUTED, "real_s", HOST),
+    "beside a second job ÷ alone": (SHARED, "real_s", OWN),
+    "that slowdown ÷ the host's": (SHARED, SLOWDOWN, HOST),
 }
 
 
@@ -65,9 +65,9 @@ def matrix(evidence: Evidence) -> Table | None:
         caption="Whole runs: environments by scenarios",
         columns=["", *columns],
         rows=rows,
-        note="Ratios with their intervals. “By the host”: the environment's time by the host's in the same "
-        "scenario; the second host, which differs in nothing, shows the instrument's own error. A dash: this study "
-        "compares nothing there.",
+        note="Ratios of the time of whole runs, with their intervals: by the host's in the same scenario, or "
+        "beside a second job by the same without one. The second host, which differs in nothing, shows the "
+        "instrument's own error. A dash: this study compares nothing there.",
         numeric=True,
         wide=True,
     )

@@ -52,6 +52,7 @@ GROUP, WIDEST, HEADROOM = 0.82, 0.26, 1.18
 PANEL_IN, EMPTY_IN = 2.1, 0.9
 BESIDE = 0.52  # of the bars' width, for what a text states beside them
 LABEL_OF_PANEL = 0.075  # a label's height
+LEADER = {"arrowstyle": "-", "linewidth": 0.6, "color": style.MUTED, "shrinkA": 0, "shrinkB": 0}
 RATIO, TIMES_ALONE = "ratio", "slowdown"
 
 
@@ -229,8 +230,8 @@ def _state(axes: Axes, stated: list[tuple[float, str]], end: float, apart: float
         axes.plot([-0.5, end], [place, place], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1)
         last = max(place, last + apart)
         axes.annotate(
-            label, (end, place), xytext=(end + 0.06, last), textcoords="data", ha="left", va="center",
-            fontsize=7.2, color=style.MUTED,
+            label, (end, place), xytext=(end + 0.08, last), textcoords="data", ha="left", va="center",
+            fontsize=7.2, color=style.MUTED, arrowprops=LEADER if last != place else None,
         )  # fmt: skip
 
 

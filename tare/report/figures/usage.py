@@ -10,28 +10,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, seconds, size_bytes, workload_title
+from tare.report.words.labels import env_order, env_title, seconds, sentence_case, size_bytes, workload_title
 
 MOST_OPERATORS = 12
 
 
 class Trace(NamedTuple):
-    """A column over time: its label, what one unit of the axis is, its name and unit in words."""
+    """A column over time: its label, what one unit of the axis is, its name in words, its unit where told."""
 
     column: str
     label: str
     unit: float
     name: str
-    sign: str
+    sign: str = ""
 
 
 OF_PROCESSES = (
-    Trace("cpu_percent", "CPUs in use", 100.0, "CPU time", "CPUs"),
-    Trace("rss_bytes", "resident memory\n(MiB)", 1 << 20, "resident memory", "MiB"),
-    Trace("asked_bytes_per_s", "read calls\n(MB/s)", 1e6, "read calls", "MB/s"),
-    Trace("read_bytes_per_s", "read from disk\n(MB/s)", 1e6, "reads from the disk", "MB/s"),
-    Trace("written_bytes_per_s", "written\n(MB/s)", 1e6, "writes", "MB/s"),
-    Trace("throttled_percent", "throttled\n(% of time)", 1.0, "throttling", "% of the time"),
+    Trace("cpu_percent", "CPUs in use", 100.0, "CPU time"),
+    Trace("rss_bytes", "resident memory\n(MiB)", 1 << 20, "resident memory"),
+    Trace("asked_bytes_per_s", "read calls\n(MB/s)", 1e6, "read calls"),
+    Trace("read_bytes_per_s", "read from disk\n(MB/s)", 1e6, "reads from the disk"),
+    Trace("written_bytes_per_s", "written\n(MB/s)", 1e6, "writes"),
+    Trace("throttled_percent", "throttled\n(% of time)", 1.0, "throttling"),
 )
 OF_DEVICE = (
     Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
@@ -39,7 +39,7 @@ OF_DEVICE = (
     Trace("power_w", "power (W)", 1.0, "power", "W"),
     Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
 )
-RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader", "samples/s")  # of the table of steps
+RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader")  # of the table of steps
 ALIGNED, AS_CALLED = "aligned_s", "at_s"
 SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
 ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
@@ -154,6 +154,7 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
     steps = None if steps is None else steps[steps["workload"] == workload]
     if steps is not None and len(steps) and time_of(rows) == ALIGNED:
         shown.append(RATE)
+        note += f" {sentence_case(RATE.name)}: of the steps that took their batch from it."
     figure = over_time(rows, shown, title, 1.1 * len(shown) + 2.1, note, steps=steps)
     peaks = rows.groupby("env")["rss_bytes"].max()
     peak = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
