@@ -284,12 +284,13 @@ def _tree_form(record: OciRecord, name: str, options: Mapping[str, str]) -> Imag
     tree = record.tree
     if tree.path is None or tree.key is None:
         return form_record(record, name, options=options, status="unavailable", reason=record.reason)
-    path = Path(tree.path)
-    if load_tree(load_stack(record.stack, record.variant), tree.key) is None:
+    kept = load_tree(load_stack(record.stack, record.variant), tree.key)
+    if kept is None or kept.digest != tree.digest:
         raise IntegrityError(
-            f"the tree {path} is gone or damaged; make it again with "
+            f"the tree {tree.path} is gone or damaged; make it again with "
             f"`python -m tare build-image --stack {record.stack} --out FILE`"
         )
+    path = kept.path  # in this user's cache, wherever the image's record came from
     seconds = {key: value for key, value in record.seconds.items() if key == "fetch" or key.startswith("tree")}
     return form_record(
         record,

@@ -163,6 +163,17 @@ def test_records_say_what_lies_on_the_disk(world):
     assert build.build_stack_tree(STACK, "cpu").record.wheel_bytes == len(b"a wheel")
 
 
+def test_a_record_of_an_image_from_another_cache_gives_the_tree_in_this_one(world):
+    """Results that were copied, or a cache that moved: content decides, not the path that was true there."""
+    image = build.build(STACK, "cpu")
+    own = build.derive(image, "host")
+    moved = image.replace(tree=image.tree.replace(path="/elsewhere/trees/0"))
+    assert build.derive(moved, "host").reference == own.reference
+    other = image.replace(tree=image.tree.replace(digest="sha256:" + 64 * "0"))
+    with pytest.raises(IntegrityError, match="is gone or damaged; make it again with"):
+        build.derive(other, "host")
+
+
 def test_seconds_outlive_a_preparation_that_had_nothing_to_make(world, monkeypatch):
     image = build.build(STACK, "cpu")
     record = build.derive(image, "docker")
