@@ -26,3 +26,4 @@ class DockerInGvisor(Docker):
     transport = "channel"
     unseen: ClassVar[tuple[str, ...]] = ("affinity",)
     shares_networks = False  # its own kernel numbers namespaces: which one is whose, nobody can tell
+    own_network = None

@@ -100,6 +100,7 @@ class Podman(Environment):
     packages: ClassVar[Mapping[str, str]] = {"podman": "podman"}
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
     sets_quotas = True
+    own_network = None  # a bridge, for which nothing here asks it
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup

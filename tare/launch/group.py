@@ -58,7 +58,7 @@ def launch_group(
     *,
     size: int,
     pad_bytes: int = 0,
-    network: Wires | Hosts | Literal["host"] | None = None,
+    network: Wires | Hosts | Literal["host", "own"] | None = None,
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 

@@ -29,8 +29,9 @@ from tare.report import figures, notebooks, search
 from tare.report.answers import answer
 from tare.report.evidence import Evidence
 from tare.report.figures import style
+from tare.report.methods import designs
 from tare.report.sections import present
-from tare.report.words.labels import workload_title
+from tare.report.words.labels import env_title, workload_title
 
 FOLDER = "tare/report/templates"
 INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
@@ -240,6 +241,11 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "summary": answer.summary(evidence),
         "together": answer.together(evidence),
         "glances": answer.glances(evidence),
+        "not_run": {
+            env_title(env): reason
+            for env, reason in designs.absent(evidence).items()
+            if env not in set(evidence.verdicts["env"])  # nor in another scenario
+        },
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }
 

@@ -211,6 +211,29 @@ def test_instances_train_together_on_a_switch(env, study, forms, data, spec):
     assert 0 < rows["join_s"] < 30
 
 
+def test_containers_train_together_on_the_bridge_of_their_daemon(study, forms, data, spec):
+    """And where they share its whole network, as the host does with what it starts."""
+    site = site_of("docker", environment("docker"), forms("docker"), data)
+    before = devices_here()
+    with site.environment.session():
+        bridged = distributed.launched(site, spec, conditions_of(study, network="own"), 64)
+        shared = distributed.launched(site, spec, conditions_of(study, network="host"), 64)
+    assert bridged.ok, bridged.reason
+    assert shared.ok, shared.reason
+    assert bridged.network.kind == "bridge" and shared.network.kind == "host" and bridged.deviations == ()
+    facts, others = ([one.inside.facts for one in record.instances] for record in (bridged, shared))
+    assert (
+        len({one.namespaces["net"] for one in facts}) == 2 and len({one.namespaces["net"] for one in others}) == 1
+    )
+    assert all(one.interfaces == ("eth0", "lo") for one in facts)
+    weights = {one.inside.results["weights_sha256"] for record in (bridged, shared) for one in record.instances}
+    assert len(weights) == 1
+    assert devices_here() == before
+    host = site_of("host", environment("host"), forms("host"), data)
+    own = distributed.launched(host, spec, conditions_of(study, network="own"), 64)
+    assert own.ok and own.network.kind == "host", own.reason
+
+
 def test_a_parameter_server_trains_as_all_reduce_does(study, forms, data, spec):
     site = site_of("host", environment("host"), forms("host"), data)
     served = distributed.launched(site, spec, conditions_of(study, exchange="parameter-server"), 64)

@@ -18,6 +18,7 @@ from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
 from envs.gvisor import Gvisor
 from envs.host import Host
+from envs.podman import Podman
 from envs.vm import Vm
 from tare.analysis import choice, launch_rows, network
 from tare.core.errors import UnavailableError, UserError
@@ -140,7 +141,7 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     assert barred("distributed", sites, "switch") == {} == barred("distributed", sites, "host")
     guest = {"vm": replace(SITE, environment=Vm())}
     assert barred("distributed", guest, "switch") == {}
-    for kind in ("overlay", "host"):
+    for kind in ("overlay", "host", "own"):
         assert barred("distributed", guest, kind)["vm"].endswith("its guests meet on a switch alone")
     (reason,) = barred("distributed", {"gvisor": replace(SITE, environment=Gvisor())}, "switch").values()
     assert reason.endswith("enters no network of this machine: its instances can't train together")
@@ -149,6 +150,9 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
         "their kernels' numbers name none of our namespaces"
     )
     assert list(barred("distributed", {**sites, **guest}, "hosts")) == ["docker", "vm"]
+    assert barred("distributed", sites, "own") == {}
+    (reason,) = barred("distributed", {"podman": replace(SITE, environment=Podman())}, "own").values()
+    assert reason == "Podman: its own network is not to be had here; its instances meet on a switch"
     assert barred("single", sites, "switch") == {} and launcher("single") is None and launcher("busy") is None
     assert launcher("distributed") is distributed.launched
 
@@ -157,6 +161,8 @@ def test_a_member_enters_the_namespace_of_a_launch_by_its_name_or_of_a_process_b
     inside = replace(LAUNCH, network="launch:tare-1", interfaces=("eth0", "lo"))
     argv = Docker().command(inside)
     assert argv[argv.index("--network") + 1] == "container:tare-1"
+    argv = Docker().command(replace(LAUNCH, network="bridge"))
+    assert argv[argv.index("--network") + 1] == "bridge"
     argv = Charliecloud().command(replace(LAUNCH, network="/proc/7/ns/net"))
     assert argv[6:9] == ["nsenter", "--net=/proc/7/ns/net", "--"]
 

@@ -64,6 +64,7 @@ def test_unavailable_environments_have_reason_and_remedy(evidence, page):
     assert row["reason"] == builders.UNAVAILABLE["podman"]
     assert row["remedy"] in visible(page)
     assert builders.UNAVAILABLE["podman"] in visible(page)
+    assert f"Podman is unavailable: {builders.UNAVAILABLE['podman']}" in visible(page[: page.index("<nav")])
 
 
 def test_the_page_has_every_sentence_beside_its_control(evidence, page):

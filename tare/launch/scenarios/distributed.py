@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tare.launch import hosts, networks
 from tare.launch.group import launch_group
 from tare.launch.hosts import Hosts
-from tare.launch.networks import HOST_NETWORK, Wires, switched
+from tare.launch.networks import HOST_NETWORK, OWN_NETWORK, Wires, switched
 from tare.launch.place import Site
 from tare.launch.scenarios import Around, Problem
 from tare.model.environment import Environment
@@ -69,7 +69,7 @@ def size_of(group: Mapping[str, Any]) -> int:
     return int(group["workers"]) + (1 if group["exchange"] == SERVED else 0)
 
 
-def network_of(conditions: Mapping[str, Any]) -> Wires | Hosts | Literal["host"]:
+def network_of(conditions: Mapping[str, Any]) -> Wires | Hosts | Literal["host", "own"]:
     """What a group meets on, as its conditions ask for it."""
     group = conditions["group"]
     if group["network"] == OTHER_HOSTS:
@@ -77,6 +77,8 @@ def network_of(conditions: Mapping[str, Any]) -> Wires | Hosts | Literal["host"]
         return Hosts(named=tuple(named), cpus=conditions["cpus"])
     if group["network"] == HOST_NETWORK:
         return HOST_NETWORK
+    if group["network"] == OWN_NETWORK:
+        return OWN_NETWORK
     rate = group["rate_mbit_per_s"]
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,

@@ -35,7 +35,13 @@ from tare.report.words.wording import missing
 JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
 WAYS = {"all-reduce": "all-reduce", "parameter-server": "parameter server"}
 SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
-NETWORKS = {"switch": "switch", "overlay": "overlay", "host": "host's network", "hosts": "other hosts"}
+NETWORKS = {
+    "switch": "switch",
+    "overlay": "overlay",
+    "host": "host's network",
+    "own": "its own",
+    "hosts": "other hosts",
+}
 
 
 def section(evidence: Evidence) -> Mapping[str, Any] | None:
@@ -92,6 +98,8 @@ def _wires(wanted: Distributed) -> str:
     """What instances on this machine meet on."""
     if wanted.network == "host":
         return "all on the host's own network, without a limit"
+    if wanted.network == "own":
+        return "over what each environment brings, Docker its bridge and others the host's network, without a limit"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""

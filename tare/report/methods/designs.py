@@ -127,22 +127,31 @@ def _left_out(campaign: Campaign, env: str, reason: str) -> str:
     return f"{reason.split(':')[0]}, so {units_text(skipped, campaign.kind)} went on without it"
 
 
-def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
-    """Environments of the study that did not run, each with its reason and remedy; then an arm's own gaps."""
+def absent(evidence: Evidence) -> dict[str, str]:
+    """Environments of the study that did not run, each with its reason."""
     reasons: dict[str, str] = {}
     for env in evidence.environments:
         probe = evidence.probes.get(env)
         if probe is not None and not probe.available:
             reasons[env] = probe.reason or "no reason was recorded"
+    for campaign in evidence.campaigns:
+        if not _levels(campaign) and not (campaign.arm is not None and campaign.arm.is_setting):
+            for env, reason in campaign.plan.unavailable.items():
+                if env in evidence.environments:
+                    reasons.setdefault(env, reason)
+    return dict(sorted(reasons.items()))
+
+
+def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
+    """Environments of the study that did not run, each with its reason and remedy; then an arm's own gaps."""
+    reasons = absent(evidence)
     only_in_arms: dict[tuple[str, str], str] = {}
     for campaign in evidence.campaigns:
         if campaign.arm is not None and campaign.arm.is_setting:
             continue  # no environment's fault: it is told where settings are weighed
         for env, reason in campaign.plan.unavailable.items():
             levels = ", ".join(_levels(campaign))
-            if not levels:
-                reasons.setdefault(env, reason)
-            elif env not in reasons:
+            if levels and env not in reasons:
                 only_in_arms.setdefault((env, levels), reason)
     rows = [
         {
@@ -150,8 +159,7 @@ def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
             "reason": reason,
             "remedy": evidence.probes[env].remedy if env in evidence.probes else None,
         }
-        for env, reason in sorted(reasons.items())
-        if env in evidence.environments
+        for env, reason in reasons.items()
     ]
     return rows + [
         {"title": f"{env_title(env)}, {levels}", "reason": reason, "remedy": None}

@@ -186,6 +186,7 @@ LEVELS = {
     "network=switch": "a switch of its own",
     "network=overlay": "an overlay network (VXLAN)",
     "network=host": "the host's network",
+    "network=own": "the network that each environment brings",
     "network=hosts": "other hosts",
     "graph=capture": "CUDA graph of the step",
     "cudnn=benchmark": "kernels picked by trial (cuDNN)",
