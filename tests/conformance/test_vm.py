@@ -4,6 +4,7 @@ Without KVM QEMU emulates, and a boot takes some four seconds. `make test` insta
 so where it names `vm`.
 """
 
+import inspect
 import json
 import math
 import os
@@ -21,12 +22,13 @@ from tare.core.files import cache_dir, project_root
 from tare.experiments import rounds
 from tare.experiments.measure import EMULATED_BATCH, EMULATED_STEPS
 from tare.images import build
-from tare.launch import transport
+from tare.launch import limits, transport
 from tare.launch.arm_images import derive_arm
 from tare.launch.group import launch_group
 from tare.launch.networks import Wires
 from tare.launch.place import site_of
 from tare.launch.run import launch
+from tare.model.environment import Launch
 from tare.model.registry import environment
 from tare.runtimes.programs import may_install
 
@@ -43,6 +45,39 @@ from tare.model.schema import parse
 image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
 site = site_of("vm", environment("vm"), image, None)
 launch(site, {"mode": "device", "device": "cpu", "devices": None}, json.loads(sys.argv[1]))
+"""
+# In a guest, whose kernel has every controller in version 2: two processes that compute, one in a group with
+# a quota of half a CPU that the code under test makes; what share of a CPU each had.
+SHARES = """
+from __future__ import annotations
+import ctypes, json, os, time
+from pathlib import Path
+PERIOD_US = {period_us}
+UnavailableError = RuntimeError
+{code}
+os.mkdir("/tmp/cgroup2")
+assert ctypes.CDLL(None).mount(b"cgroup2", b"/tmp/cgroup2", b"cgroup2", 0, None) == 0, "no control groups"
+Path("/tmp/cgroup2/cgroup.subtree_control").write_text("+cpu")
+parent, is_v2 = cpu_hierarchy(Path("/proc/self/mounts").read_text(), Path("/proc/self/cgroup").read_text())
+group = parent / "half"
+group.mkdir()
+_set_quota(group, PERIOD_US // 2, is_v2=is_v2)
+
+def share(group):
+    pid = os.fork()
+    if pid == 0:
+        (group / "cgroup.procs").write_text("0")
+        until = time.monotonic() + 4.0
+        while time.monotonic() < until:
+            pass
+        os._exit(0)
+    began = time.monotonic()
+    used = os.wait4(pid, 0)[2]
+    return (used.ru_utime + used.ru_stime) / (time.monotonic() - began)
+
+shares = {{"free": share(parent), "half": share(group)}}
+group.rmdir()
+print(json.dumps({{"v2": is_v2, "parent": str(parent), **shares}}), flush=True)
 """
 NESTED = ("apptainer.vm", "charliecloud.vm", "docker.vm")
 
@@ -228,6 +263,24 @@ def train_shortly(name, form, data, study, conditions):
     adapter = environment(name)
     with adapter.session():
         return launch(site_of(name, adapter, form, data), spec, {**conditions, "launch_timeout_s": PATIENT_S})
+
+
+def test_a_quota_holds_on_a_kernel_whose_control_groups_are_of_version_2(site, conditions):
+    """By the code that makes quotas, on a guest's kernel: this machine's may have the controller in version 1."""
+    code = "\n".join(inspect.getsource(one) for one in (limits.cpu_hierarchy, limits._set_quota))
+    script = SHARES.format(code=code, period_us=limits.PERIOD_US)
+    planned = Launch(
+        name="tare-quota", argv=(site.python, "-I", "-S", "-c", script), reference=site.reference, binds=(),
+        workdir=Path("/"), cpus=(0,), shm_bytes=1 << 20, nofile=1024, uid=0, gid=0,
+    )  # fmt: skip
+    argv, client = site.environment.command(planned), site.environment.environment_variables()
+    pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}  # the channel is open while both are
+    with subprocess.Popen(["timeout", "300", *argv], env=client, text=True, **pipes) as guest:
+        said = guest.stdout.readline()
+        assert said.startswith("{"), (said, guest.communicate()[1][-2000:])
+    told = json.loads(said)
+    assert told["v2"] and told["parent"] == "/tmp/cgroup2"
+    assert 0.40 < told["half"] < 0.60 and told["free"] > 1.3 * told["half"], told
 
 
 def test_no_comparison_takes_an_emulated_launch(site):
