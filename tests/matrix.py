@@ -17,6 +17,8 @@ from tare.model.registry import HOST, describe_workload, environment_names, modu
 Cell = TypeVar("Cell")
 VARIABLE = "TARE_TEST_SEED"
 ALL = "all"
+# Of launches whose end nobody looks at: to end in order takes a second.
+HURRIED = {"ends_at_once": True}
 
 
 def seed_of_commit(folder):

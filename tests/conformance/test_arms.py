@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from matrix import WALLS, in_matrix, in_turn
+from matrix import HURRIED, WALLS, in_matrix, in_turn
 
 from tare.core.process import run
 from tare.experiments import rounds
@@ -80,7 +80,7 @@ def arm_launches(study, arm_forms, folders):
         record = build.ensure(arm_forms(name, arm))
         site = site_of(name, adapter, record, folders(describe_workload(WORKLOAD)["dataset"]))
         assert dict(site.options) == record.options
-        spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+        spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | HURRIED
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64).to_json()

@@ -15,7 +15,7 @@ from pathlib import Path
 import contract
 import inside_code
 import pytest
-from matrix import envs_in_turn
+from matrix import HURRIED, envs_in_turn
 from project import copy_checkout
 
 from tare.core.files import cache_dir, project_root
@@ -37,7 +37,7 @@ WORKLOAD = "mnist_cnn"
 
 @pytest.fixture(scope="module")
 def spec(study):
-    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | HURRIED
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import functools
 import inside_code
 import pytest
 from asking import skip_without_interpreter
-from matrix import in_turn
+from matrix import HURRIED, in_turn
 from project import ROOT
 
 from tare.cli.main import main
@@ -44,7 +44,7 @@ def losses(study, folders):
     def run(image, settings, workload=WORKLOAD, job=JOB):
         own = {**study, "workloads": {workload: job}, "device": "cpu"}
         site = site_of(HOST, environment(HOST), image, folders("mnist"))
-        spec = rounds.whole_run_spec(workload, job["batch"], own)
+        spec = rounds.whole_run_spec(workload, job["batch"], own) | HURRIED
         conditions = arms.conditions_at(own["conditions"], rounds.headline_levels(own))
         record = launch(site, spec, {**conditions, "settings": settings})
         assert record.status == "ok", record.reason

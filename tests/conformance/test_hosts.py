@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from matrix import in_turn
+from matrix import HURRIED, in_turn
 
 from tare.analysis.network import read_network
 from tare.core.files import cache_dir, project_root
@@ -194,7 +194,7 @@ def asked(study, forms, folders):
     """What the harness is told, with changes."""
 
     def made(env="host", names=("a", "b"), steps=STEPS, **image):
-        spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
+        spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | HURRIED
         plain = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         named = [{"ssh": name, "address": NAMES.get(name, NAMES["b"])} for name in names]
         own = {"workers": 2, "exchange": "all-reduce", "network": "hosts", "hosts": named}

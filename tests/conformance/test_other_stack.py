@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from asking import skip_without_interpreter
-from matrix import in_turn
+from matrix import HURRIED, in_turn
 
 from tare.cli.main import main
 from tare.core.files import project_root
@@ -120,7 +120,7 @@ def other_launches(study, other_forms, folders):
     def run(name, workload):
         adapter = environment(name)
         site = site_of(name, adapter, other_forms(name), folders(describe_workload(workload)["dataset"]))
-        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study)
+        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study) | HURRIED
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64).to_json()

@@ -6,7 +6,7 @@ The input is compared in every environment, and is applied in one of the others 
 import functools
 
 import pytest
-from matrix import REQUIRED, in_turn, small
+from matrix import HURRIED, REQUIRED, in_turn, small
 
 from tare.experiments import rounds
 from tare.images import headers
@@ -38,7 +38,7 @@ def run_at(study, forms, folders):
         if arm and arm.factor == "compile":
             site = site_module._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
         conditions = arms.conditions_at(study["conditions"], arms.levels_of(LEVELS, arm))
-        spec = rounds.whole_run_spec(workload, description["batch"], study)
+        spec = rounds.whole_run_spec(workload, description["batch"], study) | HURRIED
         return launch(site, spec, conditions, pad_bytes=64).to_json()
 
     return execute
@@ -75,7 +75,7 @@ def test_the_compiler_really_compiled(run_at, text):
 @pytest.mark.parametrize(("env", "workload"), [(env, name) for env in CONTAINERS for name in OF_IMAGES])
 def test_synthetic_input_is_the_same_batch_wherever_it_is_made(env, workload, study, forms, folders, launches):
     own = small(study, workload)
-    spec = rounds.whole_run_spec(workload, own["workloads"][workload]["batch"], own)
+    spec = rounds.whole_run_spec(workload, own["workloads"][workload]["batch"], own) | HURRIED
     levels = arms.levels_of(rounds.headline_levels(own), arms.parse(SYNTHETIC))
     losses = {}
     for name in (HOST, env):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import envs_in_turn, in_turn
+from matrix import HURRIED, envs_in_turn, in_turn
 
 from tare.core.files import cache_dir, project_root
 from tare.experiments import beside, rounds
@@ -36,7 +36,7 @@ def order_in(study, forms, folders):
     def order(env):
         data = folders(describe_workload(WORKLOAD)["dataset"])
         site = replace(site_of(env, environment(env), forms(env), data), data_of={WORKLOAD: data})
-        spec = rounds.whole_run_spec(WORKLOAD, batch, study)
+        spec = rounds.whole_run_spec(WORKLOAD, batch, study) | HURRIED
         return Order(site=site, spec=spec, conditions=conditions, pad_bytes=64), neighbour
 
     return order
