@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from envs.vm import Vm, in_the_root
+from envs.vm import TRY_S, Vm, in_the_root
 from tare.core.manifest import allocated_bytes
 from tare.images.guest import MORE_MODULES, squash, write_system
 from tare.model.environment import Environment, Launch, OciImage, Prepared
@@ -41,6 +41,7 @@ class Nested(Vm):
     modules: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[str] = ""
     form_name: ClassVar[str] = "/form"
+    trial_s = 2 * TRY_S["tcg"]  # a runtime is emulated as well
 
     def adapter(self) -> Environment:
         """The inner environment's adapter, as it works in the guest."""

@@ -18,10 +18,27 @@ def apply(torch: Any, training: Any, level: str, device: str) -> None:
             return plain(batch)
 
     training.loss = loss
+    refuse_unable_layers(torch, training.model, dtype, device)
     if level == "fp16":
         if device != "cuda":
             raise Unable("fp16 needs a scaled loss, which this harness does on a CUDA device only; use amp=bf16")
         training.step = scaled_step(torch, training)
+
+
+def refuse_unable_layers(torch: Any, model: Any, dtype: Any, device: str) -> None:
+    """Run each LSTM of a model once, small: oneDNN has no kernel of it in half precision for every processor.
+
+    Raises:
+        Unable: one of them can't be run, in the framework's words.
+    """
+    for layer in (one for one in model.modules() if isinstance(one, torch.nn.LSTM)):
+        try:
+            with torch.no_grad(), torch.autocast(device, dtype=dtype):
+                layer(torch.zeros(2, 2, layer.input_size, device=device))
+        except RuntimeError as error:
+            words = str(error).partition(". ")[0]
+            kind = str(dtype).rpartition(".")[2]
+            raise Unable("this processor has no LSTM in {}: {}".format(kind, words)) from error
 
 
 def scaled_step(torch: Any, training: Any) -> Callable[[Any], Any]:
