@@ -18,11 +18,11 @@ def apply(torch: Any, training: Any, level: str, device: str) -> None:
             return plain(batch)
 
     training.loss = loss
-    refuse_unable_layers(torch, training.model, dtype, device)
     if level == "fp16":
         if device != "cuda":
             raise Unable("fp16 needs a scaled loss, which this harness does on a CUDA device only; use amp=bf16")
         training.step = scaled_step(torch, training)
+    refuse_unable_layers(torch, training.model, dtype, device)
 
 
 def refuse_unable_layers(torch: Any, model: Any, dtype: Any, device: str) -> None:
