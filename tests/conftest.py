@@ -87,6 +87,7 @@ def run_folder(config):
 def studies(request):
     """Starts the studies that chosen tests look at, beside the first of all tests."""
     wanted = {name for item in request.session.items for name in item.fixturenames}
+    assert not (wanted & beside.STUDIES.keys() and request.config.getoption("quick", False)), "no study is quick"
     folder = run_folder(request.config) / "beside"
     folder.mkdir(exist_ok=True)
     os.environ["TARE_TEST_RUN"] = str(folder.parent)

@@ -14,7 +14,7 @@ PAGE = code_blocks("add-a-workload.md", "python")[0]
 
 
 @pytest.fixture
-def written(monkeypatch, tmp_path):
+def write_page(monkeypatch, tmp_path):
     """Write workloads/softmax_mnist.py as the page has it, but for some text; nothing of it stays imported."""
     known = registry.module_names
     monkeypatch.setattr(registry, "module_names", lambda folder: sorted([*known(folder), "softmax_mnist"]))
@@ -30,8 +30,8 @@ def written(monkeypatch, tmp_path):
     vars(workloads).pop("softmax_mnist", None)
 
 
-def test_the_page_is_right(written):
-    written()
+def test_the_page_is_right(write_page):
+    write_page()
     assert registry.describe_workload("softmax_mnist")["parameters"] == 7850
 
 
@@ -60,14 +60,14 @@ def test_the_page_is_right(written):
         ("load = static", "loads = static", "class Training lacks load"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(written, old, new, says):
-    written(old, new)
+def test_what_is_wrong_is_told_in_one_line(write_page, old, new, says):
+    write_page(old, new)
     with pytest.raises(UserError, match=says) as told:
         registry.describe_workload("softmax_mnist")
     assert "\n" not in str(told.value)
 
 
-def test_a_data_set_that_is_none_is_named_before_a_command_that_could_not_make_it(written):
-    written('"dataset": "mnist"', '"dataset": "minst"')
+def test_a_data_set_that_is_none_is_named_before_a_command_that_could_not_make_it(write_page):
+    write_page('"dataset": "mnist"', '"dataset": "minst"')
     with pytest.raises(UserError, match=r"softmax_mnist\.py: dataset: no data set 'minst' .* did you mean 'mnist'"):
         sites.image_records({"stack": "torch-2.13"}, "softmax_mnist", ["host"], None, None)
