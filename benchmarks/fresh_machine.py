@@ -12,6 +12,9 @@ A release of Ubuntu needs its archive's keyring (--keyring). What reaches a pack
 of this machine: --bind shows a file or folder of it at the same place or another, read-only, --env passes a
 variable on, and --cached copies what was fetched here (~/.cache/tare/data) into the machine's cache.
 
+--offline makes a machine without a network, --cache-mb one whose cache is a disk of so many MB of its own, empty at
+each command.
+
 --remedies gives what was printed as a remedy and is a command of apt's, as the user whom it asks to (no service
 starts for it), and runs the first command again. --without-apt makes a machine where nothing can be installed.
 --kill ends the first command as Ctrl-C does (INT) or at once (KILL), after some seconds or at a random moment.
@@ -87,6 +90,8 @@ printf '%s\n' "$BINDS" | while IFS='=' read -r path place; do
     mount -o remount,bind,ro "$place"
 done
 [ -z "$WITHOUT_APT" ] || rm -f usr/bin/apt* usr/bin/dpkg*
+[ -z "$CACHE_MB" ] || mount -t tmpfs -o "size=${CACHE_MB}m,uid=$OWNER_ID,gid=$OWNER_ID" tmpfs "./$CACHE_INSIDE"
+[ -z "$OFFLINE" ] || ip link set lo up
 [ -z "$READ_ONLY_HOME" ] || mount -o remount,bind,ro "./$HOME_INSIDE"
 mkdir -p .old
 pivot_root . .old
@@ -213,6 +218,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--place", choices=("home", "work"), default="home", help="work: /srv/tare")
     parser.add_argument("--read-only-home", action="store_true")
     parser.add_argument("--without-apt", action="store_true")
+    parser.add_argument("--offline", action="store_true")
+    parser.add_argument("--cache-mb", type=int, metavar="N")
     parser.add_argument("--bind", action="append", default=[], metavar="PATH[=PLACE]")
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]")
     parser.add_argument("--cached", type=Path, action="append", default=[], metavar="FOLDER", help="of our cache")
@@ -281,6 +288,8 @@ def machine(arguments: argparse.Namespace, base: Path) -> Iterator[Path]:
         shutil.copy("/etc/resolv.conf", case / "upper/etc/resolv.conf")
         for folder in arguments.cached:
             shutil.copytree(folder, cache_of(arguments, case) / folder.name, symlinks=True)
+        if arguments.cache_mb:  # a place to mount at
+            cache_of(arguments, case).mkdir(parents=True, exist_ok=True)
         clone = place_of(arguments, case)
         clone.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
@@ -313,6 +322,14 @@ def cache_of(arguments: argparse.Namespace, case: Path) -> Path:
     home = USERS[arguments.user][1]
     folder, inside = (case / "home", home) if Path(chosen).is_relative_to(home) else (case / "work_folder", WORK)
     return folder / Path(chosen).relative_to(inside)
+
+
+def cache_inside(arguments: argparse.Namespace, case: Path) -> str:
+    """The machine's cache, seen from inside."""
+    cache, home = cache_of(arguments, case), case / "home"
+    if cache.is_relative_to(home):
+        return f"{USERS[arguments.user][1]}/{cache.relative_to(home)}"
+    return f"{WORK}/{cache.relative_to(case / 'work_folder')}"
 
 
 def variables_of(names: Sequence[str]) -> str:
@@ -354,7 +371,9 @@ def run(
         "SETTLE_S": SETTLE_S, "VARIABLES": variables_of(arguments.env), "BINDS": "\n".join(arguments.bind),
         "READ_ONLY_HOME": "yes" if arguments.read_only_home else "", "KILL_AFTER": seconds, "KILL_SIGNAL": number,
         "WITHOUT_APT": "yes" if arguments.without_apt else "",
-        "WITHOUT_SERVICES": "yes" if without_services else "",
+        "WITHOUT_SERVICES": "yes" if without_services else "", "OFFLINE": "yes" if arguments.offline else "",
+        "CACHE_MB": arguments.cache_mb or "", "CACHE_INSIDE": cache_inside(arguments, case),
+        "OWNER_ID": USERS[arguments.user][0],
     }  # fmt: skip
     ended = Ended(command=command, killed=f"SIG{number} after {seconds} s" if kill else None)
     facts, log = case / "facts", arguments.out / "output.log"
@@ -364,6 +383,7 @@ def run(
         "--pid",
         "--fork",
         "--kill-child",
+        *(["--net"] if arguments.offline else []),
         "sh",
         "-c",
         f"exec 3> '{facts}'\n{FIRST_PROCESS}",

@@ -173,6 +173,7 @@ def compare_product(precision: str, kernel: str, size: int, repetitions: int) ->
         likwid_kernel=likwid_kernel,
         ours_per_s=max(case.rates),
         likwid_per_s=max(theirs),
+        noise=max(spread(case.rates), spread(theirs)),
     )
 
 

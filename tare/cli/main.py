@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from tare import __version__
-from tare.core.errors import TareError
+from tare.core.errors import TareError, explain_os_error
 
 GROUPS = (
     "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
@@ -61,15 +59,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _interrupt(number: int, frame: object) -> None:
     """A polite end is an interruption: what was started is ended, finished units are kept."""
     raise KeyboardInterrupt
-
-
-def explain_os_error(error: OSError) -> str | None:
-    """One line for the failures of a disk that a user can mend; None for the others."""
-    where = error.filename or "a file"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left while writing {where}: free some, or point TARE_CACHE at a larger disk"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"no permission for {where}: {os.strerror(error.errno)}"
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV):
-        return f"cannot use {where}: {os.strerror(error.errno)}"
-    return None

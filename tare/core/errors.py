@@ -4,10 +4,12 @@
 lacks; 4 data that fails its check; 130 interrupted. The last four print one line and no traceback.
 """
 
+import errno
 import grp
 import os
 import shutil
 from pathlib import Path
+from typing import TypeGuard
 
 APT_LISTS = Path("/var/lib/apt/lists")
 ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ", "usermod ")
@@ -47,6 +49,29 @@ class IntegrityError(TareError):
     """Content that does not match its recorded hash, or a record cut short."""
 
     exit_code = 4
+
+
+def is_full(error: BaseException) -> TypeGuard[OSError]:
+    """Whether it is of a disk, or of a user's share of it, that is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def explain_os_error(error: OSError) -> str | None:
+    """One line for the failures of a disk that a user can mend; None for the others."""
+    where = error.filename or "a file"
+    if is_full(error):
+        where = error.filename2 or where  # of a copy the second is written
+        return f"no space left while writing {where}: free some, or point TARE_CACHE at a larger disk"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"no permission for {where}: {os.strerror(error.errno)}"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV):
+        return f"cannot use {where}: {os.strerror(error.errno)}"
+    return None
+
+
+def reason_of(error: TareError | OSError) -> str:
+    """Why something could not be had, in a record: one line, with what a user can do where a disk is full."""
+    return (explain_os_error(error) if is_full(error) else None) or str(error)
 
 
 def as_we_can(remedy: str) -> str:

@@ -76,13 +76,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            _raise_of(path, error)
+            raise_of(path, error)
         raise
 
 
-def _raise_of(path: Path, error: OSError) -> None:
-    """Where a failed write names no file, as of a full disk, raise it again with the one that was written."""
-    if error.filename is None and error.errno is not None:
+def raise_of(path: Path, error: OSError) -> None:
+    """Where a failed write names no file, or first the one that was copied, raise it again with the one written."""
+    if (error.filename is None or error.filename2 is not None) and error.errno is not None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
@@ -226,7 +226,7 @@ class Journal:
                 handle.flush()
                 os.fsync(handle.fileno())
         except OSError as error:
-            _raise_of(self.path, error)
+            raise_of(self.path, error)
             raise
         if fresh:
             sync_directory(self.path.parent)

@@ -30,8 +30,9 @@ from tare.core.errors import UnavailableError
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print to a pipe
 KEEP_OUTPUT_BYTES = 1 << 20
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
-FULL = ("No space left on device", "ENOSPC")
-NAMESPACES = ("namespace", "unshare")  # of which a kernel allows so many, and says the same where it is none
+FULL = ("no space left on device", "enospc")
+# A kernel allows so many namespaces, and where it is none says the same.
+NAMESPACES = ("namespace", "unshare", "clone", "fork/exec")
 LARGER = "TARE_CACHE and TMPDIR at a larger disk"
 MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
@@ -66,14 +67,20 @@ class Finished:
         """Seconds from just before the start to the reaping."""
         return (self.ended_ns - self.started_ns) / 1e9
 
+    @property
+    def found_full(self) -> bool:
+        """It failed, and printed that it found a disk full; a limit of namespaces says the same."""
+        lines = COLOUR.sub("", f"{self.stdout}\n{self.stderr}").splitlines()
+        others = [line.lower() for line in lines if not any(word in line for word in NAMESPACES)]
+        return not self.ok and any(word in line for line in others for word in FULL)
+
     def explain(self) -> str:
         """One line on how it ended: the timeout, the signal, or the last line it printed."""
         if self.timed_out:
             return f"{self.argv[0]} was still running after {self.wall_s:.0f} s and was killed"
         printed = COLOUR.sub("", self.stdout + "\n" + self.stderr)
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
-        others = [line for line in lines if not any(word in line for word in NAMESPACES)]
-        if not self.ok and any(word in line for line in others for word in FULL):
+        if self.found_full:
             return f"{Path(self.argv[0]).name} found no space left: free some, or point {LARGER}"
         errors = [line for line in lines if any(word in line.lower() for word in ERROR_WORDS)]
         detail = (errors or lines or ["it printed nothing"])[-1][:300]

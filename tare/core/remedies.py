@@ -9,8 +9,17 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
 
 from tare.core.errors import UserError
+
+# What of a broken connection tells a person why, the most telling first.
+BROKEN = (
+    r"\[Errno -?\d+\] [^'\")]+",
+    r"[Cc]annot connect to proxy|timed out|certificate verify failed",
+    r"[A-Z]\w+Error",
+)
 
 
 def own_program(name: str) -> str:
@@ -36,9 +45,21 @@ def require(paths: Iterable[Path]) -> None:
         )
 
 
-def through_proxy(scheme: str = "https") -> str:
-    """What to add where an address does not answer and a proxy is set; nothing else. No password is told."""
+def through_proxy(address: str = "https://") -> str:
+    """What to add where an address does not answer and a proxy is set for it; nothing else. No password is told."""
+    scheme, host, *_ = urlsplit(address)
+    if host and proxy_bypass(host):
+        return ""
     name = next((name for name, value in os.environ.items() if name.lower() == f"{scheme}_proxy" and value), None)
     if name is None:
         return ""
     return f", through the proxy {re.sub('//[^@/]*@', '//', os.environ[name])}: unset {name}, or mend it"
+
+
+def no_index(said: str) -> str | None:
+    """Why pip reached no index, by what it printed; None where it failed for something else."""
+    broken = "\n".join(re.findall(r"connection broken by (.*)", said))
+    if not broken or "No matching distribution" not in said:
+        return None
+    why = next((found[0] for pattern in BROKEN if (found := re.findall(pattern, broken))), broken[:100])
+    return f"no package index answers ({why}){through_proxy()}"

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.errors import IntegrityError, UnavailableError, is_full
 from tare.core.files import (
     canonical_json,
     locked,
     locked_if_free,
+    raise_of,
     read_json,
     sha256_text,
     sync_directory,
@@ -98,7 +99,7 @@ def keep(
         fits: whether one that is whole will do; else it is made again.
     """
     path = parent / key
-    with locked(parent / f".{key}{LOCK}", waiting_for=what):
+    with locked(parent / f".{key}{LOCK}", waiting_for=what, tell=say):
         found, problem = _look(path)
         if found is not None and fits(found):
             return found
@@ -115,8 +116,10 @@ def keep(
                 about = dict(make(folder))
                 folder.chmod(0o755)
                 entries = read_manifest(folder)
-            except BaseException:
+            except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
+                if is_full(error):
+                    raise_of(path, error)
                 raise
             if not in_place:
                 folder.rename(path)

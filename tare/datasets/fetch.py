@@ -149,9 +149,7 @@ def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = 
     Raises:
         UnavailableError: it can't be reached in time, or answers with an error status.
     """
-    place = urllib.parse.urlsplit(url)
-    host = place.netloc
-    proxy = "" if urllib.request.proxy_bypass(host) else through_proxy(place.scheme)
+    host, proxy = urllib.parse.urlsplit(url).netloc, through_proxy(url)
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})
     try:
         answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SILENCE_S)

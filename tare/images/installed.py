@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.errors import IntegrityError, UnavailableError, UserError, reason_of
 from tare.core.files import canonical_json, project_root, sha256_file, sha256_text
 from tare.core.process import run
 from tare.images.base import glibc_of
@@ -158,7 +158,7 @@ def build(python: Path) -> OciRecord:
     try:
         return OciRecord(**shared, **_image(found))
     except (UnavailableError, OSError) as error:
-        return OciRecord(**shared, seconds={}, status="unavailable", reason=str(error), cached=False)
+        return OciRecord(**shared, seconds={}, status="unavailable", reason=reason_of(error), cached=False)
 
 
 def _image(found: Installation) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.errors import IntegrityError, UnavailableError, is_full
 from tare.core.files import atomic_path, sha256_file
+from tare.core.remedies import through_proxy
 
 ACCEPT = ", ".join(
     f"application/vnd.{kind}+json"
@@ -113,6 +114,8 @@ def _layer(repository: Repository, digest: str, diff_id: str, target: Path, toke
                 shutil.copyfileobj(source, sink, CHUNK_BYTES)
             _check(sha256_file(temporary), diff_id, f"layer {digest}, unpacked,")
         except (zlib.error, EOFError, OSError) as error:
+            if is_full(error):
+                raise
             raise UnavailableError(f"layer {digest} of {repository.name} cannot be read: {error}") from error
         finally:
             packed.unlink(missing_ok=True)
@@ -135,8 +138,9 @@ def _open(repository: Repository, kind: str, digest: str, token: list[str]) -> A
             return _request(url, repository.timeout_s, token)
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        proxy = "" if isinstance(error, urllib.error.HTTPError) else through_proxy(url)
         raise UnavailableError(
-            f"the registry {repository.host} gave no {repository.name}@{digest}: {reason}"
+            f"the registry {repository.host} gave no {repository.name}@{digest}: {reason}{proxy}"
         ) from error
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import store
-from tare.core.errors import IntegrityError, TareError, UnavailableError
+from tare.core.errors import IntegrityError, TareError, UnavailableError, reason_of
 from tare.core.files import cache_dir
 from tare.core.store import Kept, Make
 from tare.images.base import Base
@@ -95,7 +95,7 @@ def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str
         image = image_of(record)
         prepared, cached = _prepare(adapter, image, record, options)
     except (TareError, OSError) as error:
-        return form_record(record, adapter.name, options=options, status="unavailable", reason=str(error))
+        return form_record(record, adapter.name, options=options, status="unavailable", reason=reason_of(error))
     return form_record(
         record,
         adapter.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from typing import Any
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from tare.core import store
-from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir
 from tare.core.process import Finished, run, scratch_folder
+from tare.core.remedies import no_index
 from tare.model.records.images import Package
 from tare.model.studies.stacks import Requirement, Stack
 
@@ -110,7 +112,7 @@ def _pip_download(stack: Stack, folder: Path, requirements: Sequence[Requirement
         variables = {**os.environ, "TMPDIR": str(scratch)}
         finished = run(download_command(stack, lock, folder, options), timeout_s=DOWNLOAD_TIMEOUT_S, env=variables)
     if not finished.ok:
-        raise _explain(finished)
+        raise _explain(finished, folder)
 
 
 def download_command(stack: Stack, lock: Path, folder: Path, options: Sequence[str]) -> list[str]:
@@ -125,12 +127,14 @@ def download_command(stack: Stack, lock: Path, folder: Path, options: Sequence[s
     ]  # fmt: skip
 
 
-def _explain(finished: Finished) -> Exception:
-    """The installer's failure: two hashes that differ are a matter of integrity, all else of availability."""
+def _explain(finished: Finished, folder: Path) -> Exception:
+    """The installer's failure: hashes that differ, a full disk, which no other index mends, or none that has it."""
     mismatch = _MISMATCH.search(finished.stderr)
     if mismatch:
         line = next(line for line in finished.stderr.splitlines() if mismatch[1] in line or "==" in line)
         what = re.search(r"([\w.-]+==[^\s]+|[\w.+-]+\.whl)", finished.stderr[: mismatch.start()])
         name = what[1] if what else line.strip()
         return IntegrityError(f"{name}: the lock says sha256 {mismatch[1]}, but what was served has {mismatch[2]}")
-    return UnavailableError(finished.explain())
+    if finished.found_full:
+        return UserError(f"{folder} or {tempfile.gettempdir()} is full: {finished.explain()}")
+    return UnavailableError(no_index(finished.stderr) or finished.explain())

@@ -77,6 +77,9 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         values["deviations"] = tuple(found)
         if wrong:
             values |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
+    if values["status"] == "failed" and finished.found_full and vm is None:  # a guest has disks of its own
+        found, said = f"{finished.explain()}; its own files lie in {prepared.folder}", values["reason"]
+        values["reason"] = found if said == finished.explain() else f"{found} ({said})"
     return LaunchRecord(**values)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tare.core.errors import TareError, UnavailableError
+from tare.core.errors import TareError, UnavailableError, reason_of
 from tare.core.files import cache_dir, locked
 from tare.core.process import NAMESPACES, run
 from tare.images.trial_image import trial_image
@@ -289,7 +289,7 @@ def probe_by_trial(
             raise UnavailableError(f"a trial launch ran, but not as asked: {'; '.join(trial.violations)}")
         details |= examine(trial)
     except (TareError, OSError) as error:
-        reason = getattr(error, "reason", None) or str(error)
+        reason = getattr(error, "reason", None) or reason_of(error)
         mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or remedy
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)

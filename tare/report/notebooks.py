@@ -6,6 +6,7 @@ in the user's own Jupyter folders. A notebook gets explicit parameters: paths re
 
 from __future__ import annotations
 
+import errno
 import html
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import TareError, UserError
+from tare.core.errors import TareError, UserError, explain_os_error, is_full
 from tare.core.files import atomic_path, cache_dir, project_root, read_json, write_json, write_text
 from tare.core.forked import forked
 from tare.core.process import scratch_folder
@@ -180,9 +181,13 @@ def _execute(name: str, results: Path, workloads: Sequence[str], folder: Path) -
             page = to_page(executed)
         except PapermillExecutionError as error:
             print("\n".join(error.traceback), file=sys.stderr)
-            return f"{error.ename}: {next(iter(error.evalue.splitlines()), '')}"
+            found = f"{error.ename}: {next(iter(error.evalue.splitlines()), '')}"
+            return f"{found}: free some" if os.strerror(errno.ENOSPC) in found else found
         except Exception as error:  # what a process says to another has to be plain
             traceback.print_exc()
+            if is_full(error):
+                error.filename = error.filename or scratch
+                return explain_os_error(error)
             return f"{type(error).__name__}: {error}"
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(folder / executed.name) as temporary:

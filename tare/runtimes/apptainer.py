@@ -13,10 +13,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tare.core.errors import TareError, UnavailableError
+from tare.core.errors import TareError, UnavailableError, reason_of
 from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
 from tare.core.progress import say, step
+from tare.core.remedies import through_proxy
 from tare.runtimes.programs import (
     apt,
     candidate,
@@ -44,7 +45,7 @@ def install_apptainer() -> None:
         try:
             how = source()
         except (TareError, OSError) as error:
-            refusals.append(getattr(error, "reason", None) or str(error))
+            refusals.append(getattr(error, "reason", None) or reason_of(error))
             continue
         found = find_apptainer()
         if found is None:
@@ -75,7 +76,8 @@ def from_upstream() -> str:
         ):
             shutil.copyfileobj(answer, file)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise UnavailableError(f"upstream does not answer ({getattr(error, 'reason', error)})") from error
+        proxy = "" if isinstance(error, urllib.error.HTTPError) else through_proxy(UPSTREAM)
+        raise UnavailableError(f"upstream does not answer ({getattr(error, 'reason', error)}){proxy}") from error
     try:
         if (found := sha256_file(target)) != UPSTREAM_SHA256:
             raise UnavailableError(f"{target.name} has SHA-256 {found}, not {UPSTREAM_SHA256}: not installed")

@@ -31,11 +31,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.errors import TareError, UnavailableError, UserError, explain_os_error
 from tare.core.files import cache_dir, locked, sha256_text, write_text
 from tare.core.process import Finished, ended, run, scratch_folder, start
 from tare.core.progress import duration, say, step
-from tare.core.remedies import through_proxy
+from tare.core.remedies import no_index, through_proxy
 from tare.runtimes import uv
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
@@ -53,16 +53,11 @@ AHEAD_S = 1800  # what is begun beside the set-up and takes longer is left to th
 # places lack it.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 PATIENCE = ("--timeout", "15", "--retries", "1")
+RETRIES = "3"  # pip's own five make who has no network wait 8 s each time; PIP_RETRIES overrules it
 CONNECT_S = 30.0
 INSTALL_S = 1800.0
 VENV_BYTES, ROOM_BYTES = {"run": 1_300_000_000, "test": 1_500_000_000}, 100_000_000  # of each lock, and of the rest
 RUNTIMES_END_S = 600.0  # apt finishes what it has begun to unpack
-# What of a broken connection tells a person why, the most telling first.
-BROKEN = (
-    r"\[Errno -?\d+\] [^'\")]+",
-    r"[Cc]annot connect to proxy|timed out|certificate verify failed",
-    r"[A-Z]\w+Error",
-)
 # What the tests need of the system: package, programs of which one is enough, what for.
 TEST_TOOLS = (
     (
@@ -99,7 +94,9 @@ def main(argv: Sequence[str]) -> int:
         print(f"tare: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(f"tare: {error.filename or VENV}: {error.strerror or error}", file=sys.stderr)
+        error.filename = error.filename or VENV
+        told = explain_os_error(error) or f"{error.filename}: {error.strerror or error}"
+        print(f"tare: {told}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("tare: interrupted; the next run carries on", file=sys.stderr)
@@ -267,7 +264,7 @@ def fetch_pip(folder: Path) -> Path:
     except OSError as error:
         why = getattr(error, "reason", None) or error
         raise UnavailableError(
-            f"this Python lacks ensurepip, and {index} does not answer ({why}){through_proxy()}", remedy
+            f"this Python lacks ensurepip, and {index} does not answer ({why}){through_proxy(index)}", remedy
         ) from None
     if hashlib.sha256(data).hexdigest() not in block:
         raise UnavailableError(f"{index} has another {name} than requirements/run.txt")
@@ -404,15 +401,17 @@ def _pip(*arguments: str) -> Finished:
 def _asked(*words: str) -> Finished:
     argv = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", *words]
     with scratch_folder("pip") as scratch:  # pip leaves its own where it is killed
-        return run(argv, timeout_s=INSTALL_S, env={**lean_environment(), "TMPDIR": str(scratch)})
+        return run(
+            argv, timeout_s=INSTALL_S, env={"PIP_RETRIES": RETRIES, **lean_environment(), "TMPDIR": str(scratch)}
+        )
 
 
 def _pip_reason(finished: Finished) -> str:
     lines = [line.strip() for line in finished.stderr.splitlines() if line.startswith("ERROR")]
-    broken = "\n".join(re.findall(r"connection broken by (.*)", finished.stderr))
-    if broken and "No matching distribution" in finished.stderr:
-        why = next((found[0] for pattern in BROKEN if (found := re.findall(pattern, broken))), broken[:100])
-        return f"no package index answers ({why}){through_proxy()}"
+    if finished.found_full:
+        return f"{VENV.resolve()} or {tempfile.gettempdir()} is full: {finished.explain()}"
+    if unreached := no_index(finished.stderr):
+        return unreached
     return lines[-1].removeprefix("ERROR: ")[:300] if lines else finished.explain()
 
 

@@ -72,7 +72,7 @@ def fetch(pip: Callable[..., Finished], folder: Path) -> Path | None:
     """The program, installed by `pip` into an empty folder; None where it can't be had."""
     shutil.rmtree(folder, ignore_errors=True)
     program = folder / "bin" / "uv"
-    finished = pip("--require-hashes", "--target", str(folder), "--requirement", str(LOCK))
+    finished = pip("--retries", "1", "--require-hashes", "--target", str(folder), "--requirement", str(LOCK))
     return program if finished.ok and program.is_file() else None
 
 

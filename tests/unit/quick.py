@@ -32,6 +32,8 @@ LEFT_OUT = {
     "test_frameworks.py::test_the_slow_workload_trains_alike": FRAMEWORK,
     "test_frameworks.py::test_two_processes": FRAMEWORK,
     "test_full_disk.py::test_a_campaign_on": PROCESSES,
+    "test_full_disk.py::test_a_notebook": NOTEBOOKS,
+    "test_full_disk.py::test_wheels": STACKS,
     "test_image_costs.py::test_the_page_says": PAGES,
     "test_inside.py::test_torchvision_imports": FRAMEWORK,
     "test_inside_causes.py::": FRAMEWORK,

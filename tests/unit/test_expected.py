@@ -9,7 +9,8 @@ import pytest
 
 from tare.core.remaining import Plan
 from tare.literature.contrasts import FEWEST_TO_SETTLE
-from tare.model.studies import expected, study
+from tare.model.registry import environments
+from tare.model.studies import arms, expected, study
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +69,42 @@ def test_the_studies_without_a_paper_of_images_say_about_how_long_they_take():
     assert 20 < expected.whole_s(whole["sequences"]) / 60 < 40
     assert 24 < expected.whole_s(whole["modak2020"]) / 60 < 45
     assert whole["sequences"].workloads["sentiment_lstm"].published.batch == 64, "tables say what was scaled"
+
+
+def test_the_default_study_takes_a_quarter_of_an_hour_and_the_full_one_an_hour():
+    whole = {name: study.load_checked(ROOT / f"config/{name}.yaml") for name in ("config", "full")}
+    assert expected.whole_s(whole["config"]) / 60 < 15
+    assert 40 < expected.whole_s(whole["full"]) / 60 < 65
+
+
+# Factors and levels that config/full.yaml does not vary, each with the reason.
+NOT_IN_FULL = {
+    "allocator=steady": "the headline's of steps",
+    "compile=xla": "TensorFlow has it, the study's stack is PyTorch: config/modak2020.yaml",
+    "exchange": "of instances that train together: config/nthu2018.yaml",
+    "gpu": "a way to a CUDA device, for which each container has a form of its own",
+    "input=synthetic": "models of images alone make a batch of their own: config/nthu2018.yaml",
+    "limits": "of two jobs at once: config/nthu2018.yaml",
+    "memory": "of virtual machines: docs/virtual-machines.md",
+    "neighbour": "of two jobs at once: config/nthu2018.yaml",
+    "network": "of instances that train together: config/nthu2018.yaml",
+    "root": "of virtual machines: docs/virtual-machines.md",
+    "seccomp=default": "the headline's",
+    "sif=fuse": "the headline's where this user may not mount a .sif",
+    "vcpus": "of virtual machines: docs/virtual-machines.md",
+}
+
+
+def test_the_full_study_varies_all_that_can_be_varied_but_what_has_a_reason():
+    full = study.load_checked(ROOT / "config/full.yaml")
+    ours = {**arms.COMMON, **arms.INSIDE, **arms.BESIDE, **arms.GROUPED, "threads": ("1", "2")}
+    levels = {(factor, level) for factor, known in ours.items() for level in known[1:]}
+    for adapter in environments().values():
+        levels |= {(factor, level) for factor, known in adapter.factors.items() for level in known}
+    varied = {*full.arms.rounds, *full.arms.turns}
+    lacks = [(factor, f"{factor}={level}") for factor, level in levels if f"{factor}={level}" not in varied]
+    assert {name if name in NOT_IN_FULL else factor for factor, name in lacks} == set(NOT_IN_FULL)
+    assert not varied & set(NOT_IN_FULL)
 
 
 def test_groups_and_second_jobs_of_nthu2018_are_expected_to_take_what_they_took():

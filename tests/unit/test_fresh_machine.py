@@ -64,6 +64,7 @@ def test_a_cache_of_its_own_and_what_is_shown_are_nothing_left(fresh, tmp_path):
     place = "/etc/pip.conf=/home/ordinary/.config/pip.conf"
     arguments = fresh.parse(["--place", "work", "--env", "TARE_CACHE=/srv/tare/a cache", "--bind", place])
     assert fresh.cache_of(arguments, tmp_path) == tmp_path / "work_folder/a cache"
+    assert fresh.cache_inside(arguments, tmp_path) == "/srv/tare/a cache"
     for name in ("upper/etc", "home/.config", "work_folder/a cache/data", "work_folder/cache", "home/.cache/pip"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "pip.conf").touch()
@@ -71,6 +72,7 @@ def test_a_cache_of_its_own_and_what_is_shown_are_nothing_left(fresh, tmp_path):
     arguments = fresh.parse(["--user", "root", "--env", "TARE_CACHE=/root/a cache"])
     assert fresh.cache_of(arguments, tmp_path) == tmp_path / "home/a cache"
     assert fresh.cache_of(fresh.parse([]), tmp_path) == tmp_path / "home/.cache/tare"
+    assert fresh.cache_inside(fresh.parse([]), tmp_path) == "/home/ordinary/.cache/tare"
 
 
 def test_remedies_are_given_by_whom_they_ask_to(fresh):

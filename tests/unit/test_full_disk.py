@@ -1,26 +1,38 @@
 """A disk that is full when something is written: one line that names the file, nothing half, and it carries on.
 
-Of single stages: set-up in test_bootstrap.py; unpacking in test_tiny_imagenet.py; what is made and kept in
-test_store.py; programs that find it full in test_process.py; forms of images in test_images.py.
+Also: set-up in test_bootstrap.py; unpacking in test_tiny_imagenet.py; a second copy in test_store.py; programs
+that find it full in test_process.py; forms of images in test_images.py.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import nbformat
 import pytest
+from test_launch import CONDITIONS, SPEC, Bare, site_of
+from test_oci import CONFIG, Registry
+from test_stacks import installer, make_stack, make_wheel, sha256  # noqa: F401
 
-from tare.cli.main import explain_os_error, main
-from tare.core import files
-from tare.core.errors import UnavailableError
+from tare.cli.main import main
+from tare.core import files, store
+from tare.core.errors import TareError, UnavailableError, explain_os_error
 from tare.core.files import project_root
+from tare.images import wheels
+from tare.images.oci import FolderLayer, assemble
+from tare.images.pull import Repository, pull
+from tare.launch.run import launch
 from tare.model import tables
 from tare.model.journals.sealed import SEALED, UNITS, read_sealed
-from tare.report import figures
+from tare.report import figures, notebooks
 from tare.report.figures import style
+from tare.report.pages import write_overview
 
 TESTS = project_root() / "tests"
 
@@ -76,6 +88,118 @@ def test_a_download_that_finds_no_room_says_how_much_it_needs(server, data_cache
     assert not list(data_cache.rglob("*.json")) and not list((data_cache / "data/partial").iterdir())
 
 
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+MS_REC_PRIVATE = 0x44000
+
+
+def mount_small(folder, kib):
+    """Put a disk of so many KiB there, which this process and those that it starts see."""
+    libc, uid = ctypes.CDLL(None, use_errno=True), os.getuid()
+    done = libc.unshare(CLONE_NEWNS | (CLONE_NEWUSER if uid else 0))
+    if uid:
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    done |= libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None)
+    done |= libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, f"size={kib}k".encode())
+    if done:
+        raise AssertionError(f"no disk of its own: {os.strerror(ctypes.get_errno())}")
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Does something in a process of its own on a disk of so many KiB; what a command would say of its failure."""
+
+    def line(kib, act, disk=tmp_path / "disk"):
+        disk.mkdir(exist_ok=True)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = "nothing"
+            try:
+                mount_small(disk, kib)
+                act(disk)
+            except TareError as error:
+                said = str(error)
+            except OSError as error:
+                said = explain_os_error(error) or repr(error)
+            except BaseException as error:
+                said = repr(error)
+            os.write(writing, said.encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as handle:
+            said = handle.read()
+        os.waitpid(child, 0)
+        return said
+
+    return line
+
+
+def full_line(path):
+    return f"no space left while writing {path}: free some, or point TARE_CACHE at a larger disk"
+
+
+def test_an_image_that_finds_no_room_names_its_folder_and_leaves_nothing(small, tmp_path):
+    layer = FolderLayer(entries=[{"path": "large", "text": "x" * 200_000, "mode": 0o644}], made_by="a test")
+
+    def make(disk):
+        try:
+            store.keep(
+                disk,
+                "key",
+                lambda folder: assemble([layer], config=CONFIG, labels={}, name="a", folder=folder),
+                what="making an image",
+            )
+        finally:
+            assert not [path for path in disk.iterdir() if not path.name.endswith(store.LOCK)]
+
+    assert small(64, make) == full_line(tmp_path / "disk/key")
+
+
+def test_a_layer_from_a_registry_that_finds_no_room_is_not_one_that_cannot_be_read(small, tmp_path):
+    with Registry(("large", os.urandom(200_000))) as registry:
+        image = Repository(host=registry.host, name="tiny", timeout_s=10, scheme="http")
+        line = small(64, lambda disk: pull(image, registry.index, disk))
+    assert re.fullmatch(
+        re.escape(full_line("PATH")).replace("PATH", rf"{tmp_path}/disk/[0-9a-f]{{64}}\.tar"), line
+    ), line
+
+
+def test_wheels_that_find_no_room_name_their_folder(small, tmp_path, installer, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "disk"))
+    wheel = make_wheel(installer)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("demo/large", os.urandom(1 << 20))
+    stack = make_stack(tmp_path / "stack", sha256(wheel))
+    line = small(512, lambda _: wheels.fetch_wheels(stack))
+    assert re.match(
+        rf"{tmp_path}/disk/wheels/\S+ or /\S+ is full: \S+ found no space left: free some, or point", line
+    ), line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(("kib", "says"), [(4, "spec.json"), (8, "its own files lie in")])
+def test_a_launch_that_finds_no_room_names_its_folder(small, launch_cache, kib, says):
+    def act(_):
+        raise UnavailableError(launch(site_of(Bare()), SPEC, CONDITIONS).reason)
+
+    line = small(kib, act, launch_cache / "launches")
+    assert says in line and f"{launch_cache}/launches/tare-" in line and "\n" not in line
+    assert "no space left" in line and "free some, or point TARE_CACHE" in line
+
+
+def test_a_notebook_and_a_page_that_find_no_room_are_named(small, tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    (root / "notebooks").mkdir(parents=True)
+    (root / "tare").symlink_to(project_root() / "tare")
+    cells = [nbformat.v4.new_code_cell("results = workloads = None", metadata={"tags": ["parameters"]})]
+    cells += [nbformat.v4.new_code_cell("print('x' * 100_000)")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), root / "notebooks/large.ipynb")
+    monkeypatch.setattr(notebooks, "project_root", lambda: root)
+    line = small(64, lambda disk: notebooks.execute("large", tmp_path, [], disk / "out/large.ipynb"))
+    assert line == full_line(tmp_path / "disk/out/large.ipynb")
+    assert small(4, write_overview) == full_line(tmp_path / "disk/studies.html")
+
+
 # A campaign on a disk of its own, on which two pages are free beside its plan: a row of its journal is cut in two.
 SMALL_DISK = """
 mount -t tmpfs -o size=256k tmpfs disk
@@ -94,7 +218,7 @@ from pathlib import Path
 
 import quick_campaign
 
-from tare.cli.main import explain_os_error
+from tare.core.errors import explain_os_error
 
 try:
     quick_campaign.main(Path("disk/campaign/sealed.json"), Path("notes"), 14)

@@ -437,6 +437,17 @@ def test_pull_of_something_else_than_the_digest_says_is_refused(tmp_path, which)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_proxy_in_the_way_of_a_registry_is_named(tmp_path, monkeypatch):
+    for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    registry = Repository(host="registry.example", name="x/y", timeout_s=1)
+    with pytest.raises(
+        UnavailableError, match=r"refused, through the proxy http://127\.0\.0\.1:9: unset https_proxy"
+    ):
+        pull(registry, digest(b""), tmp_path)
+
+
 def test_registry_that_lacks_the_image_or_does_not_answer_is_unavailable(tmp_path):
     with Registry() as registry, pytest.raises(UnavailableError, match="Not Found"):
         pull(registry.repository(), digest(b"unknown"), tmp_path)

@@ -336,6 +336,17 @@ def test_upstreams_package_with_another_hash_is_refused(monkeypatch, tmp_path):
         apptainer.from_upstream()
 
 
+def test_a_proxy_in_the_way_of_upstream_is_named(monkeypatch):
+    for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(apptainer.platform, "machine", lambda: "x86_64")
+    with pytest.raises(
+        UnavailableError, match=r"does not answer .* proxy http://127\.0\.0\.1:9: unset https_proxy"
+    ):
+        apptainer.from_upstream()
+
+
 def test_the_archive_comes_from_the_machines_own_configuration(monkeypatch, tmp_path):
     keyring = tmp_path / "keyring.gpg"
     keyring.touch()

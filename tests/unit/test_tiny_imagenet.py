@@ -19,8 +19,8 @@ import pytest
 from data_server import dataset, https_source, kept_files
 from PIL import Image
 
-from tare.cli.main import explain_os_error, main
-from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError, explain_os_error
 from tare.core.files import project_root
 from tare.datasets import catalog, stamps, tiny_imagenet
 from tare.datasets import fetch as fetching

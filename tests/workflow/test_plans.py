@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, snakemake, tare
 
+from tare.experiments.alone import LOCKS
+from tare.model.journals.sealed import read_sealed
+
 pytestmark = pytest.mark.workflow
 
 # Findings of `snakemake --lint` that we accept, with the reason.
@@ -214,23 +217,71 @@ def test_a_killed_workflow_is_carried_on_by_the_next(checkout):
     assert not list(locks.glob("*"))
 
 
-def test_a_workflow_that_lives_is_named_and_its_lock_kept(checkout):
+def test_a_lock_of_another_machine_is_kept(checkout):
     lock = checkout / ".snakemake/locks/0.output.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.write_text("results/machine.json\n")
-    living = subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 120"], cwd=checkout)
-    try:
-        done = snakemake(checkout, *DESCRIBE, check=False)
-        assert done.returncode != 0 and lock.exists()
-        assert f"process {living.pid} runs the workflow" in done.stdout + done.stderr
-        (checkout / ".snakemake/tare-holder.json").write_text('{"host": "elsewhere", "pid": 1}')
-    finally:
-        living.kill()
-        living.wait()
+    (checkout / ".snakemake/tare-holder.json").write_text('{"host": "elsewhere", "pid": 1}')
     done = snakemake(checkout, *DESCRIBE, check=False)
     assert done.returncode != 0 and lock.exists()
     assert "is of elsewhere" in done.stdout + done.stderr
     lock.unlink()
+
+
+QUICK = """
+rule quick:
+    output:
+        "results/quick/sealed.json",
+    log:
+        "results/logs/quick.log",
+    shell:
+        "python tests/quick_campaign.py {{output}} '{notes}' 1 2> {{log}}"
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_second_workflow_beside_the_first_names_it_and_one_in_another_checkout_waits(tmp_path):
+    """Both real, with a campaign of launches that sleep until they may end."""
+    notes, folders = tmp_path / "notes", [copy_checkout(tmp_path / name) for name in ("one", "other")]
+    (tmp_path / "locks").mkdir()
+    notes.mkdir()
+    (notes / "hold").touch()
+    for folder in folders:
+        append(folder / "Snakefile", QUICK.format(notes=notes))
+    words = ("--cores", "1", "results/quick/sealed.json")
+
+    def begin(folder):
+        return subprocess.Popen(
+            [str(Path(sys.executable).with_name("snakemake")), *words],
+            cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), LOCKS: str(tmp_path / "locks")},
+            stdout=(folder / "said").open("wb"), stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def said(folder, words):
+        until = time.monotonic() + 120
+        while not (found := [line for line in (folder / "said").read_text().splitlines() if words in line]):
+            assert time.monotonic() < until, (folder / "said").read_text()
+            time.sleep(0.05)
+        return found
+
+    one, other = folders
+    first = begin(one)
+    until = time.monotonic() + 120
+    while not (lives := list(notes.glob("alive-*"))) and first.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert lives, (one / "said").read_text()
+    (holder,) = (path.name.removeprefix("measuring-") for path in notes.glob("measuring-*"))
+    waiting = begin(other)
+    second = snakemake(one, *words, check=False)
+    lines = (second.stdout + second.stderr).splitlines()
+    assert second.returncode != 0 and lines[-1].startswith("tare: nothing was done"), lines
+    assert len([line for line in lines if f"process {first.pid} runs the workflow in {one}: wait" in line]) == 1
+    (line,) = said(other, "waiting for another process")
+    assert f"it measures on this machine (process {holder}, since " in line
+    (notes / "hold").unlink()
+    assert (first.wait(60), waiting.wait(60)) == (0, 0), (one / "said").read_text() + (other / "said").read_text()
+    assert all(len(read_sealed(folder / "results/quick/sealed.json").units) == 2 for folder in folders)
+    assert not [path for folder in folders for path in (folder / ".snakemake/locks").glob("*")]
 
 
 def test_an_unwritable_or_full_place_is_one_line(checkout, tmp_path):

@@ -12,7 +12,8 @@ import time
 import pandas as pd
 import pytest
 from beside import MINE, POOR
-from project import ROUNDS, snakemake, tare
+from matrix import in_turn
+from project import PROFILE, ROUNDS, TURNS, code_blocks, snakemake, tare
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
@@ -132,9 +133,34 @@ def test_an_environment_run_anew_says_what_brings_the_page_up_to_date(extended):
     assert f"{ROUNDS}, broken+charliecloud+docker+host+namespaces" in done.stdout + done.stderr
 
 
+PAGES = ("add-an-environment.md", "add-a-workload.md", "add-a-scenario.md")
+
+
+def test_the_commands_of_the_pages_on_additions_do_what_they_say(extended, tmp_path):
+    """Snakemake's dry, but for those that made this study; of the launches of what they add, one in turn."""
+    lines = [
+        line.split("#")[0] for page in PAGES for one in code_blocks(page, "console") for line in one.splitlines()
+    ]
+    commands = {tuple(line.split()) for line in lines}
+    asked = {command[1:] for command in commands if command[:1] == ("snakemake",)}
+    own = {("--cores", "1", target, *MINE) for target in ("all", "namespaces")}
+    assert own < asked
+    for command in asked - own:
+        if not any(set(command) < set(other) for other in asked):
+            done = snakemake(extended, *command, "-n", **POOR)
+            assert "nothing to be done" in (done.stdout + done.stderr).lower()
+    launches = sorted(command[3:] for command in commands if command[:4] == ("python", "-m", "tare", "run"))
+    added = [command for command in launches if {"namespaces", "softmax_mnist"} & set(command)]
+    assert len(launches) == 3 and len(added) == 2
+    for command in in_turn(0, added):
+        done = tare(extended, *command, **{LOCKS: str(tmp_path)})
+        assert done.returncode == 0 and re.search(r"real_s +[\d.]+ s", done.stdout), done.stdout + done.stderr
+
+
 def test_the_documentations_environment_passes_the_conformance_tests(extended):
-    """Those that once named the host where a new environment without an image is none."""
-    chosen = "namespaces and (can_not_be_written or adapter_says or shown_arrives or without_the_driver)"
+    """Those that once named the host where a new environment without an image is none, and some quick ones."""
+    chosen = "can_not_be_written adapter_says shown_arrives without_the_driver driver_that works_or_says is_stopped"
+    chosen = f"namespaces and ({' or '.join(chosen.split())})"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance", "-k", chosen],
         cwd=extended, capture_output=True, text=True,
@@ -263,6 +289,21 @@ def test_progress_says_stage_and_n_of_m(smoke):
     assert "sealed; before correction for the study's other comparisons:" in progress
     assert "mnist_cnn whole run: docker" in progress and "mnist_cnn step: docker" in progress
     assert "\x1b" not in progress, "nothing is drawn where there is no terminal"
+
+
+def test_headlines_come_first_and_are_told_when_they_are_sealed(smoke):
+    lines = (smoke / "progress.txt").read_text().splitlines()
+
+    def at(words):
+        return next(number for number, line in enumerate(lines) if words in line)
+
+    for headline in ("mnist_cnn step: docker", "mnist_cnn whole run: docker"):
+        for later in ("causes 1 of", "batch sweep 1 of", "starts 1 of", "compile=torchscript 1 of"):
+            assert at("    sealed; ") < at(headline) < at(later), (headline, later)
+    everyone = "apptainer+charliecloud+docker+host"
+    for headline in (f"{TURNS}, {everyone}", f"{ROUNDS}, {everyone}"):
+        for later in ("kernels, operators and files", "batch sweep on", "start every environment", PROFILE):
+            assert at(headline) < at(later), (headline, later)
 
 
 def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(extended):

@@ -22,6 +22,17 @@ def test_the_study_of_the_page_ends_in_what_the_page_names(written):
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
 
 
+def test_the_report_of_a_small_study_is_short_and_has_nothing_of_a_paper(written):
+    """Of two environments and one workload: a short answer, and a figure for each thing that it measured."""
+    results = written / "results/mine"
+    drawn = [path.stem for path in (results / "figures").rglob("*.svg")]
+    assert len(drawn) <= 15 and not [name for name in drawn if "nyu2022" in name], drawn
+    assert not list((results / "report").glob("paper-*")) and not (results / "notebooks/nyu2022.html").exists()
+    answer = (results / "report/index.html").read_text()
+    told = re.sub(r"(?s)<style.*?</style>|<script.*?</script>|<svg.*?</svg>|<[^>]+>", " ", answer).split()
+    assert answer.count("<svg") <= 2 and 200 < len(told) < 900 and len(answer) < 65_000
+
+
 def test_the_commands_of_the_page_that_need_what_is_measured_find_it(written):
     lines = [
         line.split("#")[0] for block in code_blocks("write-a-study.md", "console") for line in block.splitlines()

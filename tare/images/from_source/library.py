@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import store
-from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import cache_dir, sha256_file
+from tare.core.errors import IntegrityError, UnavailableError, is_full
+from tare.core.files import cache_dir, raise_of, sha256_file
 from tare.core.process import run, scratch_folder
 from tare.datasets.fetch import download
 from tare.machine.distribution import archive_addresses
@@ -137,6 +137,9 @@ def _unpack(archive: Path, folder: Path) -> Path:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+        if is_full(error):
+            raise_of(folder, error)
+            raise
         raise IntegrityError(f"{archive.name} can't be unpacked: {error}") from error
     inside = list(folder.iterdir())
     if len(inside) != 1 or not inside[0].is_dir():

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.errors import TareError, UnavailableError, UserError, reason_of
 from tare.core.process import ended, kill_group, start
 from tare.launch.conditions import PATH
 from tare.launch.place import Site
@@ -131,7 +131,7 @@ def surrounded(name: str, around: Around) -> Iterator[Span]:
         except UserError:
             raise
         except (TareError, OSError) as error:
-            span.reason = f"the scenario {name} could not begin: {error}"
+            span.reason = f"the scenario {name} could not begin: {reason_of(error)}"
             yield span
             return
         span.began_ns = time.monotonic_ns()
