@@ -50,6 +50,7 @@ rule judge_published:
     input:
         paper=PAPER_FILES,
         tables=rules.extract_tables.output,
+        image_costs=rules.count_image_costs.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),

@@ -36,6 +36,8 @@ NOTES = {
     "step_flop_per_s": "an operator count by the unprofiled steps of one profiled launch",
     "gpu_utilization_peak": "largest sample of one launch while it trained unwatched: some kernel ran",
     "gpu_utilization_mean": "mean of the samples of one launch while it trained unwatched",
+    "gpu_utilization_sd": "standard deviation of the samples of one launch while it trained unwatched",
+    "gpu_utilization_cv": "standard deviation by mean of the samples of one launch while it trained unwatched",
 }
 NO_PROPERTY = "a setting of the paper's, and nothing that a machine has"
 NO_GPU = "no profiled launch trained on a GPU"
@@ -79,6 +81,7 @@ class Here:
     Attributes:
         metrics, verdicts, fingerprints: its tables.
         kernels: the table of kernels, None where no campaign of causes was run.
+        image_costs: what images cost, None where it was not counted.
         machine: record of the machine, None where it is missing.
         probes: records of the trial launches, by environment.
         measured_with: by workload; one whose profiled launch on the host left no facts is not in it.
@@ -88,6 +91,7 @@ class Here:
     verdicts: pd.DataFrame
     fingerprints: pd.DataFrame
     kernels: pd.DataFrame | None = None
+    image_costs: pd.DataFrame | None = None
     machine: MachineRecord | None = None
     probes: Mapping[str, ProbeRecord]
     measured_with: Mapping[str, Conditions] = field(default_factory=dict)
@@ -186,6 +190,7 @@ def gather(results: Path, shared: Path) -> Here:
     """
     folder = results / "tables"
     kernels, machine = folder / "kernels.csv", results / "machine.json"
+    costs = folder / "image_costs.csv"
     metrics = tables.read("metrics", folder / "metrics.parquet")
     described = read_machine(machine)
     return Here(
@@ -193,6 +198,7 @@ def gather(results: Path, shared: Path) -> Here:
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
+        image_costs=tables.read("image_costs", costs) if costs.exists() else None,
         machine=described,
         probes=read_probes(shared / "probe", set(metrics["env"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),

@@ -30,6 +30,9 @@ FIGURE_METRICS: Mapping[str, str] = {
     "gpu_memory_used_peak_bytes": "B",
     "flop_per_s": "FLOP/s",
     "gpu_utilization": "%",
+    "gpu_utilization_mean": "%",
+    "gpu_utilization_sd": "%",
+    "gpu_utilization_cv": "1",
     SLOWDOWN: "1",  # by a neighbour: a ratio already, to the same environment without one
 }
 # More is better.

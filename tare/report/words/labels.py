@@ -122,6 +122,8 @@ METRICS = {
     "gpu_power_mean_w": ("GPU power, mean", "of the board"),
     "gpu_sm_clock_mean_hz": ("SM clock, mean", "of the multiprocessors"),
     "gpu_throttled_share": ("GPU throttled", "share of samples with a reason to run slower"),
+    "gpu_utilization_sd": ("GPU use, spread", "standard deviation of the samples"),
+    "gpu_utilization_cv": ("GPU use, relative spread", "standard deviation of the samples by their mean"),
     "gpu_utilization_peak": ("GPU use, largest", "largest sample: some kernel ran"),
     "step_samples_per_s": ("Rate in memory", "samples a second of plain steps on batches in memory"),
     "loaded_samples_per_s": ("Rate with the loader", "samples a second, the wait for each batch included"),
