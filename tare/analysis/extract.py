@@ -21,8 +21,9 @@ from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
+from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
-from tare.model.studies.study import Batch
+from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
 SHOWN = {"real_s": "whole run", "turn_step_s": "step"}
 MULTIPLES_FROM = 2.0
@@ -61,9 +62,12 @@ def build(
         for found in profiled:
             for name, own in found.items():
                 rows[name] += own
-    by_workload = {one.workload: one for one in read}
-    for row in (row for found in rows.values() for row in found if row.get("workload") in by_workload):
-        row["scaled"] = _scaled(by_workload[row["workload"]], row.get("batch"))
+    by_name = {(one.workload, one.name): one for one in read}
+    alone = {one.workload: one for one in read if one.plan.scenario == SINGLE}
+    for row in (row for found in rows.values() for row in found):
+        own = by_name.get((row.get("workload"), row.get("campaign"))) or alone.get(row.get("workload"))
+        if own is not None:
+            row["scaled"] = _scaled(own, row.get("batch"))
     return {name: tables.make(name, found) for name, found in rows.items()}
 
 
@@ -125,12 +129,21 @@ def _rows_of_profile(one: tuple[Path, ProfileRecord]) -> dict[str, list[Row]]:
 
 
 def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:
-    """What of a campaign's job is not as it was published, at a batch; None where its plan says nothing of it."""
-    settings = ((campaign.plan.part or {}).get("workloads") or {}).get(campaign.workload)
-    if settings is None or "published" not in settings:
-        return None
-    kept = {key: value for key, value in settings.items() if key in Batch.model_fields}
-    return parse(Batch, kept, f"{campaign.path}: part").scaled(campaign.workload, batch)
+    """What of a campaign's jobs is not as it was published, at a batch; None where its plan says nothing of it.
+
+    Groups stop after steps of their own; beside a neighbour there are two jobs.
+    """
+    part, where = campaign.plan.part or {}, f"{campaign.path}: part"
+    settings = (part.get("workloads") or {}).get(campaign.workload)
+    told = []
+    if settings is not None and "published" in settings:
+        kept = {key: value for key, value in settings.items() if key in Batch.model_fields}
+        steps = (part.get("distributed") or {}).get("steps")
+        told.append(parse(Batch, kept, where).scaled(campaign.workload, batch, steps))
+    if campaign.plan.scenario == SHARED and part.get("shared"):
+        is_small = campaign.arm is not None and campaign.arm.name == SMALL_NEIGHBOUR
+        told.append(parse(Shared, part["shared"], where).beside(is_small=is_small))
+    return "; ".join(text for text in told if text) or None
 
 
 def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, float] | None = None) -> None:

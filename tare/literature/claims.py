@@ -92,6 +92,7 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
                     "here": answer.here,
                     "match": sentence([str(one) for one in compared.values()]),
                     "evidence": answer.evidence,
+                    "scaled": here.scaled(workload, claim.scenario, claim.arm),
                     "reason": answer.reason,
                 }
             )

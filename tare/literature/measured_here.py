@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.choice import compared
+from tare.analysis.choice import SWEEP, compared
 from tare.analysis.profile_rows import read_profile
 from tare.literature.finding import listed
 from tare.literature.vocabulary import UNIT_METRICS, kind_of
@@ -99,6 +99,17 @@ class Here:
     def lacks(self, env: str) -> bool:
         """Whether the study has nothing of an environment."""
         return not (self.metrics["env"] == env).any()
+
+    def scaled(
+        self, workload: str, scenario: str = SINGLE, level: str | None = None, batch: int | None = None
+    ) -> str | None:
+        """How a workload's job was smaller than the published one; None where it was not, or not measured."""
+        own = self.metrics[(self.metrics["workload"] == workload) & (self.metrics["scenario"] == scenario)]
+        own = own[own["campaign"] != SWEEP] if batch is None else own[own["batch"] == batch]
+        if scenario != SINGLE:
+            own = compared(own, "rounds", level, scenario)
+        told = own["scaled"].dropna()
+        return str(told.iloc[0]) if len(told) else None
 
     def value(
         self, workload: str, env: str, metric: str, batch: int | None = None, *,
@@ -251,9 +262,9 @@ def _of_units(
         if chosen.empty and level is not None:
             return _none(f"this study measured no {PLAIN[what]} at {level}{AMONG.get(scenario, '')}")
     else:
-        chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
+        chosen = own[(own["campaign"] == SWEEP) & (own["batch"] == batch)]
         what = f"runs at batch {batch}"
-        swept = sorted({int(size) for size in own.loc[own["campaign"] == "sweep", "batch"].dropna()})
+        swept = sorted({int(size) for size in own.loc[own["campaign"] == SWEEP, "batch"].dropna()})
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
     stepless = chosen.empty and what == "turns"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ LoaderWorkers = Annotated[int, Field(ge=0, le=1024)]
 Options = Mapping[Name, int | float]
 Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
 Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
+SMALL_NEIGHBOUR = "neighbour=small"  # the arm of the scenario `shared` with a smaller second job
 
 
 class Published(Record):
@@ -126,12 +128,13 @@ class Batch(Record):
     options: Options = Field(default_factory=dict)
     published: Published | None = None
 
-    def scaled(self, workload: str, batch: int | None = None) -> str | None:
+    def scaled(self, workload: str, batch: int | None = None, steps: int | None = None) -> str | None:
         """What of a job is not as it was published: `batch 8 (published 256), image_px 64 (published 224)`.
 
         Args:
             workload: its name.
             batch: of the launch, where it is not the study's.
+            steps: of the launch, where it takes so many whatever its samples.
 
         Returns:
             None where nothing was published, or all is as it was.
@@ -140,6 +143,9 @@ class Batch(Record):
             return None
         used = {"batch": batch or self.batch, **whole_options(workload, self.options)}
         told = {"batch": self.published.batch, **self.published.options}
+        if steps is not None and "samples" in told:
+            used |= {"steps": steps}
+            told["steps"] = math.ceil(told.pop("samples") / told["batch"])
         differ = [key for key in used if key in told and used[key] != told[key]]
         return ", ".join(f"{key} {used[key]} (published {told[key]})" for key in differ) or None
 
@@ -258,6 +264,14 @@ class Shared(Batch):
     units: Annotated[int, Field(ge=1, le=100_000)] = VERDICT_UNITS
     arm_units: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
+    def beside(self, *, is_small: bool) -> str | None:
+        """What of the second job is not as it was published; a smaller one was published of another batch."""
+        job = self
+        if is_small and self.small_batch is not None and self.published is not None:
+            job = self.replace(batch=self.small_batch, published=self.published.replace(batch=self.small_batch))
+        text = job.scaled(self.workload)
+        return text and f"the second job, {self.workload}: {text}"
+
     def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that have a neighbour."""
         return tuple(name for name in study if self.workloads is None or name in self.workloads)
@@ -266,7 +280,7 @@ class Shared(Batch):
         """What is varied of a workload's campaign: `neighbour=small`, `limits=quota`."""
         if self.arm_workloads is not None and workload not in self.arm_workloads:
             return ()
-        small = ("neighbour=small",) if self.small_batch is not None else ()
+        small = (SMALL_NEIGHBOUR,) if self.small_batch is not None else ()
         return (*small, *(f"limits={level}" for level in self.limits))
 
 
