@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, Field
 
@@ -109,10 +109,15 @@ SMALL_NEIGHBOUR = "neighbour=small"  # the arm of the scenario `shared` with a s
 
 
 class Published(Record):
-    """A job as it was published: its samples per training step, and its workload's options."""
+    """A job as it was published: its samples per training step, and its workload's options.
+
+    Attributes:
+        fails: options at whose published value a launch fails: no device takes them.
+    """
 
     batch: BatchSize
     options: Options = Field(default_factory=dict)
+    fails: Annotated[tuple[Name, ...], Distinct] = ()
 
 
 class Batch(Record):
@@ -147,7 +152,15 @@ class Batch(Record):
             used |= {"steps": steps}
             told["steps"] = math.ceil(told.pop("samples") / told["batch"])
         differ = [key for key in used if key in told and used[key] != told[key]]
-        return ", ".join(f"{key} {used[key]} (published {told[key]})" for key in differ) or None
+        why = dict.fromkeys(self.published.fails, ", which fails")
+        return ", ".join(f"{key} {used[key]} (published {told[key]}{why.get(key, '')})" for key in differ) or None
+
+    def as_published(self) -> Self:
+        """The job as it was published, but for what fails so; the same where nothing was published."""
+        if self.published is None:
+            return self
+        taken = {key: value for key, value in self.published.options.items() if key not in self.published.fails}
+        return self.replace(batch=self.published.batch, options={**self.options, **taken})
 
 
 class WorkloadSettings(Batch):
@@ -158,6 +171,11 @@ class WorkloadSettings(Batch):
     """
 
     sweep_batches: Annotated[tuple[BatchSize, ...], Field(max_length=32), Distinct] = ()
+
+    def as_published(self) -> Self:
+        """As of any job; a sweep is of the one size."""
+        found = super().as_published()
+        return found.replace(sweep_batches=(found.batch,)) if self.published and found.sweep_batches else found
 
 
 ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto, zip, stamps and a path")]
@@ -908,8 +926,17 @@ def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_batches(name: str, settings: Batch, where: str, batches: Iterable[int]) -> None:
     """Options that the workload has; batches that its samples fill, the last one of a run too."""
     whole_options(name, settings.options, f"{where}: options")
+    _check_fit(name, settings, where, batches)
     if settings.published:
         whole_options(name, settings.published.options, f"{where}: published: options")
+        for key in settings.published.fails:
+            if key not in settings.published.options:
+                near = nearest(key, settings.published.options)
+                raise UserError(f"{where}: published: fails: {key} is none of its options: {near}")
+        _check_fit(name, settings.as_published(), f"{where}: published", [settings.published.batch])
+
+
+def _check_fit(name: str, settings: Batch, where: str, batches: Iterable[int]) -> None:
     described = describe_workload(name, settings.options)
     samples, fewest = described["samples"], described.get("least_batch", 1)
     warmup = described.get("warmup_steps", 0)
