@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
+from tare.analysis import fault_costs, job_length, metrics, pipeline, step_counts, verdicts
 from tare.analysis.choice import headlines
 from tare.analysis.copies import between_copies
 from tare.analysis.launch_rows import Row
+from tare.analysis.pipeline import read_pipeline
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
@@ -36,6 +37,7 @@ def build(
     witnesses: Witnesses = nobody,
     copies: CopiesRecord | None = None,
     jobs: int = 1,
+    pipelines: Sequence[Path] = (),
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
@@ -45,6 +47,7 @@ def build(
         margins: the study's, where they are known: campaigns that were planned with others are refused.
         witnesses: who holds the hash of a study's stamp beside the stamp itself.
         copies: how much copies of the files differ, where this machine has measured it.
+        pipelines: pipeline.json of each workload whose input was measured alone.
         jobs: processes; from two on the profiled launches, whose traces are long, are read beside the campaigns.
 
     Raises:
@@ -55,13 +58,16 @@ def build(
     read = [_campaign(sealed) for sealed in campaigns]
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
-    _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
+    inputs = [(path, read_pipeline(path)) for path in pipelines]
+    told = [(path, one.study) for path, one in (*records, *inputs)]
+    _refuse_studies([(one.path, one.plan.study) for one in read] + told)
     studies = Studies(read, witnesses)
     with _profiled(records, jobs) as profiled:
         _add_campaigns(rows, read, studies, copies)
         for found in profiled:
             for name, own in found.items():
                 rows[name] += own
+    rows["metrics"] += [row for _, record in inputs for row in pipeline.metric_rows(record)]
     by_name = {(one.workload, one.name): one for one in read}
     alone = {one.workload: one for one in read if one.plan.scenario == SINGLE}
     for row in (row for found in rows.values() for row in found):

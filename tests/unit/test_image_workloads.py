@@ -1,5 +1,7 @@
 """The image workloads: sizes of their models, what they read, the synthetic batch, the rate after the warm-up."""
 
+import os
+
 import pytest
 import torch
 from PIL import Image
@@ -10,7 +12,7 @@ from tare.datasets.channels import channels_of
 from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
 from tare.model.records.launches import TrainResults
 from tare.model.registry import describe_workload, module_names, options_of, whole_options
-from tare.worker import frameworks, train
+from tare.worker import frameworks, pipeline, train
 from tare.worker.marks import Marks, now_ns
 from tare.worker.settings.input import SameBatch
 from workloads import _images, alexnet, inception3, mnist_cnn, resnet18, resnet50
@@ -159,6 +161,40 @@ def test_synthetic_input_is_one_batch_made_once_and_reads_nothing(monkeypatch):
     framework.import_()
     (kept,) = train.load_batches(framework, resnet18, {**wanted, "mode": "turns"}, Marks(now_ns()))
     assert len(kept[-1]) == 4
+
+
+def test_the_input_alone_comes_through_loader_processes_of_its_own(photographs):
+    """Real ones: each batch is decoded in a child of this process where there is one, and every image comes."""
+
+    class Told(resnet18.Training):
+        @staticmethod
+        def load(folder, options):
+            found = _images.Training.load(folder, options)
+            return Watched(found, photographs / "loaders")
+
+    class Watched:
+        def __init__(self, dataset, log):
+            self.dataset, self.log = dataset, log
+
+        def __len__(self):
+            return len(self.dataset)
+
+        def __getitem__(self, index):
+            with self.log.open("a") as log:
+                log.write(f"{os.getpid()}\n")
+            return self.dataset[index]
+
+    asked = {"workers": [0, 2], "images": 8, "repetitions": 1, "no_cold": "a test", "warmup_steps": 1, "steps": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resnet18, "Training", Told)
+        _, found = pipeline.measure({**spec(photographs), **asked, "mode": "pipeline"}, Marks(now_ns()))
+    rows = {row["workers"]: row for row in found["passes"]}
+    assert sorted(rows) == [0, 2] and all(row["samples"] == 8 and row["cache"] == "warm" for row in rows.values())
+    assert all(0 < row["first_batch_s"] <= row["seconds"] for row in rows.values()) and len(found["step_s"]) == 2
+    seen = [int(line) for line in (photographs / "loaders").read_text().split()]
+    own, others = seen.count(os.getpid()), {pid for pid in seen if pid != os.getpid()}
+    # the pass before the clock, that without a loader process, and the batch that is trained on
+    assert own >= 16 and len(others) == 2
 
 
 def test_real_input_is_the_data_set(photographs):
