@@ -59,7 +59,7 @@ def build(
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
     inputs = [(path, read_pipeline(path)) for path in pipelines]
-    told = [(path, one.study) for path, one in (*records, *inputs)]
+    told = [(path, one.study) for path, one in records] + [(path, one.study) for path, one in inputs]
     _refuse_studies([(one.path, one.plan.study) for one in read] + told)
     studies = Studies(read, witnesses)
     with _profiled(records, jobs) as profiled:
@@ -71,9 +71,10 @@ def build(
     by_name = {(one.workload, one.name): one for one in read}
     alone = {one.workload: one for one in read if one.plan.scenario == SINGLE}
     for row in (row for found in rows.values() for row in found):
-        own = by_name.get((row.get("workload"), row.get("campaign"))) or alone.get(row.get("workload"))
-        if own is not None:
-            row["scaled"] = _scaled(own, row.get("batch"))
+        workload = str(row.get("workload"))
+        campaign = by_name.get((workload, str(row.get("campaign"))), alone.get(workload))
+        if campaign is not None:
+            row["scaled"] = _scaled(campaign, row.get("batch"))
     return {name: tables.make(name, found) for name, found in rows.items()}
 
 
