@@ -96,6 +96,10 @@ PROFILES = collect(
     workload=WORKLOADS,
     env=ENVIRONMENTS,
 )
+PIPELINES = collect(
+    f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
+    workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
+)
 
 # The code that a job depends on is a parameter, the hash of its programs, and no input file: Snakemake would compare
 # files by their time first, and a touched file or a better comment must not make an hour of measurements old.

@@ -16,6 +16,7 @@ rule extract_tables:
     input:
         campaigns=CAMPAIGNS,
         profiles=PROFILES,
+        pipelines=PIPELINES,
         copies=COPIES,
     output:
         metrics="<results>/tables/metrics.parquet",
@@ -43,13 +44,14 @@ rule extract_tables:
         "extract metrics and judge them"
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
-        " --profiles {input.profiles:q} --copies {input.copies:q} --jobs {threads} --out {params.folder:q} 2> {log:q}"
+        " --profiles {input.profiles:q} --pipelines {input.pipelines:q} --copies {input.copies:q} --jobs {threads} --out {params.folder:q} 2> {log:q}"
 
 
 rule judge_published:
     input:
         paper=PAPER_FILES,
         tables=rules.extract_tables.output,
+        image_costs=rules.count_image_costs.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),

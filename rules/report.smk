@@ -20,10 +20,7 @@ rule build_report:
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
         images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
         data=collect("results/data/{dataset}.json", dataset=DATASETS),
-        pipelines=collect(
-            f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
-            workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
-        ),
+        pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
         benchmarks=sorted(

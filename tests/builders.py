@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import device_builders
+import pandas as pd
 from campaign_builders import (
     HEADLINE,
     OTHER_PYTHON,
@@ -51,6 +52,7 @@ NO_PYTHON = "the stack paper-2022: no CPython 3.7 on this machine (mend it: apt-
 NO_GRAPH = "graph=capture needs a CUDA device: graphs are captured from the streams of a CUDA device"
 SETTINGS = ["amp=bf16", "layout=channels-last", "graph=capture"]
 ARMS = {"rounds": ["stack=native"], "turns": ["allocator=default", *SETTINGS]}
+WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
 STUDY = json.dumps(
     {
         "study": "nyu2022",
@@ -63,9 +65,27 @@ STUDY = json.dumps(
         "arms": {"workloads": ["mnist_cnn"], **ARMS},
     }
 )
+# Models of columbia2025 and nthu2018, each scaled down as a CPU does it.
+IMAGE_MODELS = {
+    name: {
+        "batch": 64,
+        "options": {"image_px": 64, "classes": 200, "samples": 512},
+        "published": {"batch": 256, "options": {"image_px": 224, "samples": 3840}},
+    }
+    for name in ("resnet18", "resnet50", "alexnet")
+}
+IMAGE_PAPERS = ("columbia2025", "nthu2018")
+IMAGE_STUDY = json.dumps(
+    {
+        **{key: value for key, value in json.loads(STUDY).items() if key != "arms"},
+        "study": "imagery",
+        "environments": ["host", "docker"],
+        "papers": IMAGE_PAPERS,
+        "workloads": {**dict.fromkeys(WORKLOADS), **IMAGE_MODELS},
+    }
+)
 CUDA_STUDY = json.dumps({**json.loads(STUDY), "device": "cuda"})
 CAUSE_UNITS = 4
-WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
 ARM = arms.describe(HEADLINE["rounds"])
 CAMPAIGNS = {"rounds": rounds_campaign, "turns": turns_campaign}
 OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
@@ -294,11 +314,13 @@ def write_campaigns(
     return [*sealed, base / "sweep/sealed.json"]
 
 
-def audit_tables(root: Path) -> None:
-    """The published study judged on these results, by the real code."""
-    study, found = published.load("nyu2022"), measured_here.gather(root, root)
-    tables.write("published", audit.judge(study, found), root / "tables/published.csv")
-    tables.write("claims", claims.judge_claims(study, found), root / "tables/claims.csv")
+def audit_tables(root: Path, papers: Sequence[str]) -> None:
+    """Published studies judged on these results, by the real code."""
+    studies, found = [published.load(name) for name in papers], measured_here.gather(root, root)
+    findings = pd.concat([audit.judge(study, found) for study in studies], ignore_index=True)
+    judged = pd.concat([claims.judge_claims(study, found) for study in studies], ignore_index=True)
+    tables.write("published", findings, root / "tables/published.csv")
+    tables.write("claims", judged, root / "tables/claims.csv")
 
 
 def write_results(
@@ -316,6 +338,8 @@ def write_results(
     planted: Mapping[str, Any] | None = None,
     no_stack: str | None = None,
     device: str = "cpu",
+    workloads: Sequence[str] = tuple(WORKLOADS),
+    papers: Sequence[str] = ("nyu2022",),
 ) -> None:
     """Everything that the notebooks and the report read, as `build_results` has it made.
 
@@ -332,13 +356,15 @@ def write_results(
         ended: why the headline's campaigns ended before their time, if they did.
         no_stack: why the other stack can't be had, where it can't.
         device: `cuda` for profiles, samples, counters, ceilings and a machine with a GPU.
+        workloads: what was trained.
+        papers: that are judged.
         planted: arguments of `cause_builders.causes_campaign`, for what launches that look for causes find.
     """
     unavailable = UNAVAILABLE if unavailable is None else unavailable
     generator = random.Random(seed)
     campaigns, profiles = [], []
     counts = {"rounds": units, "turns": blocks or units}
-    for workload in WORKLOADS:
+    for workload in workloads:
         base = root / "campaigns" / study / workload
         campaigns += write_campaigns(
             base, study, workload, environments, unavailable, counts, generator, factors,
@@ -354,7 +380,7 @@ def write_results(
         device_builders.add_counters(root, study, refused=("apptainer",))
     machine_records(root, root, environments, unavailable, device)
     image_cost_tables(root, environments, unavailable, study=study)
-    audit_tables(root)
+    audit_tables(root, papers)
 
 
 @functools.cache

@@ -357,14 +357,14 @@ def turns_campaign(
         moods = [[block + generator.gauss(0, 0.01) for _ in range(CYCLES)] for _ in range(DRAWS)]
         launches = {}
         for name in everyone:
-            step_s = STEP_S[workload] * factors_of(name, arm, factors).get("step", 1.0)
+            step_s = STEP_S.get(workload, 0.05) * factors_of(name, arm, factors).get("step", 1.0)
             loss = 0.4381 * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not name.endswith(BASELINE) else 1.0)
             launches[name] = turns_record(name, generator, moods, step_s=step_s, loss=loss)
         unit = _unit(number, everyone, launches, BLOCK_S)
         unit |= {"cores": [number % 2], "start_s": 13.0, "end_s": 0.3, "draw_s": [1.5] * DRAWS}
         unit |= {"cycle_s": [0.5] * (DRAWS * CYCLES)}
         if number == 0:
-            unit["calibration"] = calibration(STEP_S[workload], generator, len(everyone), units)
+            unit["calibration"] = calibration(STEP_S.get(workload, 0.05), generator, len(everyone), units)
         rows.append(unit)
     return plan, rows
 

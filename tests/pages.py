@@ -51,6 +51,21 @@ def draw(results):
         write_text(results / f"figures/{stem}.svg", stand_in(stem))
 
 
+def draw_papers(results, papers, workloads):
+    """The figures of papers as they are; small stand-ins for all others, of these workloads."""
+    names = ["batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"]
+    names += ["stacks", "job_length", "choices"]
+    stems = [f"{name}_{workload}" for workload in workloads for name in names]
+    for stem in [*stems, "roofline", "image_costs"]:
+        write_text(results / f"figures/{stem}.svg", stand_in("figure"))
+    given = figures.read_given(results)
+    for paper in papers:
+        study = load(paper)
+        for number in figures.figure_names(study):
+            drawing = figures.paper_drawing(study, given, number)
+            figures.write(drawing, results / f"figures/{figures.file_name(paper, number)}.svg")
+
+
 def draw_kinds(results, drawings):
     """Every kind of figure, by the notebooks' own functions; small stand-ins for the second workload's own."""
     draw(results)

@@ -152,7 +152,7 @@ class Training(object):
     @staticmethod
     def synthetic(torch: Any, device: str, batch: int, options: Mapping[str, Any]) -> List[Any]:
         """A batch on a device: each channel with mean 0 and spread 1, as ImageNet's own pixels have when they are
-        normalised; classes with equal chances."""
+        normalised, and other photographs nearly; classes with equal chances."""
         size = options["image_px"]
         images = torch.randn(batch, 3, size, size, device=device)
         return [images, torch.randint(options["classes"], (batch,), device=device)]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
+from tare.analysis import fault_costs, job_length, metrics, pipeline, step_counts, verdicts
 from tare.analysis.choice import headlines
 from tare.analysis.copies import between_copies
 from tare.analysis.launch_rows import Row
+from tare.analysis.pipeline import read_pipeline
 from tare.analysis.profile_rows import ProfileRows, read_profile
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
@@ -21,8 +22,9 @@ from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
+from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
-from tare.model.studies.study import Batch
+from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
 SHOWN = {"real_s": "whole run", "turn_step_s": "step"}
 MULTIPLES_FROM = 2.0
@@ -35,6 +37,7 @@ def build(
     witnesses: Witnesses = nobody,
     copies: CopiesRecord | None = None,
     jobs: int = 1,
+    pipelines: Sequence[Path] = (),
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
@@ -44,6 +47,7 @@ def build(
         margins: the study's, where they are known: campaigns that were planned with others are refused.
         witnesses: who holds the hash of a study's stamp beside the stamp itself.
         copies: how much copies of the files differ, where this machine has measured it.
+        pipelines: pipeline.json of each workload whose input was measured alone.
         jobs: processes; from two on the profiled launches, whose traces are long, are read beside the campaigns.
 
     Raises:
@@ -54,16 +58,23 @@ def build(
     read = [_campaign(sealed) for sealed in campaigns]
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
-    _refuse_studies([(one.path, one.plan.study) for one in read] + [(path, one.study) for path, one in records])
+    inputs = [(path, read_pipeline(path)) for path in pipelines]
+    told = [(path, one.study) for path, one in records] + [(path, one.study) for path, one in inputs]
+    _refuse_studies([(one.path, one.plan.study) for one in read] + told)
     studies = Studies(read, witnesses)
     with _profiled(records, jobs) as profiled:
         _add_campaigns(rows, read, studies, copies)
         for found in profiled:
             for name, own in found.items():
                 rows[name] += own
-    by_workload = {one.workload: one for one in read}
-    for row in (row for found in rows.values() for row in found if row.get("workload") in by_workload):
-        row["scaled"] = _scaled(by_workload[row["workload"]], row.get("batch"))
+    rows["metrics"] += [row for _, record in inputs for row in pipeline.metric_rows(record)]
+    by_name = {(one.workload, one.name): one for one in read}
+    alone = {one.workload: one for one in read if one.plan.scenario == SINGLE}
+    for row in (row for found in rows.values() for row in found):
+        workload = str(row.get("workload"))
+        campaign = by_name.get((workload, str(row.get("campaign"))), alone.get(workload))
+        if campaign is not None:
+            row["scaled"] = _scaled(campaign, row.get("batch"))
     return {name: tables.make(name, found) for name, found in rows.items()}
 
 
@@ -125,12 +136,21 @@ def _rows_of_profile(one: tuple[Path, ProfileRecord]) -> dict[str, list[Row]]:
 
 
 def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:
-    """What of a campaign's job is not as it was published, at a batch; None where its plan says nothing of it."""
-    settings = ((campaign.plan.part or {}).get("workloads") or {}).get(campaign.workload)
-    if settings is None or "published" not in settings:
-        return None
-    kept = {key: value for key, value in settings.items() if key in Batch.model_fields}
-    return parse(Batch, kept, f"{campaign.path}: part").scaled(campaign.workload, batch)
+    """What of a campaign's jobs is not as it was published, at a batch; None where its plan says nothing of it.
+
+    Groups stop after steps of their own; beside a neighbour there are two jobs.
+    """
+    part, where = campaign.plan.part or {}, f"{campaign.path}: part"
+    settings = (part.get("workloads") or {}).get(campaign.workload)
+    told = []
+    if settings is not None and "published" in settings:
+        kept = {key: value for key, value in settings.items() if key in Batch.model_fields}
+        steps = (part.get("distributed") or {}).get("steps")
+        told.append(parse(Batch, kept, where).scaled(campaign.workload, batch, steps))
+    if campaign.plan.scenario == SHARED and part.get("shared"):
+        is_small = campaign.arm is not None and campaign.arm.name == SMALL_NEIGHBOUR
+        told.append(parse(Shared, part["shared"], where).beside(is_small=is_small))
+    return "; ".join(text for text in told if text) or None
 
 
 def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, float] | None = None) -> None:

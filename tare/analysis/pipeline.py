@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.model.records.launches import PipelinePass, PipelineResults
 from tare.model.records.measured import PipelineRecord
+from tare.model.registry import HOST, SINGLE
+from tare.model.rows import measured, unavailable
 from tare.model.schema import read
 from tare.stats.intervals import t_interval
 
 CACHES = ("cold", "warm")
+CAMPAIGN = "pipeline"  # of its rows among the metrics
+RATE, FIRST, DEMAND = "input_samples_per_s", "input_first_batch_s", "input_demand_per_s"
+SOURCE = "the input alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +67,33 @@ def results(record: PipelineRecord) -> PipelineResults:
     return record.seen_inside().results_as(PipelineResults)
 
 
+def metric_rows(record: PipelineRecord) -> Iterator[dict[str, Any]]:
+    """A row for each pass and what it gave: samples a second, time to the first batch; beside them the demand.
+
+    `arm` has the state of the page cache and the number of loader processes, `rep` the repetition.
+    """
+    identity = {
+        **{"study": record.study, "campaign": CAMPAIGN, "scenario": SINGLE, "workload": record.workload},
+        **{"env": HOST, "stack": record.stack, "arm": "stack=same", "batch": record.batch, "rep": None},
+    }
+    if not record.ok:
+        yield {**identity, **unavailable(RATE, "1/s", SOURCE, record.reason or "the launch failed")}
+        return
+    for one in results(record).passes:
+        own = {"arm": f"stack=same,page_cache={one.cache},loader_workers={one.workers}", "rep": one.repetition}
+        yield {**identity, **own, **measured(RATE, one.samples / one.seconds, "1/s", SOURCE)}
+        if one.first_batch_s is not None:
+            yield {**identity, **own, **measured(FIRST, one.first_batch_s, "s", SOURCE)}
+    if record.no_cold:
+        cold = {"arm": "stack=same,page_cache=cold"}
+        yield {**identity, **cold, **unavailable(RATE, "1/s", SOURCE, record.no_cold)}
+    yield {**identity, **measured(DEMAND, demand(record), "1/s", "batch by the median step in memory")}
+
+
 def rates(record: PipelineRecord, confidence: float) -> list[Rate]:
     """Every rate: cold before warm, fewest processes first."""
-    measured = results(record).passes
     cells: dict[tuple[str, int], list[PipelinePass]] = {}
-    for one in measured:
+    for one in results(record).passes:
         cells.setdefault((one.cache, one.workers), []).append(one)
     order = sorted(cells, key=lambda cell: (CACHES.index(cell[0]), cell[1]))
     return [_rate(cells[cell], 1 - confidence) for cell in order]

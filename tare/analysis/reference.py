@@ -8,7 +8,7 @@ from tare.analysis import extract
 from tare.core.errors import TareError, UserError
 from tare.core.files import write_json
 from tare.core.progress import say
-from tare.model.journals.references import BROKEN, check, profiles, sealed_campaigns
+from tare.model.journals.references import BROKEN, check, pipelines, profiles, sealed_campaigns
 
 
 def write_tables(folder: Path, out: Path, *, keep_going: bool = False) -> int:
@@ -28,7 +28,7 @@ def write_tables(folder: Path, out: Path, *, keep_going: bool = False) -> int:
     (out / BROKEN).unlink(missing_ok=True)
     try:
         check(folder)
-        built = extract.build(sealed_campaigns(folder), profiles(folder))
+        built = extract.build(sealed_campaigns(folder), profiles(folder), pipelines=pipelines(folder))
     except TareError as error:
         if not keep_going:
             raise

@@ -26,6 +26,7 @@ from tare.core.progress import duration, say, step
 from tare.core.store import Kept
 from tare.datasets import prepare as prepared_forms
 from tare.datasets import stamps, tiny_imagenet
+from tare.datasets.channels import channels_of
 from tare.datasets.fetch import Fetched, fetch, probe
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
@@ -229,6 +230,7 @@ def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataR
         skipped=_skipped(kept),
         prepared_sha256=_listing_sha256(kept.entries),
         stands_for=dataset.stands_for,
+        channels=channels_of(kept.path),
     )
 
 

@@ -231,18 +231,7 @@ def fitted(whole: study.Study, budget_s: float, device: str | None) -> study.Stu
     found["conditions"]["cpus"] = min(whole.conditions.cpus, len(os.sched_getaffinity(0)))
     for kind in ("rounds", "turns"):
         found[kind] |= {key: round(found[kind][key] * share, 1) for key in ("budget_s", "arm_budget_s")}
-    here = settled(study.check(found | ({"device": device} if device else {})))
-    return at_published_size(here) if here.device == "cuda" else here
-
-
-def at_published_size(whole: study.Study) -> study.Study:
-    """The same with each job as it was published, where the study says it: batch, options, the sweep's one size."""
-    found = whole.to_json()
-    for settings in found["workloads"].values():
-        if published := settings.get("published"):
-            settings["batch"], settings["sweep_batches"] = published["batch"], [published["batch"]]
-            settings["options"] = settings.get("options", {}) | published.get("options", {})
-    return study.check(found)
+    return settled(study.check(found | ({"device": device} if device else {})))
 
 
 # --- what the folder says of the machine

@@ -24,19 +24,22 @@ from tare.model.journals.sealed import SEALED
 from tare.model.registry import HOST, SINGLE, describe_workload
 from tare.model.studies import arms
 from tare.model.studies.stacks import BOUND
-from tare.model.studies.study import Study, campaigns, part_of
+from tare.model.studies.study import Study, campaign_name, campaigns, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {
-    "ceilings": 10, "profile": 10, "turns": 40, "setting": 30, "rounds": 20, "causes": 20, "sweep": 30,
+    "ceilings": 10, "profile": 10, "turns": 40, "setting": 30, "rounds": 20, "pipeline": 30, "causes": 20,
+    "sweep": 30,
 }  # fmt: skip
 GRACE_S = 10.0  # beyond its deadline: a campaign ends by itself between units
 POLL_S = 0.1
 # The most of the whole budget that one part may take, so that an early one can't eat all the others.
 SHARES = {
-    "ceilings": 0.15, "profile": 0.35, "turns": 0.25, "setting": 0.2, "rounds": 0.2, "causes": 0.15, "sweep": 0.2,
+    "ceilings": 0.15, "profile": 0.35, "turns": 0.25, "setting": 0.2, "rounds": 0.2, "pipeline": 0.2,
+    "causes": 0.15, "sweep": 0.2,
 }  # fmt: skip
 LEAST_CAP_S = 75.0  # whatever the shares: a campaign has to calibrate first
+SYNTHETIC = arms.Arm(factor="input", level="synthetic")  # of every workload that makes a batch by itself
 NO_TIME = "no time left"
 NOT_ASKED = "it was not asked for (--only)"
 NOT_REACHED = f"{NO_TIME}: the run was ended before this part was finished"
@@ -90,6 +93,9 @@ def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
     found += _campaigns(here, "turns", of_arms=True)
     found += _campaigns(here, "rounds")
     found += [_profile(here, workload, env) for workload in here.workloads for env in others]
+    makers = [name for name in here.workloads if SYNTHETIC.level in describe_workload(name).get("inputs", ())]
+    found += [_synthetic(here, workload) for workload in makers]
+    found += [_pipeline(here, workload) for workload in (here.pipeline.workloads if here.pipeline else ())]
     return [*found, *_campaigns(here, "causes"), *_campaigns(here, "sweep")]
 
 
@@ -107,6 +113,29 @@ def _profile(whole: Study, workload: str, env: str) -> Part:
         out=f"profiles/{whole.study}/{workload}/{env}/profile.json",
         workload=workload,
         env=env,
+    )
+
+
+def _synthetic(whole: Study, workload: str) -> Part:
+    """Whole runs without what reading takes, in every environment."""
+    name = campaign_name("rounds", whole.environments, SYNTHETIC.name)
+    arguments = (*_arguments(whole, "rounds", workload, SYNTHETIC), "--environments", *whole.environments)
+    return Part(
+        kind="rounds",
+        arguments=(*arguments, "--arm", SYNTHETIC.name),
+        out=f"campaigns/{whole.study}/{workload}/{name}/{SEALED}",
+        workload=workload,
+        arm=SYNTHETIC.name,
+    )
+
+
+def _pipeline(whole: Study, workload: str) -> Part:
+    """The input alone, on the host."""
+    return Part(
+        kind="pipeline",
+        arguments=_arguments(whole, "pipeline", workload),
+        out=f"profiles/{whole.study}/{workload}/pipeline.json",
+        workload=workload,
     )
 
 

@@ -19,6 +19,7 @@ from tare.literature import (
     roofline,
     specifications,
 )
+from tare.literature.finding import Finding
 from tare.literature.measured_here import Here
 from tare.literature.published import Published
 from tare.model import tables
@@ -45,4 +46,12 @@ def judge(published: Published, here: Here) -> pd.DataFrame:
         *specifications.findings(published, here),
         *limits.findings(published),
     ]
-    return tables.make("published", [{"paper": published.paper, **finding.row()} for finding in findings])
+    rows = [{"paper": published.paper, **finding.row(), "scaled": _scaled(finding, here)} for finding in findings]
+    return tables.make("published", rows)
+
+
+def _scaled(finding: Finding, here: Here) -> str | None:
+    """How the job that a finding has a measured number of differs from the published one."""
+    if finding.measured is None or finding.workload is None:
+        return None
+    return here.scaled(finding.workload, batch=finding.batch)

@@ -10,6 +10,8 @@ where one lies above (below) it.
 kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
 container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
 files.
+ordered: workloads by what they use, the one with the largest numbers first (tare.literature.order_claims).
+repays: building an environment's image is paid back, and not by the first run (tare.literature.repaid_claims).
 faster: one level of a factor is faster than another by the published size (tare.literature.level_claims).
 at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
 FAILS where one lies wholly beyond it. at_least: all are worse by as much or more; the other way round. Of a
@@ -50,8 +52,10 @@ from tare.literature.level_claims import FEWEST as FEWEST_OF_LEVELS
 from tare.literature.level_claims import faster
 from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario, why_absent
+from tare.literature.order_claims import ordered
 from tare.literature.published import Published
 from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, Claim
+from tare.literature.repaid_claims import repays
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS
 from tare.model import tables
@@ -88,6 +92,7 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
                     "here": answer.here,
                     "match": sentence([str(one) for one in compared.values()]),
                     "evidence": answer.evidence,
+                    "scaled": here.scaled(workload, claim.scenario, claim.arm),
                     "reason": answer.reason,
                 }
             )
@@ -286,6 +291,8 @@ RULES: dict[str, Callable[[Claim, str, Sequence[str], Here], Answer]] = {
     "at_most": _bounded,
     "at_least": _bounded,
     "faster": faster,
+    "ordered": ordered,
+    "repays": repays,
     "kernels_differ": kernels_differ,
     "same_files": same_files,
 }

@@ -126,7 +126,7 @@ def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> li
     chosen = judged[judged["metric"] == metric]
     if len(chosen):
         return [_of_verdict(row) for row in chosen.itertuples()]
-    values, margin = _values(here, workload, metric, at), _margin(judged)
+    values, margin = values_of(here, workload, metric, at), _margin(judged)
     others = _others(values)
     found = []
     for env in others:
@@ -166,7 +166,7 @@ def paired(
         at: what it was measured with.
     """
     judged = _judged(here, workload, metric, at)
-    values, margin = _values(here, workload, metric, at), _margin(judged)
+    values, margin = values_of(here, workload, metric, at), _margin(judged)
     names = [HOST, *_others(values)]
     if env not in names:
         return []
@@ -246,7 +246,7 @@ def _others(values: pd.DataFrame) -> list[str]:
     return [env for env in values.columns if env not in (HOST, CONTROL)]
 
 
-def _values(here: Measured, workload: str, metric: str, at: At) -> pd.DataFrame:
+def values_of(here: Measured, workload: str, metric: str, at: At) -> pd.DataFrame:
     """Measured values of one campaign: a row per unit, a column per environment; empty without two hosts."""
     metrics = here.metrics
     own = metrics[

@@ -29,6 +29,11 @@ WORDS = {
     "turn_step_s": "time of a step",
     "flop_per_s": "FLOPs a second",
     "gpu_utilization": "utilisation of the GPU",
+    "gpu_utilization_mean": "mean utilisation of the GPU",
+    "gpu_utilization_sd": "spread of the utilisation of the GPU",
+    "gpu_utilization_cv": "spread of the utilisation of the GPU by its mean",
+    "gpu_memory_used_peak_bytes": "memory in use on the GPU",
+    "peak_rss_bytes": "resident memory",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.choice import compared
+from tare.analysis.choice import SWEEP, compared
 from tare.analysis.profile_rows import read_profile
 from tare.literature.finding import listed
 from tare.literature.vocabulary import UNIT_METRICS, kind_of
@@ -36,6 +36,8 @@ NOTES = {
     "step_flop_per_s": "an operator count by the unprofiled steps of one profiled launch",
     "gpu_utilization_peak": "largest sample of one launch while it trained unwatched: some kernel ran",
     "gpu_utilization_mean": "mean of the samples of one launch while it trained unwatched",
+    "gpu_utilization_sd": "standard deviation of the samples of one launch while it trained unwatched",
+    "gpu_utilization_cv": "standard deviation by mean of the samples of one launch while it trained unwatched",
 }
 NO_PROPERTY = "a setting of the paper's, and nothing that a machine has"
 NO_GPU = "no profiled launch trained on a GPU"
@@ -79,6 +81,7 @@ class Here:
     Attributes:
         metrics, verdicts, fingerprints: its tables.
         kernels: the table of kernels, None where no campaign of causes was run.
+        image_costs: what images cost, None where it was not counted.
         machine: record of the machine, None where it is missing.
         probes: records of the trial launches, by environment.
         measured_with: by workload; one whose profiled launch on the host left no facts is not in it.
@@ -88,6 +91,7 @@ class Here:
     verdicts: pd.DataFrame
     fingerprints: pd.DataFrame
     kernels: pd.DataFrame | None = None
+    image_costs: pd.DataFrame | None = None
     machine: MachineRecord | None = None
     probes: Mapping[str, ProbeRecord]
     measured_with: Mapping[str, Conditions] = field(default_factory=dict)
@@ -95,6 +99,17 @@ class Here:
     def lacks(self, env: str) -> bool:
         """Whether the study has nothing of an environment."""
         return not (self.metrics["env"] == env).any()
+
+    def scaled(
+        self, workload: str, scenario: str = SINGLE, level: str | None = None, batch: int | None = None
+    ) -> str | None:
+        """How a workload's job was smaller than the published one; None where it was not, or not measured."""
+        own = self.metrics[(self.metrics["workload"] == workload) & (self.metrics["scenario"] == scenario)]
+        own = own[own["campaign"] != SWEEP] if batch is None else own[own["batch"] == batch]
+        if scenario != SINGLE:
+            own = compared(own, "rounds", level, scenario)
+        told = own["scaled"].dropna()
+        return str(told.iloc[0]) if len(told) else None
 
     def value(
         self, workload: str, env: str, metric: str, batch: int | None = None, *,
@@ -186,6 +201,7 @@ def gather(results: Path, shared: Path) -> Here:
     """
     folder = results / "tables"
     kernels, machine = folder / "kernels.csv", results / "machine.json"
+    costs = folder / "image_costs.csv"
     metrics = tables.read("metrics", folder / "metrics.parquet")
     described = read_machine(machine)
     return Here(
@@ -193,6 +209,7 @@ def gather(results: Path, shared: Path) -> Here:
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
+        image_costs=tables.read("image_costs", costs) if costs.exists() else None,
         machine=described,
         probes=read_probes(shared / "probe", set(metrics["env"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
@@ -245,9 +262,9 @@ def _of_units(
         if chosen.empty and level is not None:
             return _none(f"this study measured no {PLAIN[what]} at {level}{AMONG.get(scenario, '')}")
     else:
-        chosen = own[(own["campaign"] == "sweep") & (own["batch"] == batch)]
+        chosen = own[(own["campaign"] == SWEEP) & (own["batch"] == batch)]
         what = f"runs at batch {batch}"
-        swept = sorted({int(size) for size in own.loc[own["campaign"] == "sweep", "batch"].dropna()})
+        swept = sorted({int(size) for size in own.loc[own["campaign"] == SWEEP, "batch"].dropna()})
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
     stepless = chosen.empty and what == "turns"

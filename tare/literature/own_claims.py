@@ -5,7 +5,7 @@ Each claim is held against every figure that it names and against the logs. `hig
 errors of reading a height off a figure nor the spread between its runs could turn it. Where there is one run in
 each environment no spread stands behind it: numbers as claimed may still be chance, and establish nothing. Where a
 claim is held against several numbers of one run, such as its last step and the mean of its steps, each may be off
-by as much as they lie apart.
+by as much as they lie apart. Orders of models, and what is paid back, are in modules of their own.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tare.literature import order_claims, repaid_claims
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
 from tare.literature.published import Published
-from tare.literature.published_file import AT_LEAST, BOUNDED, Claim
+from tare.literature.published_file import AT_LEAST, BOUNDED, ORDERED, REPAYS, Claim
+from tare.literature.shown import Shown, apart
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model.registry import HOST
 from tare.stats.intervals import t_quantile
@@ -34,36 +36,14 @@ CONTRADICTED, ESTABLISHED = "contradicted", "established by its data"
 NOT_ESTABLISHED, NO_DATA = "not established by its data", "not recomputable"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """One claim held against one figure or the logs.
-
-    Attributes:
-        source: number of a figure, or `log`.
-        metric: of the values.
-        holds: whether the values are as claimed.
-        clear: whether reading errors, and the spread between runs where it is known, could not turn that.
-        repeated: whether several runs with a spread stand behind the values.
-        note: the values.
-        claimed, against: the two values that decide, in base units of `unit`; None for sets.
-        unit: of these.
-    """
-
-    source: str
-    metric: str
-    holds: bool
-    clear: bool
-    note: str
-    repeated: bool = False
-    claimed: float | None = None
-    against: float | None = None
-    unit: str = "1"
-
-
 def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
     """The claim held against each figure that it names and against the logs; empty where they hold nothing."""
     if claim.rule in SET_METRICS:
         return _sets(published, claim, workload)
+    if claim.rule == ORDERED:
+        return order_claims.shown(published, claim, workload)
+    if claim.rule == REPAYS:
+        return repaid_claims.shown(published, claim, workload)
     found = []
     figures = published.figures
     for metric in claim.metrics:
@@ -91,10 +71,9 @@ def _stated(published: Published, claim: Claim, model: str) -> list[Shown]:
         name: {env: fact.quantity.value for env, fact in facts.items() if fact.quantity}
         for name, facts in stated.items()
     }
-    environments = {env for numbers in values.values() for env in numbers}
-    runs = [[numbers[env] for numbers in values.values() if env in numbers] for env in environments]
-    error = max((max(numbers) - min(numbers) for numbers in runs), default=0.0)
-    doubt = Doubt(error=error, chance=0.0, repeated=False, of="numbers that its data give for one run")
+    doubt = Doubt(
+        error=apart(values.values()), chance=0.0, repeated=False, of="numbers that its data give for one run"
+    )
     found = []
     for name, numbers in values.items():
         if len(numbers) > 1:

@@ -26,12 +26,13 @@ from tare.model.schema import Count, Distinct, Record, matching, parse, read_yam
 from tare.model.words import nearest
 
 # How a claim is judged; docs/published.md says what each rule asks.
-EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, FASTER, KERNELS_DIFFER, SAME_FILES = RULES = (
-    "equal", "highest", "lowest", "at_most", "at_least", "faster", "kernels_differ", "same_files",
+EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, FASTER, ORDERED, REPAYS, KERNELS_DIFFER, SAME_FILES = RULES = (
+    "equal", "highest", "lowest", "at_most", "at_least", "faster", "ordered", "repays",
+    "kernels_differ", "same_files",
 )  # fmt: skip
-OF_ONE = (HIGHEST, LOWEST, KERNELS_DIFFER)  # about one environment beside the others
+OF_ONE = (HIGHEST, LOWEST, REPAYS, KERNELS_DIFFER)  # about one environment beside the others
 BOUNDED = (AT_MOST, AT_LEAST)
-OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, FASTER)
+OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, FASTER, ORDERED, REPAYS)
 # What may have to be as published for a claim to be the same question here.
 DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
 CONDITIONS = (DEVICE, STACK, RUNTIMES)
@@ -196,19 +197,22 @@ class Claim(Record):
         id: our name of it.
         where: section that says it.
         figures: those that should show it.
-        workloads: what it is about; `metrics` too, where the rule compares numbers.
+        workloads: what it is about; `metrics` too, where the rule compares numbers. Of the rule ordered the one
+            with the largest numbers first.
         models: the same where the study's models are no workloads of ours, or were not trained here for it, by its
             own names.
         facts: numbers by environment and model, of the text, the files or a table, that the claim is held against;
             each is of the claim's one metric.
         rule: how it is judged, one of RULES.
-        env: the environment that is highest, lowest or runs other kernels; None for the other rules.
+        env: the environment that is highest, lowest, repays or runs other kernels; None for the other rules.
         environments: those that it is about, the reference first; all of `measured_with` where it is not given. A
             bound of slow-downs has no reference: it is about those that stand there.
         bound: of the rules at_most and at_least: how much worse than the host an environment may be, or has to be;
             of a slow-down by a neighbour, than the same environment without one.
         level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
             first does in the same time; negative where it is slower.
+        once, times: of the rule repays: the entry of what is paid once, and that of how often a run does what
+            `facts` time.
         why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
             all the same, are the nearest that is here, and decide nothing.
         label: of the rule faster: what is compared, in the few words that fit into a figure.
@@ -234,6 +238,8 @@ class Claim(Record):
     level: Level | None = None
     against: Level | None = None
     change: Percent | None = None
+    once: Word | None = None
+    times: Word | None = None
     why_not: Text | None = None
     label: Text | None = None
     device: Device | None = None
@@ -259,6 +265,11 @@ class Claim(Record):
             raise ValueError("facts are of one metric: needs one in metrics")
         if (self.rule in BOUNDED) != (self.bound is not None):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
+        if (self.rule == ORDERED) and len(self.subjects) < 2:
+            raise ValueError("rule ordered needs two workloads or models, the one with the largest numbers first")
+        for name in ("once", "times"):
+            if (self.rule == REPAYS) != (getattr(self, name) is not None):
+                raise ValueError(f"rule {self.rule} {'needs' if self.rule == REPAYS else 'takes no'} {name}")
         given = self.why_not is None or self.level is not None or self.against is not None
         has_levels = self.rule == FASTER and given
         wanted = {"level": has_levels, "against": has_levels, "change": self.rule == FASTER}
@@ -520,6 +531,9 @@ class Paper(Record):
         rows = {row.specification for table in self.tables for row in table.rows}
         named = [(f"formulas: {one.result}: factors", name) for one in self.formulas for name in one.factors]
         named += [(f"claims: {claim.id}: facts", name) for claim in self.claims for name in claim.facts]
+        named += [
+            (f"claims: {claim.id}", name) for claim in self.claims for name in (claim.once, claim.times) if name
+        ]
         for place, name in named:
             if name not in entries | rows:
                 raise ValueError(f"{place}: no entry or row {name!r}: {nearest(name, entries | rows)}")
@@ -538,6 +552,8 @@ class Paper(Record):
         numbers += [(row.specification, row.value) for table in self.tables for row in table.rows]
         for claim in self.claims:
             for name, value in numbers:
+                if name == claim.once and (value is None or value.unit != "s"):
+                    raise ValueError(f"claims: {claim.id}: once: {name} is no number of seconds")
                 if name in claim.facts and value is not None and value.unit != FIGURE_METRICS[claim.metrics[0]]:
                     raise ValueError(f"claims: {claim.id}: facts: {name} '{value}' is no {claim.metrics[0]}")
         return self

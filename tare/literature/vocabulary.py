@@ -30,6 +30,9 @@ FIGURE_METRICS: Mapping[str, str] = {
     "gpu_memory_used_peak_bytes": "B",
     "flop_per_s": "FLOP/s",
     "gpu_utilization": "%",
+    "gpu_utilization_mean": "%",
+    "gpu_utilization_sd": "%",
+    "gpu_utilization_cv": "1",
     SLOWDOWN: "1",  # by a neighbour: a ratio already, to the same environment without one
 }
 # More is better.
@@ -56,6 +59,7 @@ SAMPLED: Mapping[str, tuple[str, str]] = {
     "memory_used_bytes": ("device_samples", "B"),
     "power_w": ("device_samples", "W"),
     "sm_clock_hz": ("device_samples", "Hz"),
+    "samples_per_s": ("steps", "1/s"),  # of each step that took its batch from the loader
 }
 # What a machine without a device shows in the place of a device's quantity, under its own name.
 ON_A_CPU: Mapping[str, str] = {"gpu_utilization_percent": "cpu_percent", "memory_used_bytes": "rss_bytes"}

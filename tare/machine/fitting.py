@@ -1,4 +1,7 @@
-"""The device on which a study trains here, where it says `device: auto`: decided by the machine that measures."""
+"""The device on which a study trains here, where it says `device: auto`: decided by the machine that measures.
+
+Jobs that a study scales down for a CPU have the size that was published on a CUDA device.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TypeVar
 from tare.core.errors import UnavailableError
 from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
+from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, variants_of
 from tare.model.studies.study import LaunchPart
 
@@ -38,5 +42,6 @@ def fitting_device(stack: str) -> tuple[str, str]:
 
 
 def settled(study: AnyLaunch) -> AnyLaunch:
-    """The same with the device of this machine where the study leaves it open."""
-    return study.replace(device=fitting_device(study.stack)[0]) if study.device == AUTO else study
+    """The same with the device of this machine where the study leaves it open, and the sizes that it takes."""
+    here = study.replace(device=fitting_device(study.stack)[0]) if study.device == AUTO else study
+    return at_published_size(here)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -266,24 +267,33 @@ class Sampler:
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Means and peaks of samples, by metric: `value`, `unit`, and the `reason` where there is none."""
+    """Means, spreads and peaks of samples, by metric: `value`, `unit`, and the `reason` where there is none."""
 
     def known(name: str) -> list[Any]:
         return [row[name] for row in rows if row[name] is not None]
 
-    def row(name: str, unit: str, value: Callable[[list[Any]], float]) -> dict[str, Any]:
+    def row(name: str, unit: str, value: Callable[[list[Any]], float | None], few: str = "") -> dict[str, Any]:
         found = known(name)
         why = None if found else reasons.get(name) or reasons.get("sampler") or "no sample was taken"
-        return {"value": value(found) if found else None, "unit": unit, "reason": why}
+        number = value(found) if found else None
+        return {"value": number, "unit": unit, "reason": why or (few if number is None else None)}
 
     def mean(found: list[Any]) -> float:
         return float(sum(found) / len(found))
+
+    def spread(found: list[Any]) -> float | None:
+        return statistics.stdev(found) if len(found) > 1 else None
+
+    def relative(found: list[Any]) -> float | None:
+        return statistics.stdev(found) / mean(found) if len(found) > 1 and mean(found) > 0 else None
 
     def slowed(found: list[Any]) -> float:
         return mean([bool(SLOWING & set(names)) for names in found])
 
     return {
         "gpu_utilization_mean": row("gpu_utilization_percent", "%", mean),
+        "gpu_utilization_sd": row("gpu_utilization_percent", "%", spread, "one sample has no spread"),
+        "gpu_utilization_cv": row("gpu_utilization_percent", "1", relative, "a mean of none, or one sample"),
         "gpu_utilization_peak": row("gpu_utilization_percent", "%", lambda found: float(max(found))),
         "gpu_memory_used_peak_bytes": row("memory_used_bytes", "B", lambda found: float(max(found))),
         "gpu_power_mean_w": row("power_w", "W", mean),

@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 
 from tare.model.schema import Count, FileRecord, Natural, Record, matching
 
+# Of ImageNet's pixels, by channel, from 0 to 1: by these the image workloads normalise.
+IMAGENET_MEAN, IMAGENET_SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 Text = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "is no SHA-256")]
 Broken = Literal["stop", "skip"]

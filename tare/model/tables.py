@@ -321,6 +321,7 @@ PUBLISHED = pa.DataFrameSchema(
         "recomputed": pa.Column(float, nullable=True),
         "measured": pa.Column(float, nullable=True),
         "measured_kind": pa.Column(str, pa.Check.isin(KINDS), nullable=True),
+        "scaled": pa.Column(str, nullable=True),  # of what was measured, as in IDENTITY
         "unit": pa.Column(str),
         "agrees": pa.Column(str, pa.Check.isin(AGREES)),
         "note": pa.Column(str),
@@ -343,6 +344,7 @@ CLAIMS = pa.DataFrameSchema(
         "here": pa.Column(str, pa.Check.isin(HERE)),
         "match": pa.Column(str),  # device class, stack, runtimes: as published or other, named
         "evidence": pa.Column(str),
+        "scaled": pa.Column(str, nullable=True),  # of the evidence, as in IDENTITY
         "reason": pa.Column(str, nullable=True),
     },
     checks=pa.Check(_unsettled_has_reason, error="a claim left open without its reason, or settled with one"),

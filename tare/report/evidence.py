@@ -22,6 +22,7 @@ from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRec
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
+from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
 from tare.report.figures.paper_kinds import SAMPLE_TABLES
@@ -142,7 +143,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
     found, broken = gather_references(shared, results)
     papers = repeated(study.papers, study.workloads)
     return Evidence(
-        study=study.replace(device=_device(study, ceilings, sealed)),
+        study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
         results=results,
         metrics=tables.read("metrics", folder / "metrics.parquet"),
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),

@@ -26,7 +26,7 @@ from tare.core.files import project_root, write_text
 from tare.model import tables
 from tare.model.studies.study import CONTROL, DEFAULT_STUDY, Study
 from tare.report import figures, notebooks, search
-from tare.report.answers import answer
+from tare.report.answers import answer, instances
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.methods import designs
@@ -252,8 +252,14 @@ def _context(evidence: Evidence) -> dict[str, Any]:
 
 def scaled(study: Study) -> list[str]:
     """What of each workload's job is not as it was published, beside what was: at the head of every page."""
-    told = {name: settings.scaled(name) for name, settings in study.workloads.items()}
-    return [f"{workload_title(name)}: {text}" for name, text in told.items() if text]
+    told = {workload_title(name): settings.scaled(name) for name, settings in study.workloads.items()}
+    if (groups := study.distributed) is not None:
+        for name in groups.trained(study.workloads):
+            if (words := instances.steps_of(groups, study.workloads[name])) is not None:
+                told[f"{workload_title(name)} in several instances"] = words
+    if (beside := study.shared) is not None:
+        told[f"The second job beside others, {workload_title(beside.workload)}"] = beside.scaled(beside.workload)
+    return [f"{name}: {text}" for name, text in told.items() if text]
 
 
 def _figure(results: Path, name: str) -> Markup:

@@ -11,8 +11,9 @@ import shutil
 import builders
 import device_builders
 import pytest
+from image_builders import data_record
 from matrix import in_turn
-from pages import STAND_IN, draw_all, draw_device
+from pages import STAND_IN, draw_all, draw_device, draw_papers
 from playwright.sync_api import sync_playwright
 
 from tare.core.files import write_text
@@ -21,6 +22,7 @@ from tare.report import build, pages
 pytestmark = pytest.mark.browser
 SERIOUS = ("serious", "critical")
 SCHEMES = ("light", "dark")
+MOST_SCREENS = {"index.html": 6, "print.html": 1e9}
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,24 @@ def report(tmp_path_factory):
     results = builders.build_results(tmp_path_factory.mktemp("browser") / "results")
     draw_all(results)
     return build(results, results, builders.STUDY, results / "report/index.html")
+
+
+@pytest.fixture(scope="module")
+def image_report(tmp_path_factory):
+    """The same of a study of two models of images, with the papers that trained them."""
+    results = tmp_path_factory.mktemp("images") / "results"
+    builders.write_results(
+        results, study="imagery", environments=("host", "docker"), unavailable={}, units=3,
+        no_stack=builders.NO_PYTHON, workloads=tuple(builders.IMAGE_MODELS), papers=builders.IMAGE_PAPERS,
+    )  # fmt: skip
+    data_record(name="tiny_imagenet").write(results / "data/tiny_imagenet.json")
+    draw_papers(results, builders.IMAGE_PAPERS, builders.IMAGE_MODELS)
+    return build(results, results, builders.IMAGE_STUDY, results / "report/index.html")
+
+
+def screens(page):
+    """How long a page is, in screens of 800 pixels."""
+    return page.evaluate("document.documentElement.scrollHeight") / 800
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +143,7 @@ def test_pages_are_quiet_not_long_and_lead_to_each_other(open_page, report):
         page = open_page(file)
         assert page.logged == [], file
         assert [url for url in page.requests if not url.startswith("data:")] == [report.with_name(file).as_uri()]
-        screens = page.evaluate("document.documentElement.scrollHeight") / 800
-        assert screens <= {"index.html": 6, "print.html": 1e9}.get(file, 15), file
+        assert screens(page) <= MOST_SCREENS.get(file, 15), file
         seen.add(tuple(page.eval_on_selector_all("nav ol a", hrefs)))
         for link in page.eval_on_selector_all("a[href]", hrefs):
             target, _, anchor = link.partition("#")
@@ -134,6 +153,23 @@ def test_pages_are_quiet_not_long_and_lead_to_each_other(open_page, report):
         page.context.close()
     [navigation] = seen
     assert set(navigation) == set(files) - {"print.html", "search.html"}
+
+
+def test_pages_of_two_papers_of_images_are_not_long_either(browser, image_report):
+    """As drawn: the figures of both papers, the largest that there are."""
+    files = {path.name for path in image_report.parent.glob("*.html")}
+    assert {"paper-columbia2025.html", "paper-nthu2018.html"} <= files
+    page = load(browser, image_report)
+    for file in sorted(files):
+        page.goto(image_report.with_name(file).as_uri())
+        assert screens(page) <= MOST_SCREENS.get(file, 15), file
+        if file != "search.html":
+            assert "Scaled to this machine, equally in every environment" in page.locator(".scaled").inner_text()
+            assert (
+                "ResNet50: batch 64 (published 256), image_px 64 (published 224)"
+                in page.locator(".scaled").inner_text()
+            )
+    page.context.close()
 
 
 def test_the_search_finds_from_any_page_on_disk(open_page):

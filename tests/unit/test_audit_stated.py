@@ -151,6 +151,54 @@ def test_the_largest_rate_contradicts_where_nothing_was_copied():
     assert set(rows.loc[["resnet50", "alexnet"], "published_says"]) == {"not established by its data"}
 
 
+def test_utilisation_is_judged_with_the_figures_that_show_it():
+    rows = said("utilisation_equal")
+    assert rows["figures"].to_dict() == {"resnet18": "4", "resnet50": "5", "alexnet": "6"}
+    assert rows.loc["alexnet", "published_says"] == "not established by its data"
+
+
+def test_which_spread_is_meant_decides_where_the_gpu_is_used_more_steadily(tmp_path):
+    wide, relative = said("utilisation_steadier"), said("utilisation_steadier_for_its_mean")
+    assert set(wide["published_says"]) == {"contradicted"}
+    assert set(relative["published_says"]) == {"not established by its data"}
+    assert "docker 4.581 and host 1.321; host is the lowest" in relative.loc["resnet50", "published_note"]
+    changed = said("utilisation_steadier", tmp_path, ("alexnet, value: 29.761 %", "alexnet, value: 19.1 %"))
+    assert changed.loc["alexnet", "published_says"] == "not established by its data"
+
+
+def test_the_order_of_models_holds_by_the_table_and_not_by_the_containers_own_rows(tmp_path):
+    largest, mean, memory = (
+        said(f"models_by_{name}") for name in ("utilisation", "mean_utilisation", "gpu_memory")
+    )
+    assert largest["published_says"].to_dict() == {
+        "resnet50": "contradicted", "resnet18": "contradicted", "alexnet": "not established by its data",
+    }  # fmt: skip
+    assert "resnet50 is not above resnet18" in largest.loc["resnet50", "published_note"]
+    assert set(mean["published_says"]) == {"contradicted"}
+    assert set(memory["published_says"]) == {"not established by its data"}
+    assert "resnet50 21.979 GB, resnet18 8.661 GB and alexnet 2.907 GB" in memory.loc["alexnet", "published_note"]
+    swapped = said("models_by_gpu_memory", tmp_path, ("alexnet, value: 2907 MB", "alexnet, value: 9000 MB"))
+    assert swapped.loc["alexnet", "published_says"] == swapped.loc["resnet18", "published_says"] == "contradicted"
+    assert swapped.loc["resnet50", "published_says"] == "not established by its data"
+
+
+def test_a_build_that_no_run_saves_anything_of_is_never_paid_back(tmp_path):
+    rows = said("building_pays_when_repeated")
+    assert set(rows["published_says"]) == {"not established by its data"}, "one run, whose numbers lie apart"
+    # 0.299 - 0.101 s by 51 iterations are 10.098 s a run, of 199.7 s
+    assert (
+        "saves 10.098 s, so that a build of 199.7 s is paid back after 20 runs"
+        in rows.loc["alexnet", "published_note"]
+    )
+    assert "663 ms more, so that a build of 199.7 s is never paid back" in rows.loc["resnet18", "published_note"]
+    steady = [
+        ("env: host, model: resnet50, value: 1.335 s", "env: host, model: resnet50, value: 1.304 s"),
+        ("env: docker, model: resnet50, value: 1.348 s", "env: docker, model: resnet50, value: 1.317 s"),
+    ]
+    rows = said("building_pays_when_repeated", tmp_path, *steady)
+    assert rows.loc["resnet50", "published_says"] == "contradicted"
+
+
 def test_step_times_are_judged_here_by_turns_once_the_study_trains_the_model():
     rows = [
         verdict("docker", "turn_step_s", 0.9, 0.95, "different", campaign="turns.docker+host", workload="resnet18")

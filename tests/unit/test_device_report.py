@@ -111,6 +111,19 @@ def test_samples_ring_what_was_throttled_and_not_what_idled(samples):
     assert device.faults("gpu_idle, hw_thermal_slowdown") == ["hw_thermal_slowdown"]
 
 
+def test_the_rate_of_the_steps_has_a_panel_below_the_sensors(samples, results):
+    steps = tables.read("steps", results / "tables/steps.csv")
+    drawing = figures.device_samples(samples, "mnist_cnn", steps)
+    last = drawing.figure.axes[-1]
+    assert (
+        last.get_ylabel() == "samples/s"
+        and len(drawing.figure.axes) == len(figures.device_samples(samples, "mnist_cnn").figure.axes) + 1
+    )
+    lines = [line for line in last.lines if len(line.get_xdata()) == 8]
+    assert len(lines) == 4 and all(list(line.get_ydata()) == pytest.approx([800.0] * 8) for line in lines)
+    assert not [line for line in last.lines if line.get_marker() == "o"], "a step has no reason of its own"
+
+
 def test_a_counted_point_is_measured_and_lies_at_its_counted_bytes(evidence):
     table = roofs.points(evidence.metrics).set_index(["workload", "env"])
     point = table.loc[("mnist_cnn", "host")]

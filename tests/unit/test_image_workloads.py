@@ -1,14 +1,18 @@
 """The image workloads: sizes of their models, what they read, the synthetic batch, the rate after the warm-up."""
 
+import os
+
 import pytest
 import torch
 from PIL import Image
 
 from tare.analysis.launch_rows import _timed_rate
 from tare.core.errors import UserError
+from tare.datasets.channels import channels_of
+from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
 from tare.model.records.launches import TrainResults
 from tare.model.registry import describe_workload, module_names, options_of, whole_options
-from tare.worker import frameworks, train
+from tare.worker import frameworks, pipeline, train
 from tare.worker.marks import Marks, now_ns
 from tare.worker.settings.input import SameBatch
 from workloads import _images, alexnet, inception3, mnist_cnn, resnet18, resnet50
@@ -105,16 +109,34 @@ def test_data_that_does_not_fit_the_job_is_said_in_one_line(photographs):
         train.load(framework, resnet18, spec(photographs / "nowhere"))
 
 
-def test_the_synthetic_batch_has_the_statistics_of_real_ones(photographs):
-    options = whole_options("resnet18", {**SMALL, "samples": 64})
-    data = resnet18.Training.load(str(photographs), options)
-    real = torch.stack([data[index][0] for index in range(64)])
+def test_the_synthetic_batch_has_imagenets_statistics():
+    options = whole_options("resnet18", SMALL)
     torch.manual_seed(1)
     images, labels = resnet18.Training.synthetic(torch, "cpu", 16, options)
-    assert images.shape == (16, 3, 64, 64) and images.dtype == real.dtype
+    assert images.shape == (16, 3, 64, 64) and images.dtype == torch.float32
     assert set(labels.tolist()) <= {0, 1, 2} and labels.dtype == torch.int64
-    assert images.mean((0, 2, 3)).tolist() == pytest.approx(real.mean((0, 2, 3)).tolist(), abs=0.3)
-    assert images.std((0, 2, 3)).tolist() == pytest.approx(real.std((0, 2, 3)).tolist(), rel=0.3)
+    assert images.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=0.02)
+    assert images.std((0, 2, 3)).tolist() == pytest.approx([1, 1, 1], abs=0.02)
+    assert (_images.MEAN, _images.STD) == (IMAGENET_MEAN, IMAGENET_SPREAD), "pages normalise by the same"
+
+
+def test_statistics_of_a_set_are_those_of_its_own_pixels(tmp_path):
+    """Of images that are unlike each other and unlike ImageNet: flat ones and stripes, each class its own."""
+    (tmp_path / "wnids.txt").write_text("n00\nn01\n")
+    levels = {"n00": (250, 10, 0), "n01": (30, 90, 0)}
+    for name, (red, green, blue) in levels.items():
+        folder = tmp_path / f"train/{name}/images"
+        folder.mkdir(parents=True)
+        for number in range(2):
+            image = Image.new("RGB", (64, 64), (red, green, blue))
+            image.paste((red, green, 128), (0, 0, 64, 32) if number else (0, 0, 0, 0))
+            image.save(folder / f"{number}.JPEG", quality=100, subsampling=0)
+    found = channels_of(tmp_path)
+    assert found.images == 4
+    # half of the pixels at each of two levels of red and green; a quarter of the blue at 128, the rest at 0
+    assert found.mean == pytest.approx((140 / 255, 50 / 255, 32 / 255), abs=0.01)
+    assert found.spread == pytest.approx((110 / 255, 40 / 255, 128 * 0.1875**0.5 / 255), abs=0.01)
+    assert channels_of(tmp_path, most=2).images == 2 and channels_of(tmp_path / "train") is None
 
 
 def test_synthetic_input_is_one_batch_made_once_and_reads_nothing(monkeypatch):
@@ -139,6 +161,40 @@ def test_synthetic_input_is_one_batch_made_once_and_reads_nothing(monkeypatch):
     framework.import_()
     (kept,) = train.load_batches(framework, resnet18, {**wanted, "mode": "turns"}, Marks(now_ns()))
     assert len(kept[-1]) == 4
+
+
+def test_the_input_alone_comes_through_loader_processes_of_its_own(photographs):
+    """Real ones: each batch is decoded in a child of this process where there is one, and every image comes."""
+
+    class Told(resnet18.Training):
+        @staticmethod
+        def load(folder, options):
+            found = _images.Training.load(folder, options)
+            return Watched(found, photographs / "loaders")
+
+    class Watched:
+        def __init__(self, dataset, log):
+            self.dataset, self.log = dataset, log
+
+        def __len__(self):
+            return len(self.dataset)
+
+        def __getitem__(self, index):
+            with self.log.open("a") as log:
+                log.write(f"{os.getpid()}\n")
+            return self.dataset[index]
+
+    asked = {"workers": [0, 2], "images": 8, "repetitions": 1, "no_cold": "a test", "warmup_steps": 1, "steps": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resnet18, "Training", Told)
+        _, found = pipeline.measure({**spec(photographs), **asked, "mode": "pipeline"}, Marks(now_ns()))
+    rows = {row["workers"]: row for row in found["passes"]}
+    assert sorted(rows) == [0, 2] and all(row["samples"] == 8 and row["cache"] == "warm" for row in rows.values())
+    assert all(0 < row["first_batch_s"] <= row["seconds"] for row in rows.values()) and len(found["step_s"]) == 2
+    seen = [int(line) for line in (photographs / "loaders").read_text().split()]
+    own, others = seen.count(os.getpid()), {pid for pid in seen if pid != os.getpid()}
+    # the pass before the clock, that without a loader process, and the batch that is trained on
+    assert own >= 16 and len(others) == 2
 
 
 def test_real_input_is_the_data_set(photographs):

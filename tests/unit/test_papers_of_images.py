@@ -144,6 +144,17 @@ def test_the_formulas_most_is_a_line_through_the_largest_rate(given):
     assert "its formula gives 5.184 TFLOP/s at most, whatever ran" in drawing.alt
 
 
+def test_figure_3_has_the_rate_of_every_step_over_time_below_what_was_published(given):
+    drawing = figures.paper_drawing(load("columbia2025"), given, "3")
+    curves = {line.get_gid(): line for place in drawing.figure.axes for line in place.lines if line.get_gid()}
+    curve = curves["resnet50-samples_per_s-host"]
+    steps = given.samples["steps"].query("workload == 'resnet50' and env == 'host'").sort_values("end_s")
+    assert len(steps) == 8 and list(curve.get_xdata()) == steps["end_s"].tolist()
+    assert list(curve.get_ydata()) == pytest.approx([64 / 0.08] * 8)
+    assert "resnet50-samples_per_s-docker" not in curves, "the figure is of the host"
+    assert f"Here, {RESNET50}, rate with the loader: Host largest 800" in drawing.alt
+
+
 def test_figure_7_has_memory_the_links_nominal_rate_and_flops(given):
     drawing = figures.paper_drawing(load("columbia2025"), given, "7")
     axes, bars, _ = upper(drawing)

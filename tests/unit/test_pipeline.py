@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from campaign_builders import inside as inside_of
 
+from tare.analysis import extract
 from tare.analysis import pipeline as analysis
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, write_json
@@ -113,6 +114,25 @@ def test_a_record_without_passes_is_refused_by_name(tmp_path):
         analysis.read_pipeline(path)
     write_json(path, record(status="failed", reason="out of memory", inside=None))
     assert not analysis.read_pipeline(path).ok
+
+
+def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
+    path = tmp_path / "pipeline.json"
+    write_json(path, record())
+    found = extract.build([], [], pipelines=[path])["metrics"]
+    rates = found[found["metric"] == "input_samples_per_s"]
+    assert len(rates) == 12 and set(rates["kind"]) == {"measured"} and set(rates["campaign"]) == {"pipeline"}
+    cell = rates[rates["arm"] == "stack=same,page_cache=warm,loader_workers=2"].sort_values("rep")
+    assert cell["value"].tolist() == pytest.approx([297.0, 300.0, 303.0]) and cell["rep"].tolist() == [0, 1, 2]
+    (wanted,) = found.loc[found["metric"] == "input_demand_per_s", "value"]
+    assert wanted == pytest.approx(160.0)
+    assert set(found.loc[found["metric"] == "input_first_batch_s", "value"]) == {0.25}
+    warm = {cell: rate for cell, rate in RATES.items() if cell[0] == "warm"}
+    write_json(path, record(passes=rows(warm), no_cold="only root may"))
+    cold = extract.build([], [], pipelines=[path])["metrics"].query("arm == 'stack=same,page_cache=cold'")
+    assert cold["kind"].tolist() == ["unavailable"] and cold["reason"].tolist() == ["only root may"]
+    write_json(path, record(status="failed", reason="no data", inside=None))
+    assert extract.build([], [], pipelines=[path])["metrics"]["reason"].tolist() == ["no data"]
 
 
 # --- the page

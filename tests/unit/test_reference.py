@@ -48,7 +48,7 @@ def config():
 def test_parts_come_in_order_of_worth_and_settings_are_weighed_on_the_host(config):
     parts = parts_of(config, ["host", "charliecloud"])
     kinds = list(dict.fromkeys(part.kind for part in parts))
-    assert kinds == ["ceilings", "profile", "turns", "setting", "rounds", "causes", "sweep"]
+    assert kinds == ["ceilings", "profile", "turns", "setting", "rounds", "pipeline", "causes", "sweep"]
     names = [part.name for part in parts]
     assert names.index("profile mnist_cnn host") < names.index("turns mnist_cnn")
     assert names.index("rounds mnist_cnn") < names.index("profile mnist_cnn charliecloud")
@@ -81,8 +81,24 @@ def test_the_models_of_the_studies_of_images_and_of_sequences_are_in_it(config):
     for whole in (small, full):
         parts = parts_of(whole, ["host"])
         for kind in ("profile", "turns", "rounds"):
-            own = [part.workload for part in parts if part.kind == kind]
+            own = [part.workload for part in parts if part.kind == kind and part.arm is None]
             assert set(own) == set(config.workloads) and own[:2] == ["mnist_cnn", "sentiment_rnn"]
+
+
+def test_whole_runs_without_reading_and_the_input_alone_come_after_the_headlines(config):
+    parts = parts_of(config, ["host", "docker"])
+    names = [part.name for part in parts]
+    images = ["resnet50", "resnet18", "alexnet", "inception3"]
+    assert [part.workload for part in parts if part.arm == "input=synthetic"] == images
+    made, alone = (
+        next(part for part in parts if part.name == name)
+        for name in ("rounds resnet50 input=synthetic", "pipeline resnet50")
+    )
+    assert made.out == f"campaigns/{STUDY}/resnet50/rounds.docker+host.input-synthetic/sealed.json"
+    assert made.arguments[-5:] == ("--environments", "host", "docker", "--arm", "input=synthetic")
+    assert alone.out == f"profiles/{STUDY}/resnet50/pipeline.json" and alone.arguments[0] == "pipeline"
+    places = [names.index(name) for name in ("rounds transformer_lm", made.name, alone.name, "causes mnist_cnn")]
+    assert places == sorted(places)
 
 
 def part(kind="rounds", workload="mnist_cnn", **more):

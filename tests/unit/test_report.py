@@ -16,7 +16,7 @@ from pages import draw, visible, whole
 from tare.analysis import extract
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
-from tare.model.records.images import DataRecord
+from tare.model.records.images import Channels, DataRecord
 from tare.model.schema import read
 from tare.report import build, figures
 from tare.report.answers import answer
@@ -103,14 +103,16 @@ def test_canonical_reviews_are_not_apologised_for(tmp_path):
 def test_images_that_stand_in_and_broken_ones_are_told():
     broken = tuple(f"train/n01/images/{number}.JPEG" for number in range(5))
     about = {"choice": "stamps", "stands_for": "tiny-imagenet-200", "note": "Photographs.", "canonical": False}
-    records = {"tiny_imagenet": data_record(skipped=broken, **about)}
+    channels = {"images": 2000, "mean": (0.485, 0.568, 0.406), "spread": (0.229, 0.224, 0.45)}
+    records = {"tiny_imagenet": data_record(skipped=broken, channels=Channels(**channels), **about)}
 
     class Only:
         data = records
 
     lines = material.data_sentences(Only)
     assert lines[1].startswith("These are not tiny-imagenet-200: the study asks for stamps. Photographs. ")
-    assert lines[2] == f"Broken images, left out of it: 5 ({', '.join(broken[:3])}, …)."
+    assert "have means 0.00, 0.50, 0.00 and spreads 1.00, 1.00, 2.00 by channel" in lines[2]
+    assert lines[3] == f"Broken images, left out of it: 5 ({', '.join(broken[:3])}, …)."
 
 
 # Did they compute the same?

@@ -230,3 +230,7 @@ def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
     assert "published beside" not in text and "Table IV" not in text and "Its claims" not in text
     assert repeated(["nyu2022"], ["sentiment_rnn", "mine"]) == ("nyu2022",)
     assert repeated(["nyu2022", "columbia2025"], ["mine"]) == ()
+
+
+def test_only_a_number_has_microseconds():
+    assert paper.readable("15.072 us x 3, memory in use") == "15.072 µs × 3, memory in use"

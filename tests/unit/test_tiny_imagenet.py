@@ -90,7 +90,7 @@ def test_a_folder_of_this_machine_is_prepared_without_what_nobody_reads(images):
     ).read_bytes()
     assert (folder / "val/val_annotations.txt").read_text() == (images / "val/val_annotations.txt").read_text()
     assert (record.source.kind, record.canonical, record.choice) == ("local", False, str(images))
-    assert record.stands_for == "tiny-imagenet-200"
+    assert record.stands_for == "tiny-imagenet-200" and record.channels.images == 9
     lines = "".join(f"{hashlib.sha256((folder / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
     assert record.prepared_sha256 == hashlib.sha256(lines.encode()).hexdigest()
 

@@ -70,7 +70,7 @@ class PartRow(Record):
     """One part; status `ended`: fewer units than were planned, since time was up."""
 
     name: str
-    kind: Literal["ceilings", "profile", "turns", "setting", "rounds", "causes", "sweep"]
+    kind: Literal["ceilings", "profile", "turns", "setting", "rounds", "pipeline", "causes", "sweep"]
     workload: str | None
     env: str | None
     arm: str | None
@@ -198,6 +198,11 @@ def _same(folder: Path, path: Path, what: str, has: Any, wanted: Any) -> None:
 def sealed_campaigns(folder: Path) -> list[Path]:
     """sealed.json of every campaign of a reference folder."""
     return sorted(folder.glob(f"campaigns/*/*/*/{SEALED}"))
+
+
+def pipelines(folder: Path) -> list[Path]:
+    """pipeline.json of every workload of a reference folder whose input was measured alone."""
+    return sorted(folder.glob("profiles/*/*/pipeline.json"))
 
 
 def profiles(folder: Path) -> list[Path]:

@@ -268,6 +268,19 @@ class DataSource(Record):
     canonical: bool
 
 
+class Channels(Record):
+    """Red, green and blue of images as their files hold them, from 0 to 1.
+
+    Attributes:
+        images: how many were looked at.
+        mean, spread: of all their pixels; `spread` is the standard deviation.
+    """
+
+    images: Natural
+    mean: tuple[float, float, float]
+    spread: tuple[float, float, float]
+
+
 class DataRecord(FileRecord):
     """`results/data/<name>.json`: the set behind a workload's data, and what its prepared files hash to.
 
@@ -278,6 +291,7 @@ class DataRecord(FileRecord):
             out.
         prepared_sha256: SHA-256 of the sorted `sha256sum` lines of all files.
         stands_for: the set in whose place it was taken, or None where it is the one that was meant.
+        channels: of a set of images its pixels' mean and spread; None of others, and in records of before.
     """
 
     VERSION: ClassVar[int] = 1
@@ -300,6 +314,7 @@ class DataRecord(FileRecord):
     skipped: tuple[str, ...] = ()
     prepared_sha256: str | None = None
     stands_for: str | None = None
+    channels: Channels | None = None
 
 
 def read_probes(folder: Path, environments: Collection[str]) -> dict[str, ProbeRecord]:

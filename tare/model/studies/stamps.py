@@ -20,6 +20,7 @@ from tare.model.records.campaigns import Plan
 from tare.model.registry import SHARED
 from tare.model.schema import VERSION, FileRecord, read
 from tare.model.studies import arms
+from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import framework_of
 from tare.model.studies.study import Study, campaigns, check, reduced
 
@@ -125,14 +126,13 @@ def _arm_of(plan: Plan) -> arms.Arm | None:
 
 
 def _wanted(stamp: Stamp, plan: Plan) -> dict[str, Any]:
-    """The part of the stamped study that a plan should have; the machine decides on the device where it is auto."""
+    """The part of the stamped study that a plan should have; the machine decides on a device that is auto."""
     study = check(stamp.study)
     if plan.workload not in study.workloads:
         return {}
-    wanted = reduced(study.to_json(), plan.kind, plan.workload, _arm_of(plan), plan.scenario)
-    if wanted.get("device") == "auto" and plan.part is not None:
-        wanted["device"] = plan.part.get("device")
-    return wanted
+    if study.device == "auto" and plan.part is not None:
+        study = study.replace(device=plan.part.get("device", study.device))
+    return reduced(at_published_size(study).to_json(), plan.kind, plan.workload, _arm_of(plan), plan.scenario)
 
 
 def _differing(one: Any, other: Any, above: str = "") -> list[str]:

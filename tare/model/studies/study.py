@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, Field
 
@@ -104,13 +105,19 @@ LoaderWorkers = Annotated[int, Field(ge=0, le=1024)]
 Options = Mapping[Name, int | float]
 Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
 Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
+SMALL_NEIGHBOUR = "neighbour=small"  # the arm of the scenario `shared` with a smaller second job
 
 
 class Published(Record):
-    """A job as it was published: its samples per training step, and its workload's options."""
+    """A job as it was published: its samples per training step, and its workload's options.
+
+    Attributes:
+        fails: options at whose published value a launch fails: no device takes them.
+    """
 
     batch: BatchSize
     options: Options = Field(default_factory=dict)
+    fails: Annotated[tuple[Name, ...], Distinct] = ()
 
 
 class Batch(Record):
@@ -126,12 +133,13 @@ class Batch(Record):
     options: Options = Field(default_factory=dict)
     published: Published | None = None
 
-    def scaled(self, workload: str, batch: int | None = None) -> str | None:
+    def scaled(self, workload: str, batch: int | None = None, steps: int | None = None) -> str | None:
         """What of a job is not as it was published: `batch 8 (published 256), image_px 64 (published 224)`.
 
         Args:
             workload: its name.
             batch: of the launch, where it is not the study's.
+            steps: of the launch, where it takes so many whatever its samples.
 
         Returns:
             None where nothing was published, or all is as it was.
@@ -140,8 +148,19 @@ class Batch(Record):
             return None
         used = {"batch": batch or self.batch, **whole_options(workload, self.options)}
         told = {"batch": self.published.batch, **self.published.options}
+        if steps is not None and "samples" in told:
+            used |= {"steps": steps}
+            told["steps"] = math.ceil(told.pop("samples") / told["batch"])
         differ = [key for key in used if key in told and used[key] != told[key]]
-        return ", ".join(f"{key} {used[key]} (published {told[key]})" for key in differ) or None
+        why = dict.fromkeys(self.published.fails, ", which fails")
+        return ", ".join(f"{key} {used[key]} (published {told[key]}{why.get(key, '')})" for key in differ) or None
+
+    def as_published(self) -> Self:
+        """The job as it was published, but for what fails so; the same where nothing was published."""
+        if self.published is None:
+            return self
+        taken = {key: value for key, value in self.published.options.items() if key not in self.published.fails}
+        return self.replace(batch=self.published.batch, options={**self.options, **taken})
 
 
 class WorkloadSettings(Batch):
@@ -152,6 +171,11 @@ class WorkloadSettings(Batch):
     """
 
     sweep_batches: Annotated[tuple[BatchSize, ...], Field(max_length=32), Distinct] = ()
+
+    def as_published(self) -> Self:
+        """As of any job; a sweep is of the one size."""
+        found = super().as_published()
+        return found.replace(sweep_batches=(found.batch,)) if self.published and found.sweep_batches else found
 
 
 ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto, zip, stamps and a path")]
@@ -258,6 +282,14 @@ class Shared(Batch):
     units: Annotated[int, Field(ge=1, le=100_000)] = VERDICT_UNITS
     arm_units: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
+    def beside(self, *, is_small: bool) -> str | None:
+        """What of the second job is not as it was published; a smaller one was published of another batch."""
+        job = self
+        if is_small and self.small_batch is not None and self.published is not None:
+            job = self.replace(batch=self.small_batch, published=self.published.replace(batch=self.small_batch))
+        text = job.scaled(self.workload)
+        return text and f"the second job, {self.workload}: {text}"
+
     def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that have a neighbour."""
         return tuple(name for name in study if self.workloads is None or name in self.workloads)
@@ -266,7 +298,7 @@ class Shared(Batch):
         """What is varied of a workload's campaign: `neighbour=small`, `limits=quota`."""
         if self.arm_workloads is not None and workload not in self.arm_workloads:
             return ()
-        small = ("neighbour=small",) if self.small_batch is not None else ()
+        small = (SMALL_NEIGHBOUR,) if self.small_batch is not None else ()
         return (*small, *(f"limits={level}" for level in self.limits))
 
 
@@ -894,8 +926,17 @@ def without_dropped(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_batches(name: str, settings: Batch, where: str, batches: Iterable[int]) -> None:
     """Options that the workload has; batches that its samples fill, the last one of a run too."""
     whole_options(name, settings.options, f"{where}: options")
+    _check_fit(name, settings, where, batches)
     if settings.published:
         whole_options(name, settings.published.options, f"{where}: published: options")
+        for key in settings.published.fails:
+            if key not in settings.published.options:
+                near = nearest(key, settings.published.options)
+                raise UserError(f"{where}: published: fails: {key} is none of its options: {near}")
+        _check_fit(name, settings.as_published(), f"{where}: published", [settings.published.batch])
+
+
+def _check_fit(name: str, settings: Batch, where: str, batches: Iterable[int]) -> None:
     described = describe_workload(name, settings.options)
     samples, fewest = described["samples"], described.get("least_batch", 1)
     warmup = described.get("warmup_steps", 0)

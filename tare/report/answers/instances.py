@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tare.core.process import scratch_folder
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
-from tare.model.studies.study import Distributed
+from tare.model.studies.study import Batch, Distributed
 from tare.report import figures
 from tare.report.evidence import Evidence
 from tare.report.figures.network import all_reduce, network_roofline
@@ -76,10 +77,26 @@ def _drawn(name: str, drawing: figures.Drawing) -> Markup:
         return Markup(figures.inline(figures.write(drawing, Path(folder) / f"{name}.svg")))
 
 
+def steps_of(wanted: Distributed, job: Batch) -> str | None:
+    """How many steps each instance takes, beside what was published; None where its samples say it."""
+    if wanted.steps is None:
+        return None
+    samples = job.published.options.get("samples") if job.published else None
+    published = f" (published {math.ceil(samples / job.published.batch)})" if job.published and samples else ""
+    return f"steps {wanted.steps}{published}"
+
+
 def about(evidence: Evidence) -> str:
-    """What trains together, and over what."""
+    """What trains together, over what, and how long."""
     wanted = evidence.study.distributed
     assert wanted is not None
+    jobs = {name: evidence.study.workloads[name] for name in wanted.trained(evidence.workloads)}
+    told = {name: words for name, job in jobs.items() if (words := steps_of(wanted, job)) is not None}
+    each = "; ".join(f"{workload_title(name)} {words}" for name, words in told.items())
+    return _together(wanted) + (f" Each stops after its steps, whatever its samples: {each}." if each else "")
+
+
+def _together(wanted: Distributed) -> str:
     served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
     together = f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}"
     if wanted.hosts:

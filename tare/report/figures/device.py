@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.figures.usage import OF_DEVICE, Trace, over_time
-from tare.report.words.labels import env_order, env_title, seconds, significant, workload_title
+from tare.report.figures.usage import ALIGNED, OF_DEVICE, RATE, Trace, over_time, time_of
+from tare.report.words.labels import env_order, env_title, seconds, sentence_case, significant, workload_title
 
 # Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
 PARTS = {
@@ -99,12 +99,17 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
     shown = [trace for trace in OF_DEVICE if rows[trace.column].notna().any()]
     if rows.empty or not shown:
         return style.empty(title, "the driver gave no samples of a profiled launch")
-    steps = None if steps is None else steps[steps["workload"] == workload]
-    figure = over_time(rows, shown, title, 1.35 * len(shown) + 1.7, _samples_note(rows), _ring, steps)
+    steps, note = None if steps is None else steps[steps["workload"] == workload], _samples_note(rows)
+    if steps is not None and len(steps) and time_of(rows) == ALIGNED:
+        shown.append(RATE)
+        note += f" {sentence_case(RATE.name)}: of the steps that took their batch from it."
+    figure = over_time(rows, shown, title, 1.35 * len(shown) + 1.7, note, _ring, steps)
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {_samples_told(rows)}")
 
 
 def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
+    if trace is RATE:
+        return  # steps have no reasons of their own
     hot = own[own["throttle_reasons"].map(lambda text: bool(faults(text)))]
     axes.plot(
         hot[when], hot[trace.column] / trace.unit, linestyle="none", marker="o", markersize=6,

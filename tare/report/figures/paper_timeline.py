@@ -30,7 +30,7 @@ from tare.model.quantities import Quantity
 from tare.report.figures import style
 from tare.report.figures.paper_rows import amount, scale_of
 from tare.report.figures.paper_words import theirs, title_of
-from tare.report.figures.usage import SINCE, panel, time_of
+from tare.report.figures.usage import ALIGNED, AS_CALLED, SINCE, panel, time_of
 from tare.report.words.labels import env_order, env_title, significant, workload_title
 
 PANEL_IN, RECORDED_IN, EMPTY_IN = 1.25, 1.45, 0.9
@@ -47,6 +47,7 @@ QUANTITIES = {
     "memory_used_bytes": "GPU memory",
     "power_w": "GPU power",
     "sm_clock_hz": "SM clock",
+    "samples_per_s": "rate with the loader",
 }
 MEAN: Mapping[str, Any] = {
     "marker": "D", "linestyle": "none", "markersize": 4.5, "markerfacecolor": style.PAPER, "color": style.INK,
@@ -90,6 +91,8 @@ def _rows(samples: Samples, plot: Plot, workload: str, quantity: str) -> tuple[s
         if table is None:
             continue
         own = table[(table["workload"] == workload) & table[name].notna()]
+        if table is samples.get("steps"):  # a step's rate stands at its end
+            own = own.assign(**{ALIGNED: own["end_s"], AS_CALLED: own["end_s"]})
         if plot.environments:
             own = own[own["env"].isin(plot.environments)]
         if len(own):

@@ -12,19 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis import image_costs, naive_images
-from tare.analysis.choice import METRIC_OF, of_rounds
-from tare.model.studies.study import HOST
+from tare.analysis.break_even import NAIVE, built
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import Cell, Row, Table
-from tare.report.words.wording import missing
 from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
 
 RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
 MEGABITS_PER_S = 100.0  # assumed likewise
 MEGA = 1e6
-METRIC = METRIC_OF["rounds"]
 DAYS_EXACTLY = 10.0  # below that with a decimal
 
 
@@ -77,32 +73,13 @@ def section(evidence: Evidence) -> dict[str, Any] | None:
 
 def choices(evidence: Evidence) -> Iterator[Choice]:
     """Every contained environment with an image and an interval of its whole runs, by workload."""
-    table, stack = evidence.image_costs, evidence.study.stack
-    environments = sorted(image_costs.environments_of(table, stack), key=env_order)
     for workload in evidence.workloads:
-        for env in environments:
-            saved = saved_seconds(evidence, workload, env)
-            if env == HOST or saved is None:
-                continue
-            title = f"{env_title(env)}, {workload_title(workload)}"
-            build_s = image_costs.cost(table, stack, env, "ready_s")
-            size = _pulled_bytes(evidence, env)
-            if build_s is not None and size is not None:
-                yield _choice(title, build_s, size, saved)
-            naive_s = image_costs.cost(table, stack, naive_images.IMAGE, "naive_build_s")
-            naive_bytes = image_costs.cost(table, stack, naive_images.IMAGE, "naive_push_bytes")
-            if env == "docker" and naive_s is not None and naive_bytes is not None:
-                yield _choice(f"{title}, naive Dockerfile", naive_s, naive_bytes, saved)
-
-
-def _pulled_bytes(evidence: Evidence, env: str) -> float | None:
-    """What another machine gets: the form that is one file, else the image, compressed where that was counted."""
-    table, stack = evidence.image_costs, evidence.study.stack
-    own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == "archive_bytes")]
-    packed = image_costs.cost(table, stack, naive_images.IMAGE, "ours_push_bytes")
-    if packed is not None and (own["source"] == image_costs.OCI_ARCHIVE).any():
-        return packed
-    return image_costs.cost(table, stack, env, "archive_bytes")
+        given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
+        for one in sorted(built(*given), key=lambda image: env_order(image.env)):
+            title = f"{env_title(one.env)}, {workload_title(workload)}"
+            title += ", naive Dockerfile" if one.whose == NAIVE else ""
+            if one.size_bytes is not None:
+                yield _choice(title, one.build_s, one.size_bytes, (one.low_s, one.high_s))
 
 
 def _choice(title: str, build_s: float, size_bytes: float, saved: tuple[float, float]) -> Choice:
@@ -118,21 +95,6 @@ def _choice(title: str, build_s: float, size_bytes: float, saved: tuple[float, f
 
 def _rounded(value: float) -> float:
     return round(value, 3) + 0.0  # no negative zero
-
-
-def saved_seconds(evidence: Evidence, workload: str, env: str) -> tuple[float, float] | None:
-    """Ends of the seconds that a whole run saves beside the host's; None where there is no interval.
-
-    The verdict's interval of the ratio, times the median of the host's whole runs.
-    """
-    verdicts = of_rounds(evidence.verdicts, workload)
-    own = verdicts[(verdicts["env"] == env) & (verdicts["metric"] == METRIC) & (verdicts["reference"] == HOST)]
-    runs = of_rounds(evidence.metrics, workload)
-    host = runs[(runs["env"] == HOST) & (runs["metric"] == METRIC)]["value"].dropna()
-    if own.empty or host.empty or missing(own["ci_low"].iloc[0]) or missing(own["ci_high"].iloc[0]):
-        return None
-    median_s = float(host.median())
-    return median_s * (1 - float(own["ci_high"].iloc[0])), median_s * (1 - float(own["ci_low"].iloc[0]))
 
 
 def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tare.analysis import suspects
-from tare.model.records.images import AnyImage, BaseImage, DataRecord, TreeRecord
+from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
+from tare.model.records.images import AnyImage, BaseImage, Channels, DataRecord, TreeRecord
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_title, seconds, size_bytes, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table
@@ -91,10 +92,23 @@ def data_sentences(evidence: Evidence) -> list[str]:
             )
         elif not record.canonical:
             lines.append("The files came from another place than their authors', and are verified by their hashes.")
+        if record.channels is not None:
+            lines.append(_channels(record.channels))
         if record.skipped:
             named = ", ".join(record.skipped[:3]) + (", …" if len(record.skipped) > 3 else "")
             lines.append(f"Broken images, left out of it: {len(record.skipped):,} ({named}).")
     return lines
+
+
+def _channels(found: Channels) -> str:
+    """What the pixels are like, beside those of a synthetic batch, which has ImageNet's."""
+    own = zip(found.mean, found.spread, IMAGENET_MEAN, IMAGENET_SPREAD, strict=True)
+    rows = [((mean - middle) / unit, spread / unit) for mean, spread, middle, unit in own]
+    means, spreads = (", ".join(f"{value:.2f}" for value in values) for values in zip(*rows, strict=True))
+    return (
+        f"Its pixels, normalised as jobs do it, have means {means} and spreads {spreads} by channel (files of "
+        f"{found.images:,} training images, before they are cropped); a synthetic batch has 0 and 1, as ImageNet's."
+    )
 
 
 def _why_not(record: DataRecord) -> str:

@@ -305,7 +305,7 @@ def _notes(rows: pd.DataFrame) -> list[str]:
 
 def readable(note: str) -> str:
     """A note of the tables, which are plain letters, with the signs that people write."""
-    return note.replace("+-", "±").replace(" us", " µs").replace(" x ", " × ")
+    return re.sub(r"(?<=[0-9]) us\b", " µs", note.replace("+-", "±").replace(" x ", " × "))
 
 
 def _roofline_sentences(findings: pd.DataFrame, figure: str) -> list[str]:

@@ -1,0 +1,100 @@
+"""Whether building an image is paid back, and not by the first run: by a study's own numbers, and by ours.
+
+A claim of the rule `repays` says two things of an environment: that its image costs more than one run gains, and
+that runs repeated pay it back. tare.stats.break_even has the arithmetic; what a pull or a push takes is left out:
+it only moves the first run further from paying. Here a run is a whole run, with the interval of its verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tare.analysis.break_even import built
+from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sentence
+from tare.literature.contrasts import FEWEST_TO_SETTLE, to_host, units
+from tare.literature.finding import amount
+from tare.literature.measured_here import Here, why_absent
+from tare.literature.published import Published
+from tare.literature.published_file import Claim
+from tare.literature.shown import Shown, apart
+from tare.model.registry import HOST
+from tare.stats.break_even import NEVER, Runs, runs_until_paid
+
+
+def shown(published: Published, claim: Claim, model: str) -> list[Shown]:
+    """By each number that the study states of both environments: after how many of its runs the build is paid."""
+    assert claim.env is not None and claim.once is not None and claim.times is not None
+    once, times = published.fact(claim.once).quantity, published.fact(claim.times).quantity
+    if once is None or times is None:
+        return []
+    stated = {name: published.of_model(name, model) for name in claim.facts}
+    values = {
+        name: {env: fact.quantity.value for env, fact in facts.items() if fact.quantity}
+        for name, facts in stated.items()
+    }
+    error = apart(values.values())
+    found = []
+    for name, numbers in values.items():
+        if not {HOST, claim.env} <= set(numbers):
+            continue
+        saved_s = (numbers[HOST] - numbers[claim.env]) * times.value
+        runs = runs_until_paid(once.value, saved_s, saved_s).fewest
+        clear = abs(numbers[HOST] - numbers[claim.env]) > 2 * error
+        way = "saves" if saved_s > 0 else "takes"
+        more = "" if saved_s > 0 else " more"
+        paid = "is never paid back" if runs == NEVER else f"is paid back after {amount(runs, '1')} runs"
+        where = next(iter(stated[name].values())).where
+        told = " and ".join(f"{env} {amount(numbers[env], 's')}" for env in (HOST, claim.env))
+        note = (
+            f"{name} in {where}: {told}: a run of {times} {way} {amount(abs(saved_s), 's')}{more}, so that a build "
+            f"of {once} {paid}"
+        )
+        if not clear:
+            note += f"; numbers of one run lie up to {amount(error, 's')} apart, so that this may be chance"
+        found.append(
+            Shown(
+                source="log" if where == "logs" else where, metric=claim.metrics[0], holds=1 < runs < NEVER,
+                clear=clear, note=note, claimed=numbers[claim.env], against=numbers[HOST], unit="s",
+            )
+        )  # fmt: skip
+    return found
+
+
+def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+    """Rule `repays`: HOLDS where the image is paid back at both ends of the interval, and not by the first run.
+
+    FAILS where it is paid back at neither, or by the first run at both.
+    """
+    env = str(claim.env)
+    if here.lacks(env):
+        return opened(NOTHING, "; ".join(why_absent([env], claim.scenario)))
+    if here.image_costs is None:
+        return opened(NOTHING, "this study counted no costs of images")
+    ratio = next((one for one in to_host(here, workload, claim.metrics[0]) if one.env == env), None)
+    images = [one for one in built(here.image_costs, here.verdicts, here.metrics, workload) if one.env == env]
+    if ratio is None or not images:
+        return opened(NOTHING, f"no interval of whole runs of {env} beside the host, or no image that was built")
+    found = {one: runs_until_paid(one.build_s, one.low_s, one.high_s) for one in images}
+    evidence = sentence(
+        [
+            f"{one.whose} image of {env}: built in {amount(one.build_s, 's')}, a run saves {one.low_s:.3f} to "
+            f"{one.high_s:.3f} s, so that the build alone {_told(runs)}"
+            for one, runs in found.items()
+        ]
+    )
+    if ratio.units < FEWEST_TO_SETTLE:
+        few = f"an interval from {units(ratio.units)} settles nothing, one from {FEWEST_TO_SETTLE} may"
+        return opened(evidence, few)
+    if any(runs.fewest == NEVER or runs.most <= 1 for runs in found.values()):
+        return Answer(here=FAILS, evidence=evidence)
+    if all(runs.fewest > 1 and runs.most < NEVER for runs in found.values()):
+        return Answer(here=HOLDS, evidence=evidence)
+    return opened(evidence, "the interval of a run leaves open whether it saves anything")
+
+
+def _told(runs: Runs) -> str:
+    if runs.fewest == NEVER:
+        return "is never paid back"
+    most = "perhaps never" if runs.most == math.inf else f"{runs.most:,.0f} at worst"
+    return f"is paid back after {runs.fewest:,.0f} runs at best, {most}"
