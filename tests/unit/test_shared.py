@@ -675,3 +675,23 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
     assert own["Host again"][0].text == f"{alone['control_ratio']:.4f}"
     assert [cell.text for cell in own[env_title("vm", short=True)][1:]] == ["unavailable", "unavailable"]
     assert own[env_title("vm", short=True)][1].below == "its processor is emulated here"
+
+
+def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monkeypatch):
+    from tare.report.answers import scenarios
+
+    paper = load("nthu2018")
+    monkeypatch.setattr(scenarios.published, "load", lambda name: {"nthu2018": paper}[name])
+    monkeypatch.setattr(scenarios, "repeated", lambda names, own: names if own == ["mnist_cnn"] else ())
+    sealed = campaign()
+    measured, rows = judged(sealed)
+    whole = replace(
+        evidence, papers=("nthu2018",), study=evidence.study.replace(scenarios=("single", "shared")),
+        campaigns=(*evidence.campaigns, sealed), verdicts=pd.concat([evidence.verdicts, rows]),
+    )  # fmt: skip
+    lines = [row for row in scenarios.matrix(whole).rows if row[0] == env_title("docker.vm", short=True)]
+    assert len(lines) == 1, "the other workload repeats nothing"
+    alone, beside, _ = lines[0][1:]
+    assert alone.text == beside.text == "unavailable"
+    assert alone.below.startswith("docker.vm is none of this study's environments: on a machine where KVM boots")
+    assert "name it there and in shared.environments" in beside.below
