@@ -684,7 +684,7 @@ def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monke
     monkeypatch.setattr(scenarios.published, "load", lambda name: {"nthu2018": paper}[name])
     monkeypatch.setattr(scenarios, "repeated", lambda names, own: names if own == ["mnist_cnn"] else ())
     sealed = campaign()
-    measured, rows = judged(sealed)
+    _, rows = judged(sealed)
     whole = replace(
         evidence, papers=("nthu2018",), study=evidence.study.replace(scenarios=("single", "shared")),
         campaigns=(*evidence.campaigns, sealed), verdicts=pd.concat([evidence.verdicts, rows]),
