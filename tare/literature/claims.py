@@ -10,6 +10,7 @@ where one lies above (below) it.
 kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
 container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
 files.
+more_than, as_much_as: one cost beside another (tare.literature.pair_claims).
 faster: one level of a factor is faster than another by the published size (tare.literature.level_claims).
 at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
 FAILS where one lies wholly beyond it. at_least: all are worse by as much or more; the other way round. Of a
@@ -30,7 +31,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tare.literature import limits, match, own_claims
+from tare.literature import limits, match, own_claims, pair_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence, so_far
 from tare.literature.audit import Here
 from tare.literature.contrasts import (
@@ -51,7 +52,7 @@ from tare.literature.level_claims import faster
 from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario, why_absent
 from tare.literature.published import Published
-from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, Claim
+from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, OF_TWO, Claim
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS
 from tare.model import tables
@@ -120,13 +121,18 @@ def _beyond(published: Published, claim: Claim, workload: str, study: Study) -> 
     if len(kinds) != 1:
         return []
     levels = (claim.level, claim.against) if claim.rule == FASTER else (claim.arm,)
+    asked = [(workload, level, claim.scenario) for level in levels]
+    if claim.rule in OF_TWO:
+        both = [one for pair in pair_claims.sides(claim, workload) for one in pair]
+        asked = list(dict.fromkeys((one.workload, one.claim.arm, one.claim.scenario) for one in both))
     fewest = FEWEST_OF_LEVELS if claim.rule == FASTER else FEWEST_TO_SETTLE
     reasons = []
-    for level in levels:
-        one = _campaign(study, workload, next(iter(kinds)), level, claim.scenario)
+    for name, level, scenario in asked:
+        one = _campaign(study, name, next(iter(kinds)), level, scenario)
         if one is None:
             at = f" at {level}" if level else ""
-            reasons.append(f"never settled: the study has no {next(iter(kinds))}{at} ({claim.scenario})")
+            of = f" of {name}" if name != workload else ""
+            reasons.append(f"never settled: the study has no {next(iter(kinds))}{at}{of} ({scenario})")
             continue
         if (count := _units(study, one)) is not None and count < fewest:
             reasons.append(f"never settled: {one.name} has {units(count)}, and claims are settled from {fewest} on")
@@ -137,7 +143,7 @@ def _beyond(published: Published, claim: Claim, workload: str, study: Study) -> 
             reasons.append(f"never settled: {one.name} is without {listed(absent)}")
         elif absent:
             reasons.append(f"may fail and can't hold: {one.name} is without {listed(absent)}")
-    return reasons
+    return list(dict.fromkeys(reasons))
 
 
 def _campaign(study: Study, workload: str, kind: str, level: str | None, scenario: str) -> CampaignId | None:
@@ -279,12 +285,18 @@ def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Her
     return opened(evidence, _left_open(found))
 
 
+def _of_two(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+    return pair_claims.compare(claim, workload, environments, here, _why_missing)
+
+
 RULES: dict[str, Callable[[Claim, str, Sequence[str], Here], Answer]] = {
     "equal": _equal,
     "highest": _extreme,
     "lowest": _extreme,
     "at_most": _bounded,
     "at_least": _bounded,
+    "more_than": _of_two,
+    "as_much_as": _of_two,
     "faster": faster,
     "kernels_differ": kernels_differ,
     "same_files": same_files,
