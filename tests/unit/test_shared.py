@@ -586,8 +586,8 @@ def test_one_job_suffers_more_from_a_neighbour_than_another(found, results, dock
     for name in ("inception3", "resnet50"):
         table = measured.assign(workload=name)
         slow = table["metric"] == "slowdown"
-        mean = table[slow].groupby("env")["value"].mean()
-        table.loc[slow, "value"] *= table.loc[slow, "env"].map(lambda env: scale[env] / mean[env])
+        means = table[slow].groupby("env")["value"].transform("mean")
+        table.loc[slow, "value"] *= table.loc[slow, "env"].map(scale) / means
         others.append(table)
     here = replace(measured_here.gather(results, results), metrics=pd.concat([measured, *others]), verdicts=rows)
     told = claims.RULES["more_than"](own, "alexnet", ["host", "docker"], here)
