@@ -31,6 +31,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tare.analysis.choice import compared as compared_rows
 from tare.literature import limits, match, own_claims, pair_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence, so_far
 from tare.literature.audit import Here
@@ -54,7 +55,7 @@ from tare.literature.measured_here import no_scenario, why_absent
 from tare.literature.published import Published
 from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, OF_TWO, Claim
 from tare.literature.set_claims import kernels_differ, same_files
-from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS
+from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms
@@ -326,7 +327,10 @@ def _why_missing(
         if stopped := one_ended(here, workload, metric, _at(claim)).get(env):
             reason = stopped
         elif few and min(few) < FEWEST_TO_SETTLE:
-            reason = f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
+            reason = (
+                f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
+                f"{_key_of_units(claim, workload, metric, here)}"
+            )
         elif few:
             what = words(metric) if len(claim.metrics) > 1 else "it"
             reason = _left_open([one for one in found if one.metric == metric], what)
@@ -341,6 +345,16 @@ def _why_missing(
             reason = f"one number of {words(metric)} in {env}, and no interval"
         reasons.append(reason)
     return "; ".join(dict.fromkeys([*reasons, *why_absent(absent, claim.scenario)]))
+
+
+def _key_of_units(claim: Claim, workload: str, metric: str, here: Here) -> str:
+    """Which key of a study's file says how many units whole runs of a scenario beside others have."""
+    if claim.scenario not in (SHARED, DISTRIBUTED):
+        return ""
+    own = here.metrics[here.metrics["workload"] == workload]
+    names = compared_rows(own, kind_of(metric), claim.arm, claim.scenario)["campaign"].unique()
+    is_arm = any(arms.of_campaign(name) is not None for name in names)
+    return f" ({claim.scenario}.{'arm_units' if is_arm else 'units'} in the study's file)"
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

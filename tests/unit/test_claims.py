@@ -607,7 +607,8 @@ def test_several_instances_are_compared_with_one_alone_and_few_units_settle_noth
 
     assert of_pair("distributed_suffers_more_than_single", both(8))["here"] == HOLDS
     row = of_pair("distributed_suffers_more_than_single", both(3))
-    assert row["here"] == OPEN and "an interval from 3 units settles nothing" in row["reason"]
+    assert row["here"] == OPEN and "an interval from 3 units settles nothing, one from 6 may" in row["reason"]
+    assert "(distributed.arm_units in the study's file)" in row["reason"]
 
 
 def test_what_a_study_measured_of_no_environment_is_said_before_those_that_it_lacks():
