@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import subprocess
+from types import SimpleNamespace
 
 import inside_code
 import pytest
@@ -17,6 +18,7 @@ from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
 from tare.worker import frameworks, train
+from tare.worker.frameworks.torch import Torch
 
 FILE, WORKLOAD = code_blocks("add-a-framework.md", "python")
 # Frameworks of NumPy's that misbehave, each one file more.
@@ -311,6 +313,39 @@ def test_two_processes_train_one_model_over_loopback(code, tmp_path):
     assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
     assert all(row["losses"][-1] < row["losses"][0] / 5 for row in results)
     assert "joined" in [mark["name"] for mark in records[1]["marks"]]
+
+
+class Recorded:
+    """What torch is asked for where processes join, of a machine with some CUDA devices."""
+
+    def __init__(self, devices):
+        self.calls = []
+        note = lambda name: lambda *args, **named: self.calls.append((name, *args, named))  # noqa: E731
+        self.cuda = SimpleNamespace(device_count=lambda: devices, set_device=note("device"))
+        self.distributed = SimpleNamespace(init_process_group=note("group"))
+
+
+def joined(devices, device, monkeypatch, *args):
+    for name, value in {"MASTER_ADDR": "10.83.0.1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    framework = Torch(device)
+    framework.module = Recorded(devices)
+    framework.join(*args)
+    return framework
+
+
+def test_processes_on_cuda_devices_join_over_nccl_each_on_its_own(monkeypatch):
+    framework = joined(4, "cuda", monkeypatch, 3, 4, 1)
+    named = {"rank": 3, "world_size": 4}
+    assert framework.module.calls == [("device", 1, {}), ("group", "nccl", named)], "its own device comes first"
+    assert (framework.rank, framework.size, framework.workers) == (3, 4, 3)
+    assert joined(0, "cpu", monkeypatch, 0, 2).module.calls == [("group", "gloo", {"rank": 0, "world_size": 2})]
+
+
+def test_fewer_cuda_devices_than_processes_are_refused_before_anybody_joins(monkeypatch):
+    says = "^2 instances need a CUDA device each, and NCCL takes none twice: this machine has 1$"
+    with pytest.raises(frameworks.Unable, match=says):
+        joined(1, "cuda", monkeypatch, 0, 2)
 
 
 def test_a_framework_that_trains_alone_says_so(launches):
