@@ -10,6 +10,7 @@ where one lies above (below) it.
 kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
 container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
 files.
+more_than, as_much_as: one cost beside another (tare.literature.pair_claims).
 ordered: workloads by what they use, the one with the largest numbers first (tare.literature.order_claims).
 repays: building an environment's image is paid back, and not by the first run (tare.literature.repaid_claims).
 faster: one level of a factor is faster than another by the published size (tare.literature.level_claims).
@@ -32,7 +33,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tare.literature import limits, match, own_claims
+from tare.analysis.choice import compared as compared_rows
+from tare.literature import limits, match, own_claims, pair_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence, so_far
 from tare.literature.audit import Here
 from tare.literature.contrasts import (
@@ -54,10 +56,10 @@ from tare.literature.match import Compared
 from tare.literature.measured_here import no_scenario, why_absent
 from tare.literature.order_claims import ordered
 from tare.literature.published import Published
-from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, Claim
+from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, OF_TWO, Claim
 from tare.literature.repaid_claims import repays
 from tare.literature.set_claims import kernels_differ, same_files
-from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS
+from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms
@@ -125,13 +127,18 @@ def _beyond(published: Published, claim: Claim, workload: str, study: Study) -> 
     if len(kinds) != 1:
         return []
     levels = (claim.level, claim.against) if claim.rule == FASTER else (claim.arm,)
+    asked = [(workload, level, claim.scenario) for level in levels]
+    if claim.rule in OF_TWO:
+        both = [one for pair in pair_claims.sides(claim, workload) for one in pair]
+        asked = list(dict.fromkeys((one.workload, one.claim.arm, one.claim.scenario) for one in both))
     fewest = FEWEST_OF_LEVELS if claim.rule == FASTER else FEWEST_TO_SETTLE
     reasons = []
-    for level in levels:
-        one = _campaign(study, workload, next(iter(kinds)), level, claim.scenario)
+    for name, level, scenario in asked:
+        one = _campaign(study, name, next(iter(kinds)), level, scenario)
         if one is None:
             at = f" at {level}" if level else ""
-            reasons.append(f"never settled: the study has no {next(iter(kinds))}{at} ({claim.scenario})")
+            of = f" of {name}" if name != workload else ""
+            reasons.append(f"never settled: the study has no {next(iter(kinds))}{at}{of} ({scenario})")
             continue
         if (count := _units(study, one)) is not None and count < fewest:
             reasons.append(f"never settled: {one.name} has {units(count)}, and claims are settled from {fewest} on")
@@ -142,7 +149,7 @@ def _beyond(published: Published, claim: Claim, workload: str, study: Study) -> 
             reasons.append(f"never settled: {one.name} is without {listed(absent)}")
         elif absent:
             reasons.append(f"may fail and can't hold: {one.name} is without {listed(absent)}")
-    return reasons
+    return list(dict.fromkeys(reasons))
 
 
 def _campaign(study: Study, workload: str, kind: str, level: str | None, scenario: str) -> CampaignId | None:
@@ -284,12 +291,18 @@ def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Her
     return opened(evidence, _left_open(found))
 
 
+def _of_two(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
+    return pair_claims.compare(claim, workload, environments, here, _why_missing)
+
+
 RULES: dict[str, Callable[[Claim, str, Sequence[str], Here], Answer]] = {
     "equal": _equal,
     "highest": _extreme,
     "lowest": _extreme,
     "at_most": _bounded,
     "at_least": _bounded,
+    "more_than": _of_two,
+    "as_much_as": _of_two,
     "faster": faster,
     "ordered": ordered,
     "repays": repays,
@@ -321,7 +334,10 @@ def _why_missing(
         if stopped := one_ended(here, workload, metric, _at(claim)).get(env):
             reason = stopped
         elif few and min(few) < FEWEST_TO_SETTLE:
-            reason = f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
+            reason = (
+                f"an interval from {units(min(few))} settles nothing, one from {FEWEST_TO_SETTLE} may"
+                f"{_key_of_units(claim, workload, metric, here)}"
+            )
         elif few:
             what = words(metric) if len(claim.metrics) > 1 else "it"
             reason = _left_open([one for one in found if one.metric == metric], what)
@@ -336,6 +352,16 @@ def _why_missing(
             reason = f"one number of {words(metric)} in {env}, and no interval"
         reasons.append(reason)
     return "; ".join(dict.fromkeys([*reasons, *why_absent(absent, claim.scenario)]))
+
+
+def _key_of_units(claim: Claim, workload: str, metric: str, here: Here) -> str:
+    """Which key of a study's file says how many units whole runs of a scenario beside others have."""
+    if claim.scenario not in (SHARED, DISTRIBUTED):
+        return ""
+    own = here.metrics[here.metrics["workload"] == workload]
+    names = compared_rows(own, kind_of(metric), claim.arm, claim.scenario)["campaign"].unique()
+    is_arm = any(arms.of_campaign(name) is not None for name in names)
+    return f" ({claim.scenario}.{'arm_units' if is_arm else 'units'} in the study's file)"
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

@@ -148,8 +148,9 @@ def to_alone(here: Measured, workload: str, at: At) -> list[Ratio]:
 
 
 def paired(
-    here: Measured, workload: str, metric: str, env: str, deciding: Sequence[str], at: At = HEADLINE
-) -> list[Ratio]:
+    here: Measured, workload: str, metric: str, env: str, deciding: Sequence[str], at: At = HEADLINE,
+    parts: int | None = None,
+) -> list[Ratio]:  # fmt: skip
     """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
 
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
@@ -164,6 +165,7 @@ def paired(
         env: above the line.
         deciding: environments below it that a claim is about; others of the units are told beside them.
         at: what it was measured with.
+        parts: how many intervals hold together, of which these are some; as many as `deciding` without it.
     """
     judged = _judged(here, workload, metric, at)
     values, margin = values_of(here, workload, metric, at), _margin(judged)
@@ -172,7 +174,7 @@ def paired(
         return []
     rows = judged[judged["metric"] == metric]
     bounded = one_ended(here, workload, metric, at).keys()
-    alpha = share(judged) * (1 - CONFIDENCE) / max(1, len(deciding))
+    alpha = share(judged) * (1 - CONFIDENCE) / max(1, parts or len(deciding))
     found = []
     for other in names:
         if other == env or bounded & {env, other}:
@@ -183,6 +185,23 @@ def paired(
         interval = _widened(t_interval((logs[env] - logs[other]).to_numpy(), alpha), widening)
         found += _ratio(interval, env=env, against=other, metric=metric, margin=margin, paired=True)
     return found
+
+
+def by_itself(here: Measured, workload: str, env: str, at: At, parts: int) -> list[Ratio]:
+    """The slow-down of an environment by a neighbour, from its units; the host's is the mean (of logs) of two.
+
+    Its interval holds together with others, `parts` in all, with CONFIDENCE (Bonferroni). There is none where a
+    launch of it was stopped, beside a neighbour or alone.
+    """
+    judged, values = _judged(here, workload, SLOWDOWN, at), values_of(here, workload, SLOWDOWN, at)
+    own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
+    rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
+    rows = rows[(rows["env"] == env) & (rows["reference"] == env + ALONE)]
+    if env not in values.columns or (rows["ci_low"].isna() != rows["ci_high"].isna()).any():
+        return []
+    logs = logs_of(values, [HOST, CONTROL] if env == HOST else [env]).mean(axis=1)
+    interval = t_interval(logs.to_numpy(), share(judged) * (1 - CONFIDENCE) / parts)
+    return _ratio(interval, env=env, against=f"{env} alone", metric=SLOWDOWN, margin=_margin(judged), paired=True)
 
 
 def one_ended(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> dict[str, str]:

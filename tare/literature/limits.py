@@ -13,7 +13,9 @@ SUMMED = ("flops", "hbm_transactions", "dram_read_bytes_per_s", "dram_write_byte
 
 
 def findings(published: Published) -> list[Finding]:
-    """Sums without kernels, profiles without a backward pass, numbers without a spread, bars without labels."""
+    """Sums without kernels, profiles without a backward pass, numbers without a spread, bars without labels, and
+    what no claim judges.
+    """
     return [
         *_lost_kernels(published),
         *_no_backward(published),
@@ -21,7 +23,20 @@ def findings(published: Published) -> list[Finding]:
         *_claimed_once(published),
         *_repetitions(published),
         *_no_labels(published),
+        *_not_judged(published),
     ]
+
+
+def _not_judged(published: Published) -> list[Finding]:
+    """What a text says of its results that no claim holds against numbers."""
+    return [
+        Finding(
+            figure="text", check="not_judged", metric="claims", unit="1", agrees=yes_no(None),
+            note=f"{one.says} ({one.where}): {one.why_not}.",
+        )
+        for one in published.sentences
+        if one.why_not is not None
+    ]  # fmt: skip
 
 
 def _lost(workload: str, env: str, metric: str, unit: str, said: float | None, note: str) -> Finding:

@@ -1,7 +1,8 @@
-"""What a claim was measured with, beside what this machine measured with: device class, stack, runtimes.
+"""What a claim was measured with, beside what this machine measured with: device class, stack, runtimes, network.
 
 Each is the same or other, and named. Versions agree where ours begins with all parts of the published one: 3.7.16
 is 3.7, and 3.11 is not. A claim about two stacks is compared with these, by their locks, not with the headline's.
+The network is that of instances that train together, by environment: an overlay, or none.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tare.analysis.choice import compared
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here
-from tare.literature.published_file import DEVICE, RUNTIMES, STACK, Claim, MeasuredWith
-from tare.model.registry import HOST
+from tare.literature.published_file import DEVICE, NETWORK, RUNTIMES, STACK, Claim, MeasuredWith
+from tare.model.registry import DISTRIBUTED, HOST
 from tare.model.studies.stacks import load_stack, with_setting
 
 # Packages that are a framework, by what studies call it.
@@ -21,7 +23,7 @@ BUILDS = {
     "mxnet": ("mxnet", "mxnet-mkl"),
 }
 OF_STACKS = "stack="  # how levels begin that are stacks
-NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes"}
+NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes", NETWORK: "network"}
 UNKNOWN = "not recorded"
 
 
@@ -56,7 +58,7 @@ def measured_with(published: MeasuredWith, claim: Claim) -> MeasuredWith:
 
 
 def compare(published: MeasuredWith, claim: Claim, here: Here, workload: str) -> dict[str, Compared]:
-    """Each of CONDITIONS, by its name.
+    """Each of CONDITIONS, by its name; the network of claims about several instances alone.
 
     Args:
         published: what the claim was measured with.
@@ -67,12 +69,14 @@ def compare(published: MeasuredWith, claim: Claim, here: Here, workload: str) ->
     levels = [level for level in (claim.level, claim.against) if level is not None]
     of_stacks = bool(levels) and all(level.startswith(OF_STACKS) for level in levels)
     stacks = [level.removeprefix(OF_STACKS) for level in levels]
+    of_groups = {NETWORK: _network(published, claim, here, workload)} if claim.scenario == DISTRIBUTED else {}
     return {
         DEVICE: _device(published, here, workload),
         STACK: _stacks(published, claim, stacks, here, workload)
         if of_stacks
         else _stack(published, here, workload),
         RUNTIMES: _runtimes(published, here),
+        **of_groups,
     }
 
 
@@ -124,6 +128,25 @@ def _runtimes(published: MeasuredWith, here: Here) -> Compared:
     own = {env: probe.version for env, probe in here.probes.items() if env != HOST and probe.version}
     wanted = {str(env): version for env, version in published.runtimes.items()}
     return _versions(RUNTIMES, wanted, own, bool(own))
+
+
+def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -> Compared:
+    """The same where those of a claim's environments have an overlay here that had one, and no other has."""
+    rows = compared(here.metrics[here.metrics["workload"] == workload], "rounds", claim.arm, claim.scenario)
+    told = {name for levels in rows["arm"].dropna() for name in levels.split(",") if name.startswith(f"{NETWORK}=")}
+    ours = {name.partition("=")[2] for name in told}
+    environments = claim.environments or published.environments
+    had = [env for env in environments if env in published.network]
+    same = had == [env for env in environments if ours == {"overlay"}]
+    plain = [env for env in environments if env not in had]
+    return Compared(
+        name=NETWORK,
+        same=same if ours else None,
+        published=f"an overlay of {listed(had)}, none of {listed(plain)}"
+        if had
+        else f"no overlay of {listed(plain)}",
+        here=f"{listed(sorted(ours))} of all" if ours else UNKNOWN,
+    )
 
 
 def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], known: bool) -> Compared:

@@ -21,7 +21,7 @@ from tare.literature import order_claims, repaid_claims
 from tare.literature.figure_values import logged
 from tare.literature.finding import Finding, amount, listed, words, yes_no
 from tare.literature.published import Published
-from tare.literature.published_file import AT_LEAST, BOUNDED, ORDERED, REPAYS, Claim
+from tare.literature.published_file import AT_LEAST, BOUNDED, OF_TWO, ORDERED, REPAYS, Claim
 from tare.literature.shown import Shown, apart
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model.registry import HOST
@@ -40,6 +40,8 @@ def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
     """The claim held against each figure that it names and against the logs; empty where they hold nothing."""
     if claim.rule in SET_METRICS:
         return _sets(published, claim, workload)
+    if claim.rule in OF_TWO:  # of figures without values alone
+        return []
     if claim.rule == ORDERED:
         return order_claims.shown(published, claim, workload)
     if claim.rule == REPAYS:

@@ -27,6 +27,7 @@ from tare.literature.published_file import (
     MeasuredWith,
     Paper,
     Plot,
+    Sentence,
     Stated,
     Table,
     Times,
@@ -86,6 +87,7 @@ class Published:
         names: what it calls environments, by ours.
         plots: its figures in groups, in its order; how each is drawn.
         claims: what it says about its environments.
+        sentences: what its text says of its results, with the claims that judge it or why none does.
         measured_with: what its own measurements were made with; None where it has no claims.
         formulas: how it computed what its tables call measured.
         figures: one row per value of a figure: FIGURE_COLUMNS, values in base units; `error` is how far a digitised
@@ -110,6 +112,7 @@ class Published:
     names: Mapping[str, str]
     plots: tuple[Group, ...]
     claims: tuple[Claim, ...]
+    sentences: tuple[Sentence, ...]
     measured_with: MeasuredWith | None
     formulas: tuple[Formula, ...]
     figures: pd.DataFrame
@@ -214,6 +217,7 @@ def load(paper: str, folder: Path | None = None) -> Published:
         names=content.names,
         plots=content.plots,
         claims=content.claims,
+        sentences=content.sentences,
         measured_with=content.measured_with,
         formulas=content.formulas,
         figures=_figures(content.figures),

@@ -26,16 +26,18 @@ from tare.model.schema import Count, Distinct, Record, matching, parse, read_yam
 from tare.model.words import nearest
 
 # How a claim is judged; docs/published.md says what each rule asks.
-EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, FASTER, ORDERED, REPAYS, KERNELS_DIFFER, SAME_FILES = RULES = (
-    "equal", "highest", "lowest", "at_most", "at_least", "faster", "ordered", "repays",
+RULES = (
+    "equal", "highest", "lowest", "at_most", "at_least", "more_than", "as_much_as", "faster", "ordered", "repays",
     "kernels_differ", "same_files",
 )  # fmt: skip
+EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, MORE_THAN, AS_MUCH_AS, FASTER, ORDERED, REPAYS = RULES[:10]
+KERNELS_DIFFER, SAME_FILES = RULES[10:]
 OF_ONE = (HIGHEST, LOWEST, REPAYS, KERNELS_DIFFER)  # about one environment beside the others
 BOUNDED = (AT_MOST, AT_LEAST)
-OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, FASTER, ORDERED, REPAYS)
+OF_TWO = (MORE_THAN, AS_MUCH_AS)  # about two costs, each an environment by the host
+OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, *OF_TWO, FASTER, ORDERED, REPAYS)
 # What may have to be as published for a claim to be the same question here.
-DEVICE, STACK, RUNTIMES = "device", "stack", "runtimes"
-CONDITIONS = (DEVICE, STACK, RUNTIMES)
+DEVICE, STACK, RUNTIMES, NETWORK = CONDITIONS = ("device", "stack", "runtimes", "network")
 # Base units of what a figure can show.
 DRAWN_UNITS = {*FIGURE_METRICS.values(), *(unit for _, unit in SAMPLED.values())}
 
@@ -176,17 +178,39 @@ class MeasuredWith(Record):
         device: that computed.
         stack: versions of programs and libraries, by name: `python`, `cuda`, `torch`, …
         runtimes: versions by environment, where they are known; `apptainer` is Singularity's.
+        network: of instances that train together, by environment: those that had an overlay.
     """
 
     environments: Annotated[tuple[Environment, ...], Field(min_length=2)]
     device: Device
     stack: Versions
     runtimes: Mapping[Environment, Text] = Field(default_factory=dict)
+    network: Mapping[Environment, Literal["overlay"]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _reference_first(self) -> Self:
         if self.environments[0] != HOST:
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")
+        return self
+
+
+class Than(Record):
+    """The other cost of a claim about two: in what it differs from the claim's own.
+
+    Attributes:
+        models: others than the claim's, each of which is compared.
+        metric, arm, scenario: another than the claim's.
+    """
+
+    models: Annotated[tuple[Word, ...], Distinct] = ()
+    metric: Metric | None = None
+    arm: Level | None = None
+    scenario: Scenario | None = None
+
+    @model_validator(mode="after")
+    def _differs(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("needs one of models or metric or arm or scenario")
         return self
 
 
@@ -206,9 +230,10 @@ class Claim(Record):
         rule: how it is judged, one of RULES.
         env: the environment that is highest, lowest, repays or runs other kernels; None for the other rules.
         environments: those that it is about, the reference first; all of `measured_with` where it is not given. A
-            bound of slow-downs has no reference: it is about those that stand there.
+            bound of slow-downs, and two of them, have no reference: they are about those that stand there.
         bound: of the rules at_most and at_least: how much worse than the host an environment may be, or has to be;
             of a slow-down by a neighbour, than the same environment without one.
+        than: of the rules more_than and as_much_as: the other cost.
         level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
             first does in the same time; negative where it is slower.
         once, times: of the rule repays: the entry of what is paid once, and that of how often a run does what
@@ -235,6 +260,7 @@ class Claim(Record):
     env: Environment | None = None
     environments: Annotated[tuple[Environment, ...], Field(min_length=2)] | None = None
     bound: Percent | None = None
+    than: Than | None = None
     level: Level | None = None
     against: Level | None = None
     change: Percent | None = None
@@ -270,6 +296,10 @@ class Claim(Record):
         for name in ("once", "times"):
             if (self.rule == REPAYS) != (getattr(self, name) is not None):
                 raise ValueError(f"rule {self.rule} {'needs' if self.rule == REPAYS else 'takes no'} {name}")
+        if (self.rule in OF_TWO) != (self.than is not None):
+            raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_TWO else 'takes no'} than")
+        if self.than is not None and self.than.metric is not None and len(self.metrics) != 1:
+            raise ValueError("than: metric: needs one in metrics")
         given = self.why_not is None or self.level is not None or self.against is not None
         has_levels = self.rule == FASTER and given
         wanted = {"level": has_levels, "against": has_levels, "change": self.rule == FASTER}
@@ -282,7 +312,9 @@ class Claim(Record):
                 raise ValueError(f"rule {self.rule} takes no {name}")
         if has_levels is False and self.rule == FASTER and self.label is None:
             raise ValueError("rule faster without level needs label: what is compared, in a few words")
-        to_themselves = self.rule in BOUNDED and set(self.metrics) == {SLOWDOWN}
+        if NETWORK in self.needs and self.scenario != "distributed":
+            raise ValueError(f"needs: {NETWORK}: is of the scenario distributed alone")
+        to_themselves = self.rule in (*BOUNDED, *OF_TWO) and set(self.metrics) == {SLOWDOWN}
         if self.environments and self.environments[0] != HOST and not to_themselves:
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")
         return self
@@ -291,6 +323,28 @@ class Claim(Record):
     def subjects(self) -> tuple[str, ...]:
         """What it is about, workloads of ours first."""
         return self.workloads + self.models
+
+
+class Sentence(Record):
+    """What a paper's text says of its results, and what became of it.
+
+    Attributes:
+        where: section that says it.
+        says: it, in our words.
+        claims: those that judge it.
+        why_not: why none does.
+    """
+
+    where: Text
+    says: Text
+    claims: Annotated[tuple[Word, ...], Distinct] = ()
+    why_not: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_judged_or_not(self) -> Self:
+        if bool(self.claims) == (self.why_not is not None):
+            raise ValueError(f"{self.says!r}: needs one of claims or why_not")
+        return self
 
 
 class Plot(Record):
@@ -497,6 +551,7 @@ class Paper(Record):
         workloads: those of ours that it trained, of which figures and logs tell.
         names: what it calls environments, by ours.
         plots: its figures in their order, in groups; `figures` has the values of those that print any.
+        sentences: what its text says of its results, each with the claims that judge it, or why none does.
     """
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
@@ -513,6 +568,7 @@ class Paper(Record):
     tables: tuple[Table, ...]
     measured_with: MeasuredWith | None = None
     claims: tuple[Claim, ...] = ()
+    sentences: tuple[Sentence, ...] = ()
     formulas: tuple[Formula, ...] = ()
     figures: tuple[Figure, ...] = ()
     logs: tuple[Log, ...] = ()
@@ -534,6 +590,10 @@ class Paper(Record):
         named += [
             (f"claims: {claim.id}", name) for claim in self.claims for name in (claim.once, claim.times) if name
         ]
+        claims = [claim.id for claim in self.claims]
+        for name in (name for sentence in self.sentences for name in sentence.claims):
+            if name not in claims:
+                raise ValueError(f"sentences: claims: no claim {name!r}: {nearest(name, claims)}")
         for place, name in named:
             if name not in entries | rows:
                 raise ValueError(f"{place}: no entry or row {name!r}: {nearest(name, entries | rows)}")
@@ -592,6 +652,8 @@ class Paper(Record):
             for figure in claim.figures:
                 if figure not in plots:
                     raise ValueError(f"claims: {claim.id}: no figure {figure!r}: {nearest(figure, plots)}")
+                if claim.than is not None and any(one.figure == figure for one in self.figures):
+                    raise ValueError(f"claims: {claim.id}: rule {claim.rule} reads no values of figure {figure}")
         facts = {entry.id for entry in (*self.text, *self.facts, *self.settings)}
         titles = {table.name for table in self.tables}
         for plot in self.plotted:

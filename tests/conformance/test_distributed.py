@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import HURRIED, envs_in_turn
+from matrix import HURRIED, envs_in_turn, in_turn
 
 from tare.analysis import launch_rows, network
 from tare.core.errors import UnavailableError
@@ -231,14 +231,16 @@ def test_containers_train_together_on_the_bridge_of_their_daemon(study, forms, d
     assert devices_here() == before
 
 
-def test_a_parameter_server_trains_as_all_reduce_does(study, forms, data, spec):
+@pytest.mark.parametrize("kind", in_turn(0, ("overlay", "host")))
+def test_a_parameter_server_trains_as_all_reduce_does_over_another_network(kind, study, forms, data, spec):
     site = site_of("host", environment("host"), forms("host"), data)
     served = distributed.launched(site, spec, conditions_of(study, exchange="parameter-server"), 64)
-    summed = distributed.launched(site, spec, conditions_of(study, network="host"), 64)
+    summed = distributed.launched(site, spec, conditions_of(study, network=kind), 64)
     assert served.ok, served.reason
     assert summed.ok, summed.reason
     assert len(served.instances) == 3 and len(summed.instances) == 2
-    assert len({one.inside.results["weights_sha256"] for one in served.instances}) == 1
+    for record in (served, summed):
+        assert len({one.inside.results["weights_sha256"] for one in record.instances}) == 1
     losses = [one.instances[0].inside.results["losses"] for one in (served, summed)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     last = served.instances[2].inside.results
@@ -247,7 +249,9 @@ def test_a_parameter_server_trains_as_all_reduce_does(study, forms, data, spec):
     # A worker's own gradient up the server's one cable and its weights down; those of the other, which share the
     # cable, may pass while this one still computes.
     assert rows["exchange_s"] == rows["exposed_exchange_s"] > 0.9 * 2 * rows["exchange_bytes"] * 8 / 1e9
-    assert summed.network.kind == "host" and summed.deviations == ()
+    assert served.network.kind == "switch" and summed.network.kind == kind and summed.deviations == ()
+    networks = {one.inside.facts.namespaces["net"] for one in summed.instances}
+    assert len(networks) == (2 if kind == "overlay" else 1)
 
 
 def test_a_server_that_dies_ends_its_workers_within_seconds(study, forms, data, spec):

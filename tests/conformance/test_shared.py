@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import contract
 import pytest
 from matrix import HURRIED, envs_in_turn, in_turn
 
@@ -35,7 +36,10 @@ def order_in(study, forms, folders):
 
     def order(env):
         data = folders(describe_workload(WORKLOAD)["dataset"])
-        site = replace(site_of(env, environment(env), forms(env), data), data_of={WORKLOAD: data})
+        cell = env == "cell"
+        found, form = (contract.Cell(), forms("charliecloud")) if cell else (environment(env), forms(env))
+        site = replace(site_of(env, found, form, data), data_of={WORKLOAD: data})
+        site = replace(site, options={}) if cell else site
         spec = rounds.whole_run_spec(WORKLOAD, batch, study) | HURRIED
         return Order(site=site, spec=spec, conditions=conditions, pad_bytes=64), neighbour
 
@@ -49,12 +53,13 @@ def is_gone(launch, maker=None):
     return not (carriers(launch) or folder.exists() or list(parent.glob(f"tare-{maker or os.getpid()}-*")))
 
 
-# On the host without limits: the smoke study, which tests/workflow looks at.
+# On the host without limits: the smoke study, which tests/workflow looks at. A cell shares no folder, and has
+# another clock, by which a neighbour's steps are counted.
 UNLIMITED = [(env, "none") for env in envs_in_turn("test_shared.py") if env != HOST]
-LIMITED = in_turn(0, [(HOST, "cpuset"), (HOST, "quota"), ("docker", "quota")])
+OTHERS = in_turn(0, [(HOST, "cpuset"), (HOST, "quota"), ("docker", "quota"), ("cell", "none")])
 
 
-@pytest.mark.parametrize(("env", "level"), [*UNLIMITED, *LIMITED])
+@pytest.mark.parametrize(("env", "level"), [*UNLIMITED, *OTHERS])
 def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order_in):
     if reason := limits.lacking(level, choose_cpus(2)):
         pytest.skip(reason)

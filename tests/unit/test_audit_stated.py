@@ -243,6 +243,9 @@ def test_what_has_no_label_and_no_spread_cannot_be_recomputed(nthu, tmp_path):
     rows = pick(nthu, "not_recomputable", metric="labels")
     assert list(rows["figure"]) == [str(number) for number in range(2, 11)]
     assert "without the number of their runs" in only(nthu, "not_recomputable", metric="spread")["note"]
+    judged = pick(nthu, "not_judged")
+    assert len(judged) == sum(one.why_not is not None for one in published.load("nthu2018").sentences) > 10
+    assert judged["note"].str.contains(r"\(section [46]").all() and set(judged["agrees"]) == {"not recomputable"}
     table = audited("nthu2018", tmp_path, ("kind: text, name: not stated", "kind: text, value: 5 runs"))
     assert pick(table, "not_recomputable", metric="spread").empty
 

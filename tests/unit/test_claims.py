@@ -485,31 +485,145 @@ def test_what_a_study_can_never_settle_is_said_before_it_runs(tmp_path, capsys, 
 SYNTHETIC = "rounds.docker+host.input-synthetic"
 
 
-def of_nthu2018(claim, interval, *, workload="alexnet", scenario="single", reason=None):
+def of_nthu2018(
+    claim, interval, *, workload="alexnet", scenario="single", reason=None, needs=None, network="switch"
+):
     """A claim of a paper whose virtual machines the study has not, judged from Docker's interval alone."""
     campaign = SYNTHETIC if scenario == "single" else f"{SYNTHETIC}.{scenario}"
     where = {"campaign": campaign, "workload": workload}
-    names = [metric(env, "images_per_s", 1.0, **where) | {"scenario": scenario} for env in PAIR]
+    held = {"scenario": scenario, "arm": f"exchange=parameter-server,network={network},input=synthetic"}
+    names = [metric(env, "images_per_s", 1.0, **where) | held for env in PAIR]
     own = verdict("docker", "images_per_s", *interval, more=18, **where)
     found = here(metrics=names, verdicts=[own | {"scenario": scenario, "reason": reason}])
     paper = published.load("nthu2018")
-    only = tuple(one for one in paper.claims if one.id == claim)
+    only = [one for one in paper.claims if one.id == claim]
+    only = tuple(one if needs is None else one.model_copy(update={"needs": needs}) for one in only)
     table = claims.judge_claims(replace(paper, claims=only), found)
     return table[table["workload"] == workload].iloc[0]
 
 
+@pytest.mark.parametrize(
+    ("claim", "network", "wanted", "says"),
+    [
+        ("distributed_container_loses_20", "switch", OTHER, "overlay of docker, none of host; here switch of all"),
+        ("distributed_container_loses_20", "overlay", OTHER, "of docker, none of host; here overlay of all"),
+        ("distributed_vm_loses_25", "switch", OPEN, "same (published no overlay of host and vm; here switch"),
+        ("distributed_vm_loses_25", "overlay", OPEN, "other (published no overlay of host and vm; here over"),
+    ],
+)  # fmt: skip
+def test_a_container_on_another_network_than_the_papers_is_another_question(claim, network, wanted, says):
+    """An overlay of all would stand on both sides of the ratio, and cancel out of it."""
+    row = of_nthu2018(claim, (0.9, 1.0, "different"), workload="resnet50", scenario="distributed", network=network)
+    assert row["here"] == wanted and says in row["match"]
+    assert ("another network: published" in row["reason"]) == (wanted == OTHER)
+
+
+def pair_rows(logs, *, workload="alexnet", scenario="single", arm="input=synthetic", units=8):
+    """Rows of a campaign: by metric, the log of Docker by the host; with a percent between units."""
+    generator = random.Random(f"{workload}{scenario}{arm}")
+    slug, beside = arm.replace("=", "-"), f".{scenario}" if scenario != "single" else ""
+    rows = []
+    for name, log in logs.items():
+        for rep in range(units):
+            for env in ("host", CONTROL, "docker"):
+                value = math.exp(log * (env == "docker") + generator.gauss(0, 0.01))
+                row = metric(
+                    env, name, value, rep=rep, workload=workload, campaign=f"rounds.docker+host.{slug}{beside}"
+                )
+                rows.append(row | {"scenario": scenario, "arm": f"network=switch,{arm}"})
+    return rows
+
+
+def of_pair(claim, rows, workload="alexnet", **changes):
+    """A claim about two costs, of the environments that were measured."""
+    paper = published.load("nthu2018")
+    own = next(one for one in paper.claims if one.id == claim).replace(environments=PAIR, needs=(), **changes)
+    table = claims.judge_claims(replace(paper, claims=(own,)), here(metrics=rows))
+    return table[table["workload"] == workload].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("real", "images", "wanted"),
+    [(0.2, -0.1, HOLDS), (0.1, -0.2, FAILS), (0.1, -0.1, OPEN), (0.1, 0.1, HOLDS), (-0.1, 0.0, FAILS)],
+)
+def test_a_time_suffers_more_than_a_rate_where_their_intervals_are_apart(real, images, wanted):
+    row = of_pair("synthetic_elapsed_suffers_more", pair_rows({"real_s": real, "images_per_s": images}))
+    assert row["here"] == wanted
+    assert row["evidence"].startswith("alexnet, input=synthetic, single: real_s docker / host")
+    assert "images_per_s docker / host" in row["evidence"] and "8 units, paired" in row["evidence"]
+    assert row["published_says"] == "not recomputable"
+
+
+def test_either_interval_of_two_costs_has_half_of_alpha():
+    rows = pair_rows({"real_s": 0.2, "images_per_s": -0.1})
+    half, whole = (
+        contrasts.paired(here(metrics=rows), "alexnet", "real_s", "docker", ["host"],
+                         contrasts.At(level="input=synthetic"), parts)[0] for parts in (2, 1)
+    )  # fmt: skip
+    wider = math.log(half.high / half.low) / math.log(whole.high / whole.low)
+    assert wider == pytest.approx(t_quantile(0.025, 7) / t_quantile(0.05, 7))
+    row = of_pair("synthetic_elapsed_suffers_more", rows)
+    assert f"[{half.low:.3f}, {half.high:.3f}]" in row["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "level", "logs", "wanted"),
+    [
+        ("synthetic_alexnet_suffers_most", {}, {"inception3": 0.1, "resnet50": 0.0, "alexnet": 0.2}, HOLDS),
+        ("synthetic_alexnet_suffers_most", {}, {"inception3": 0.1, "resnet50": 0.3, "alexnet": 0.2}, FAILS),
+        ("synthetic_alexnet_suffers_most", {}, {"inception3": 0.1, "alexnet": 0.2}, OPEN),
+    ],
+)  # fmt: skip
+def test_a_model_suffers_most_beside_each_other_one(claim, level, logs, wanted):
+    rows = [
+        row for model, log in logs.items()
+        for row in pair_rows({"real_s": log, "images_per_s": -log}, workload=model, **level)
+    ]  # fmt: skip
+    row = of_pair(claim, rows)
+    assert row["here"] == wanted
+    if wanted == OPEN:
+        assert row["reason"].startswith(
+            f"{SO_FAR}as claimed (docker of inception3, input=synthetic, single, images"
+        )
+        assert "this workload is not part of this study" in row["reason"]
+
+
+@pytest.mark.parametrize(("real", "wanted"), [(0.1, HOLDS), (0.4, FAILS), (0.05, OPEN), (-0.3, FAILS)])
+def test_two_inputs_suffer_alike_where_the_quotient_of_their_costs_lies_in_the_margin(real, wanted):
+    rows = []
+    for level, log in (("input=real", real), ("input=synthetic", 0.1)):
+        costs = {"real_s": log, "images_per_s": -log}
+        rows += pair_rows(costs, workload="resnet50", arm=level, scenario="distributed")
+    assert of_pair("distributed_real_as_synthetic", rows, "resnet50")["here"] == wanted
+
+
+def test_several_instances_are_compared_with_one_alone_and_few_units_settle_nothing():
+    def both(units):
+        return [
+            row
+            for scenario, log in (("single", 0.0), ("distributed", 0.3))
+            for row in pair_rows({"real_s": log, "images_per_s": -log}, scenario=scenario, units=units)
+        ]
+
+    assert of_pair("distributed_suffers_more_than_single", both(8))["here"] == HOLDS
+    row = of_pair("distributed_suffers_more_than_single", both(3))
+    assert row["here"] == OPEN and "an interval from 3 units settles nothing, one from 6 may" in row["reason"]
+    assert "(distributed.arm_units in the study's file)" in row["reason"]
+
+
 def test_what_a_study_measured_of_no_environment_is_said_before_those_that_it_lacks():
     """Naming the environment would not do: a workload that trains alone only, in several instances."""
-    row = of_nthu2018("distributed_vm_loses_25", (0.9, 1.0, "inconclusive"), scenario="distributed")
+    how = {"workload": "inception3", "scenario": "distributed"}
+    row = of_nthu2018("distributed_vm_loses_25", (0.9, 1.0, "inconclusive"), **how)
     where = "where KVM boots a guest, name it there and in distributed.environments"
     assert where in row["reason"] and "no whole runs" not in row["reason"]
     campaign = {"campaign": f"{SYNTHETIC}.distributed", "workload": "resnet50"}
     rows = [metric(env, "images_per_s", 1.0, **campaign) | {"scenario": "distributed"} for env in PAIR]
-    alone = [metric(env, "images_per_s", 1.0, campaign=SYNTHETIC, workload="alexnet") for env in PAIR]
+    alone = [metric(env, "images_per_s", 1.0, campaign=SYNTHETIC, workload="inception3") for env in PAIR]
     paper = published.load("nthu2018")
     only = tuple(one for one in paper.claims if one.id == "distributed_vm_loses_25")
     table = claims.judge_claims(replace(paper, claims=only), here(metrics=[*rows, *alone], verdicts=[]))
-    reason = table[table["workload"] == "alexnet"].iloc[0]["reason"]
+    reason = table[table["workload"] == "inception3"].iloc[0]["reason"]
     assert reason.startswith("this study measured no whole runs at input=synthetic in several instances; ")
     assert "vm is none of this study's environments" in reason
 
@@ -545,7 +659,7 @@ def test_a_part_of_the_papers_environments_is_told_and_settles_only_what_fails(i
     ],
 )
 def test_a_bound_asks_for_no_margin_of_the_verdicts(interval, reason, wanted):
-    how = {"workload": "resnet50", "scenario": "distributed", "reason": reason}
+    how = {"workload": "resnet50", "scenario": "distributed", "reason": reason, "needs": ()}
     assert of_nthu2018("distributed_container_loses_20", interval, **how)["here"] == wanted
 
 

@@ -6,9 +6,12 @@ import json
 import socket
 import struct
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import inside_code
 import pytest
+from matrix import in_turn
 from project import ROOT, code_blocks
 
 from tare.core.errors import UserError
@@ -17,6 +20,7 @@ from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
 from tare.worker import frameworks, train
+from tare.worker.frameworks.torch import Torch
 
 FILE, WORKLOAD = code_blocks("add-a-framework.md", "python")
 # Frameworks of NumPy's that misbehave, each one file more.
@@ -290,27 +294,69 @@ def test_the_slow_workload_trains_alike_in_both_frameworks(code, tmp_path):
         assert record["status"] == "ok" and len(losses) == 16 and losses[-1] < losses[0] / 10
 
 
-def test_two_processes_train_one_model_over_loopback(code, tmp_path):
+# What torchrun's agent starts: the worker of the rank that it has given.
+AS_RANK = "import json, os, sys; os.execv(sys.executable, json.loads(sys.argv[1])[int(os.environ['RANK'])])"
+
+
+@pytest.mark.parametrize("starter", in_turn(0, ("torchrun", "nobody")))
+def test_two_processes_train_one_model_over_loopback(starter, code, tmp_path):
+    """Started one by one, as launches are, or by torchrun's agent: they meet by the same code."""
     launches = inside_code.Inside(code, tmp_path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TARE_STEP_S": "0.001", **launches.variables}
-    started, records = [], []
-    for rank in range(2):
-        argv = launches.prepare(
-            {"mode": "train", "workload": "slow_step", "batch": 4, "rank": rank, "world_size": 2}
-        )
-        started.append((subprocess.Popen(argv, env=together, stderr=subprocess.DEVNULL), launches.own))
-    for process, own in started:
-        assert process.wait(timeout=60) == 0
-        records.append(json.loads((own / "record.json").read_text()))
+    together = {"TARE_STEP_S": "0.001", "OMP_NUM_THREADS": "1", **launches.variables}
+    spec = {"mode": "train", "workload": "slow_step", "batch": 4, "world_size": 2}
+    prepared = [(launches.prepare({**spec, "rank": rank}), launches.own) for rank in range(2)]
+    commands = [argv for argv, _ in prepared]
+    if starter == "torchrun":
+        (tmp_path / "as_rank.py").write_text(AS_RANK)
+        agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+        commands = [[*agent, str(tmp_path / "as_rank.py"), json.dumps(commands)]]
+    else:
+        together |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for process in [subprocess.Popen(argv, env=together, stderr=subprocess.DEVNULL) for argv in commands]:
+        assert process.wait(timeout=90) == 0
+    records = [json.loads((own / "record.json").read_text()) for _, own in prepared]
     results = [record["results"] for record in records]
     assert [row["samples"] for row in results] == [32, 32], "each has half of the 64 samples"
     assert results[0]["losses"] != results[1]["losses"]
     assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
     assert all(row["losses"][-1] < row["losses"][0] / 5 for row in results)
     assert "joined" in [mark["name"] for mark in records[1]["marks"]]
+
+
+class Recorded:
+    """What torch is asked for where processes join, of a machine with some CUDA devices."""
+
+    def __init__(self, devices):
+        self.calls = []
+        note = lambda name: lambda *args, **named: self.calls.append((name, *args, named))  # noqa: E731
+        self.cuda = SimpleNamespace(device_count=lambda: devices, set_device=note("device"))
+        self.distributed = SimpleNamespace(init_process_group=note("group"))
+
+
+def joined(devices, device, monkeypatch, *args):
+    for name, value in {"MASTER_ADDR": "10.83.0.1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    framework = Torch(device)
+    framework.module = Recorded(devices)
+    framework.join(*args)
+    return framework
+
+
+def test_processes_on_cuda_devices_join_over_nccl_each_on_its_own(monkeypatch):
+    framework = joined(4, "cuda", monkeypatch, 3, 4, 1)
+    named = {"rank": 3, "world_size": 4}
+    assert framework.module.calls == [("device", 1, {}), ("group", "nccl", named)], "its own device comes first"
+    assert (framework.rank, framework.size, framework.workers) == (3, 4, 3)
+    assert joined(0, "cpu", monkeypatch, 0, 2).module.calls == [("group", "gloo", {"rank": 0, "world_size": 2})]
+
+
+def test_fewer_cuda_devices_than_processes_are_refused_before_anybody_joins(monkeypatch):
+    says = "^2 instances need a CUDA device each, and NCCL takes none twice: this machine has 1$"
+    with pytest.raises(frameworks.Unable, match=says):
+        joined(1, "cuda", monkeypatch, 0, 2)
 
 
 def test_a_framework_that_trains_alone_says_so(launches):

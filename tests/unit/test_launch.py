@@ -15,7 +15,7 @@ import pytest
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
-from tare.launch import conditions, group, prepare, record, scenarios, transport
+from tare.launch import conditions, group, networks, prepare, record, scenarios, transport
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.place import Site
 from tare.launch.run import Order, launch, launch_side_by_side
@@ -185,6 +185,16 @@ def test_a_group_that_can_have_no_network_is_a_record_with_the_reason(monkeypatc
     found = group.launch_group(site, SPEC, CONDITIONS, size=2)
     assert found.status == "failed" and "\n" not in found.reason
     assert found.reason.startswith("a group has no network of its own: unshare")
+
+
+def test_a_kernel_that_lets_nobody_out_of_its_network_is_one_line(monkeypatch):
+    """Refused by the kernel itself: whoever runs this loses the right to make a namespace first."""
+    without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--"] if os.getuid() == 0 else []
+    monkeypatch.setattr(networks, "unshared", lambda: [*without, "unshare", "--net", "--"])
+    found = group.launch_group(site_of(Bare()), SPEC, CONDITIONS, size=2)
+    assert found.status == "failed" and "\n" not in found.reason
+    assert found.reason.startswith("a group has no network of its own: ")
+    assert found.reason.endswith("unshare: unshare failed: Operation not permitted")
 
 
 ENDED = 'ANSWER ended {"put_s": 0.1, "files": [{"name": "%s", "bytes": %d, "sha256": "0"}]}'

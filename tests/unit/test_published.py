@@ -1,5 +1,6 @@
 """What published studies say: every number with its unit, and one clear line for every broken file."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pandas
@@ -148,6 +149,53 @@ def test_every_percentage_of_nthu2018_is_judged_by_a_claim():
         if fact.quantity is not None and (value := fact.upper or fact.quantity)
     }
     assert len(stated) >= 10 and stated <= judged, sorted(stated - judged)
+
+
+def test_every_sentence_of_nthu2018_on_its_results_is_judged_by_a_claim_or_says_why_not():
+    """As many of each section as its text has, none of its claims left over, of the section that says it."""
+    paper = published.load("nthu2018")
+    counts = Counter(sentence.where for sentence in paper.sentences)
+    assert counts == {
+        "section 4.1": 16, "section 4.2": 13, "section 4.3": 8, "section 6(1)": 2, "section 6(2)": 5,
+        "section 6(3)": 3, "section 6(4)": 4, "section 6": 1,
+    }  # fmt: skip
+    assert all(bool(sentence.claims) != bool(sentence.why_not) for sentence in paper.sentences)
+    told = {name for sentence in paper.sentences for name in sentence.claims}
+    assert told == {claim.id for claim in paper.claims}
+    for claim in paper.claims:
+        assert claim.where in {sentence.where for sentence in paper.sentences if claim.id in sentence.claims}
+
+
+def test_every_quantity_that_nthu2018_states_of_results_stands_beside_a_figure():
+    """Of the same scenario, and of models that it shows."""
+    paper = published.load("nthu2018")
+    stated = [fact for fact in paper.facts if fact.quantity]
+    assert len(stated) >= 12
+    for fact in stated:
+        plots = [plot for plot in paper.plotted if fact.id in plot.facts]
+        assert plots, f"{fact.id} stands beside no figure"
+        for plot in plots:
+            assert plot.scenario == fact.labels["scenario"] and set(fact.labels.get("models", ())) <= {
+                *plot.subjects
+            }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("claims: [synthetic_elapsed_suffers_more]", "claims: [synthetic_elapsed]", "no claim 'synthetic_elapsed'"),
+        ("claims: [synthetic_elapsed_suffers_more]", "claims: []", "needs one of claims or why_not"),
+        ("    than: {metric: images_per_s}\n", "", "rule more_than needs than"),
+        ("than: {metric: images_per_s}", "than: {}", "needs one of models or metric or arm or scenario"),
+        ("than: {metric: images_per_s}", "than: {metric: images_per_h}", "did you mean 'images_per_s'?"),
+        ("    arm: input=real\n    statement", "    arm: input=real\n    needs: [network]\n    statement",
+         "needs: network: is of the scenario distributed alone"),
+    ],
+)  # fmt: skip
+def test_a_wrong_sentence_or_comparison_is_one_line(tmp_path, old, new, says):
+    with pytest.raises(UserError) as caught:
+        published.load("nthu2018", edited(tmp_path, (old, new), file="nthu2018.yaml"))
+    assert says in str(caught.value) and "nthu2018.yaml" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_numbers_of_the_tables_of_the_other_studies_arrive():

@@ -574,6 +574,29 @@ def test_what_a_paper_says_of_neighbours_is_judged_by_rule(found, results, rule,
     assert "slowdown" in told.evidence or "vm" in str(told.reason)
 
 
+@pytest.mark.parametrize(
+    ("docker", "answer"), [(1.0, "holds here"), (1.7, "does not hold here"), (1.295, "open here")]
+)
+def test_one_job_suffers_more_from_a_neighbour_than_another(found, results, docker, answer):
+    """AlexNet 1.6 and 1.3 times by itself; the others as much less, or more, as is said."""
+    own = next(claim for claim in load("nthu2018").claims if claim.id == "shared_alexnet_suffers_most")
+    measured, rows = at_alexnet(found)
+    scale = {"host": docker, CONTROL: docker, "docker": docker}
+    others = []
+    for name in ("inception3", "resnet50"):
+        table = measured.assign(workload=name)
+        slow = table["metric"] == "slowdown"
+        means = table[slow].groupby("env")["value"].transform("mean")
+        table.loc[slow, "value"] *= table.loc[slow, "env"].map(scale) / means
+        others.append(table)
+    here = replace(measured_here.gather(results, results), metrics=pd.concat([measured, *others]), verdicts=rows)
+    told = claims.RULES["more_than"](own, "alexnet", ["host", "docker"], here)
+    assert told.here == answer, told
+    assert "alexnet, shared: slowdown host / host alone" in told.evidence
+    lone = claims.RULES["more_than"](own, "alexnet", ["host", "docker"], replace(here, metrics=measured))
+    assert lone.here == "open here" and "this workload is not part of this study" in lone.reason
+
+
 def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_says(found, results):
     measured, rows = at_alexnet(found)
     given = replace(figures.read_given(results), metrics=measured, verdicts=rows)
@@ -675,3 +698,23 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
     assert own["Host again"][0].text == f"{alone['control_ratio']:.4f}"
     assert [cell.text for cell in own[env_title("vm", short=True)][1:]] == ["unavailable", "unavailable"]
     assert own[env_title("vm", short=True)][1].below == "its processor is emulated here"
+
+
+def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monkeypatch):
+    from tare.report.answers import scenarios
+
+    paper = load("nthu2018")
+    monkeypatch.setattr(scenarios.published, "load", lambda name: {"nthu2018": paper}[name])
+    monkeypatch.setattr(scenarios, "repeated", lambda names, own: names if own == ["mnist_cnn"] else ())
+    sealed = campaign()
+    _, rows = judged(sealed)
+    whole = replace(
+        evidence, papers=("nthu2018",), study=evidence.study.replace(scenarios=("single", "shared")),
+        campaigns=(*evidence.campaigns, sealed), verdicts=pd.concat([evidence.verdicts, rows]),
+    )  # fmt: skip
+    lines = [row for row in scenarios.matrix(whole).rows if row[0] == env_title("docker.vm", short=True)]
+    assert len(lines) == 1, "the other workload repeats nothing"
+    alone, beside, _ = lines[0][1:]
+    assert alone.text == beside.text == "unavailable"
+    assert alone.below.startswith("docker.vm is none of this study's environments: on a machine where KVM boots")
+    assert "name it there and in shared.environments" in beside.below

@@ -10,6 +10,7 @@ from tare.cli.main import main
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.experiments import designs, rounds, turns
+from tare.literature import claims, published
 from tare.model import closure
 from tare.model.schema import Record
 from tare.model.studies import arms, expected, study
@@ -20,7 +21,7 @@ def config():
     return study.load(project_root() / "config/config.yaml")
 
 
-PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018")
+PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018", "nthu2018-kvm")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -35,6 +36,16 @@ def test_a_study_file_that_there_is_not_is_told_with_those_that_there_are(monkey
         study.load_checked("config/nowhere.yaml")
     named = str(caught.value).rpartition(" are ")[2].split()
     assert {"config/config.yaml", "config/smoke.yaml"} <= set(named) and "config/devices.yaml" not in named
+
+
+def test_nthu2018_where_kvm_works_has_each_of_its_environments_in_each_scenario():
+    whole = study.load_checked(project_root() / "config/nthu2018-kvm.yaml")
+    found = {(one.workload, one.scenario): one.environments for one in study.campaigns(whole) if one.arm is None
+             and one.kind == "rounds"}  # fmt: skip
+    models, scenarios = ("inception3", "resnet50", "alexnet"), ("single", "distributed", "shared")
+    assert found.keys() == {(model, scenario) for model in models for scenario in scenarios}
+    assert set(found.values()) == {("host", "docker", "vm", "docker.vm")}
+    assert not claims.beyond(published.load("nthu2018"), whole), "every claim of the paper can be settled"
 
 
 def test_presets_never_share_a_path():

@@ -20,13 +20,16 @@ from envs import vm
 from envs.microvm import Microvm
 from tare.cli import main as cli
 from tare.core.errors import UnavailableError, UserError
+from tare.core.files import project_root
 from tare.core.process import Finished
-from tare.experiments import measure
+from tare.experiments import measure, rounds
 from tare.images import guest
 from tare.launch import record, sites
 from tare.launch.transport import Carried
+from tare.model import registry
 from tare.model.records.launches import Clock, LaunchRecord
 from tare.model.schema import parse
+from tare.model.studies import study
 from tare.model.virtual_machine import VirtualMachine, pinned_cpus
 
 SETUP = vm.Setup(
@@ -420,3 +423,22 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
     assert told["deviations"] == ["shortened to 2 steps of 4 samples: its processor is emulated"]
     said = [line for line in capsys.readouterr().out.splitlines() if "shortened" not in line]
     assert said and all(line.endswith("  emulated: says nothing of speed") for line in said)
+
+
+@pytest.mark.parametrize(
+    ("workload", "batch", "job", "less"),
+    [
+        ("resnet50", None, {"image_px": 33, "samples": 4}, "2 steps of 2 samples, image_px 33 (of 64), samples 4"),
+        ("inception3", None, {"image_px": 299, "samples": 4}, "2 steps of 2 samples, samples 4 (of 6)"),
+        ("alexnet", 8, {"samples": 16}, "2 steps of 8 samples, image_px "),
+    ],
+)
+def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(workload, batch, job, less):
+    whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).to_json()
+    spec = rounds.whole_run_spec(workload, whole["workloads"][workload]["batch"], whole)
+    short, told = measure.emulated_job(spec, workload, batch)
+    own = short["options"]
+    assert job.items() <= own.items() and own["image_px"] == registry.options_of(workload)["image_px"].least
+    assert short["steps"] * short["batch"] == own["samples"] and own["warmup_steps"] < short["steps"]
+    assert own.keys() == spec["options"].keys() and own["learning_rate"] == spec["options"]["learning_rate"]
+    assert told.startswith(f"shortened to {less}") and told.endswith(": its processor is emulated")

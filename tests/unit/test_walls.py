@@ -215,6 +215,23 @@ def test_apptainer_in_a_guest_asks_for_no_user_namespace():
 
 
 @pytest.mark.parametrize("kind", NESTED)
+def test_a_container_in_a_guest_of_a_group_is_on_the_guests_network_and_the_guest_on_its_tap(kind):
+    """The address is of the guest: what runs inside shares its network, and asks for none of its own."""
+    member = replace(ALONE, network="/proc/7/ns/net", address="10.83.0.2")
+    text = kind(SETUP).program(member)
+    assert "10.83.0.2" not in text and "/proc/7/ns/net" not in text
+    host = replace(ALONE, reference=kind.form_name, cpus=(0, 1), uid=0, gid=0, network="host")
+    found = shlex.split(text.partition("exec chroot . ")[2])
+    inner = kind(SETUP).adapter().command(host)
+    assert found[-len(inner) :] == inner
+    assert text != kind(SETUP).program(ALONE)
+    argv = kind(SETUP).command(member)
+    assert argv[3:6] == ["nsenter", "--net=/proc/7/ns/net", "--"]
+    assert argv[argv.index("-netdev") + 1].startswith("tap,id=cable,ifname=tap0")
+    assert "ADDRESS=10.83.0.2\n" in argv[argv.index("-fw_cfg") + 1] and kind(SETUP).bridges_networks
+
+
+@pytest.mark.parametrize("kind", NESTED)
 def test_what_is_inside_of_a_guest_is_started_as_the_guest_is(kind):
     ours, plain = kind(SETUP).command(ALONE), words()
     ours = [word.replace(" apparmor=0", "") for word in ours]

@@ -1,6 +1,7 @@
 """One matrix: what each environment costs a whole run alone, in several instances, and beside a second job.
 
-Rows of the table `verdicts` of each scenario's headline campaign in, one table out; nothing is computed.
+Rows of the table `verdicts` of each scenario's headline campaign in, one table out; nothing is computed. Beside the
+study's environments stand those that a paper it repeats had and it has not, with the reason.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.launch_rows import SLOWDOWN
+from tare.literature import published
+from tare.literature.measured_here import why_absent
 from tare.model.registry import ALONE, CONTROL, DISTRIBUTED, HOST, SHARED, SINGLE
+from tare.model.studies.papers import repeated
 from tare.report.evidence import Evidence
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.words.labels import env_order, env_title, workload_title
@@ -46,6 +50,8 @@ def matrix(evidence: Evidence) -> Table | None:
         campaign = headlines.get((workload, scenario))
         if campaign is None:
             return None
+        if env not in known:
+            return Cell(text=UNAVAILABLE, below=why_absent([env], scenario)[0])
         key = (workload, campaign.name, metric)
         if env == CONTROL:
             return _second_host(
@@ -57,9 +63,11 @@ def matrix(evidence: Evidence) -> Table | None:
     def row_of(workload: str, env: str) -> list[str | Cell | None]:
         return [env_title(env, short=True), *(cell(workload, env, asked) for asked in columns.values())]
 
+    known = {*evidence.environments, CONTROL}
     rows: list[list[str | Cell | None]] = []
     for workload in evidence.workloads:
-        found = [row_of(workload, env) for env in sorted({*evidence.environments, CONTROL}, key=env_order)]
+        places = sorted({*known, *_of_papers(evidence, workload)}, key=env_order)
+        found = [row_of(workload, env) for env in places]
         rows += [[workload_title(workload)], *(own for own in found if any(own[1:]))]
     return Table(
         caption="Whole runs: environments by scenarios",
@@ -71,6 +79,12 @@ def matrix(evidence: Evidence) -> Table | None:
         numeric=True,
         wide=True,
     )
+
+
+def _of_papers(evidence: Evidence, workload: str) -> set[str]:
+    """Environments of the papers that a workload repeats."""
+    papers = (published.load(name) for name in repeated(evidence.papers, [workload]))
+    return {env for paper in papers if paper.measured_with for env in paper.measured_with.environments}
 
 
 def _second_host(rows: Sequence[Mapping[str, Any]]) -> Cell | None:

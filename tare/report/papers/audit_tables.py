@@ -42,6 +42,7 @@ CHECKS = {
     "ridge": ("Ridge of the roofline", "peak rate by peak bandwidth"),
     "roof": ("Roof and points of the roofline", "by the datasheet, or by the formula"),
     "not_recomputable": ("What can't be recomputed", ""),
+    "not_judged": ("What the text says that no claim judges", ""),
 }
 
 
