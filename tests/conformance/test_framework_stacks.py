@@ -17,14 +17,18 @@ from tare.model.records.images import OciRecord
 from tare.model.registry import HOST, environment
 from tare.model.schema import read
 from tare.model.studies import arms
-from tare.model.studies.stacks import framework_of, load_stack, stack_names
+from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn_equal"
 # Without dropout nothing is left to chance: all frameworks compute the same to rounding, which grows by the step.
 JOB = {"batch": 64, "options": {"samples": 256, "epochs": 1, "dropout": 0}}
 NEAR = 2e-3
-OTHERS = [name for name in stack_names() if framework_of(name) != "torch" or name == "torch-1.4"]
+OTHERS = [
+    name
+    for name in stack_names()
+    if (framework_of(name) != "torch" or name == "torch-1.4") and not is_official(name)
+]
 COMPILERS = {"tensorflow": "xla", "torch": "torchscript"}
 # The first loss alone: after an update rounding alone makes percents of it, also in PyTorch beside itself
 # (benchmarks/resnet50_rounding.py).

@@ -78,7 +78,7 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
             "stack" if campaign.arm.other_stack else "setting",
         ),
         levels=[_level(row, campaign) for row in levels],
-        environments=[_environment(row, beside.get(row["env"])) for row in others],
+        environments=[_environment(row, beside.get(row["env"]), campaign) for row in others],
         control=sentence_case(control_sentence(rows[0])),
         design=design_sentence(campaign, verdicts_of(evidence, campaign)),
         table=_table(campaign, [*levels, *others], beside),
@@ -97,7 +97,7 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
     if campaign.arm.other_stack:
         other = f"with {campaign.plan.stack}"
         return Comparison(
-            title=f"{campaign.arm.level} instead of {campaign.plan.stack}, on the host",
+            title=f"{campaign.arm.on_host} instead of {campaign.plan.stack}, on the host",
             verdict=row["verdict"],
             sentence=sentence_case(verdict_sentence(row, other=other, whose=f"its own {other}")),
         )
@@ -111,8 +111,11 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
     )
 
 
-def _environment(row: Verdict, beside: Verdict | None) -> Comparison:
+def _environment(row: Verdict, beside: Verdict | None, campaign: Campaign) -> Comparison:
     sentence = sentence_case(verdict_sentence(row))
+    if campaign.arm.on_host != campaign.arm.level:
+        title = f"{campaign.arm.level} in {env_title(row['env'])} beside {campaign.arm.on_host} on the host"
+        return Comparison(title=title, verdict=row["verdict"], sentence=sentence)
     if beside is not None and not missing(beside["ci_low"]):
         sentence += f"; in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}"
     return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
