@@ -16,6 +16,7 @@ from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
 from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.records.curves import CURVES, CurvesRecord
 from tare.model.records.images import (
     AnyImage,
     DataRecord,
@@ -89,6 +90,7 @@ class Evidence:
     campaigns: tuple[Campaign, ...]
     trees: Mapping[str, TreeRecord] = field(default_factory=dict)
     official: Mapping[str, OciRecord] = field(default_factory=dict)
+    curves: Mapping[tuple[str, str], CurvesRecord] = field(default_factory=dict)
     samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     protocols: Record | None = None
     copies: CopiesRecord | None = None
@@ -175,6 +177,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         official=_official(shared / "images", study),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
+        curves=_curves(sealed),
         protocols=_optional(shared / PROTOCOLS),
         copies=read(CopiesRecord, shared / COPIES) if (shared / COPIES).exists() else None,
         references=found,
@@ -183,6 +186,12 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         pipelines=_pipelines(shared / "profiles" / study.study, study),
         network=_network(results / "network.json", study),
     )
+
+
+def _curves(sealed: Sequence[Campaign]) -> dict[tuple[str, str], CurvesRecord]:
+    """Curves of losses, by workload and campaign of another stack."""
+    paths = {(one.workload, one.name): one.path.with_name(CURVES) for one in sealed}
+    return {key: read(CurvesRecord, path) for key, path in paths.items() if path.exists()}
 
 
 def _trees(folder: Path, study: Study) -> dict[str, TreeRecord]:

@@ -71,7 +71,7 @@ def test_losses_are_held_within_a_stack(evidence):
     moved.loc[other & moved["stack"].eq("paper-2022"), "value"] *= 1.5
     changed = type(evidence)(**{**vars(evidence), "metrics": moved})
     assert all(check.equal for check in losses.loss_checks(changed))
-    assert "5.0e-01 of it apart" in stacks.loss_sentence(changed, "mnist_cnn")
+    assert "5.0e-01 of it apart" in stacks.loss_sentences(changed, "mnist_cnn")[0]
     moved.loc[other & moved["env"].eq("docker"), "value"] *= 1.5
     assert not all(check.equal for check in losses.loss_checks(changed))
 

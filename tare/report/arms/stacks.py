@@ -17,6 +17,7 @@ from tare.model.tables import DIFFERENT
 from tare.report.arms.settings import ArmAnswer, arm_answer
 from tare.report.evidence import Campaign, Evidence
 from tare.report.machine.conditions import pythons
+from tare.report.methods.curves import curve_check
 from tare.report.number_tables import compared
 from tare.report.words.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import MOST_SHOWN, Row, Table, folded
@@ -185,25 +186,30 @@ def compiled_sentences(evidence: Evidence) -> list[str]:
     ]
 
 
-def loss_sentence(evidence: Evidence, workload: str) -> str | None:
-    """How far apart the losses of two stacks are, which may compute in another order; None without both."""
+def loss_sentences(evidence: Evidence, workload: str) -> list[str]:
+    """Whether each stack computes the same, by curves of losses; without any, how far apart the last losses are."""
+    found = []
     for campaign in evidence.other_stacks(workload):
-        if campaign.kind != "rounds":
-            continue
-        table = evidence.metrics
-        own = table[(table["workload"] == workload) & (table["campaign"] == campaign.name)]
-        losses = (
-            own[(own["metric"] == "loss_last") & (own["kind"] == "measured")].groupby("stack")["value"].median()
-        )
-        stack, base = campaign.arm.other_stack, campaign.plan.stack
-        if {stack, base} <= set(losses.index):
-            apart = abs(losses[stack] - losses[base]) / abs(losses[base])
-            if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":
-                both = f"with both {stack} and {base}"
-                return f"{workload_title(workload)}: the epoch's last loss is {losses[base]:.6f} {both}."
-            return (
-                f"{workload_title(workload)}: the epoch's last loss is {losses[stack]:.6f} with {stack} "
-                f"and {losses[base]:.6f} with {base}, {apart:.1e} of it apart. Other versions may compute in "
-                "another order: across stacks that is a fact, not a fault."
-            )
-    return None
+        record = evidence.curves.get((workload, campaign.name))
+        told = curve_check(record).sentence if record is not None else _last_losses(evidence, campaign)
+        found += [told] if told is not None and campaign.kind == "rounds" else []
+    return found
+
+
+def _last_losses(evidence: Evidence, campaign: Campaign) -> str | None:
+    """How far apart the losses of two stacks are, which may compute in another order; None without both."""
+    workload, table = campaign.workload, evidence.metrics
+    own = table[(table["workload"] == workload) & (table["campaign"] == campaign.name)]
+    losses = own[(own["metric"] == "loss_last") & (own["kind"] == "measured")].groupby("stack")["value"].median()
+    stack, base = campaign.arm.other_stack, campaign.plan.stack
+    if not {stack, base} <= set(losses.index):
+        return None
+    apart = abs(losses[stack] - losses[base]) / abs(losses[base])
+    if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":
+        both = f"with both {stack} and {base}"
+        return f"{workload_title(workload)}: the epoch's last loss is {losses[base]:.6f} {both}."
+    return (
+        f"{workload_title(workload)}: the epoch's last loss is {losses[stack]:.6f} with {stack} "
+        f"and {losses[base]:.6f} with {base}, {apart:.1e} of it apart. Other versions may compute in "
+        "another order: across stacks that is a fact, not a fault."
+    )
