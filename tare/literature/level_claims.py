@@ -83,9 +83,9 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
 
     A claim with `why_not` is open, whatever the interval of what is nearest to it.
     """
-    assert claim.change is not None
     if claim.why_not is not None and claim.level is None:
         return opened(NOTHING, claim.why_not)
+    assert claim.change is not None
     published, metric = 1 + claim.change.value / 100, claim.metrics[0]
     weighed, why = _measured(claim, workload, here)
     if weighed is None:

@@ -208,7 +208,8 @@ class Claim(Record):
         bound: of the rules at_most and at_least: how much worse than the host an environment may be, or has to be;
             of a slow-down by a neighbour, than the same environment without one.
         level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
-            first does in the same time; negative where it is slower.
+            first does in the same time; negative where it is slower, 0 where they are alike. Of what nothing here
+            can be a study may state no number.
         why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
             all the same, are the nearest that is here, and decide nothing.
         label: of the rule faster: what is compared, in the few words that fit into a figure.
@@ -261,7 +262,8 @@ class Claim(Record):
             raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
         given = self.why_not is None or self.level is not None or self.against is not None
         has_levels = self.rule == FASTER and given
-        wanted = {"level": has_levels, "against": has_levels, "change": self.rule == FASTER}
+        sized = has_levels or (self.rule == FASTER and self.change is not None)
+        wanted = {"level": has_levels, "against": has_levels, "change": sized}
         for name, is_wanted in wanted.items():
             if is_wanted != (getattr(self, name) is not None):
                 beside = " with why_not" if self.why_not is not None else ""
