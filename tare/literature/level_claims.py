@@ -117,7 +117,7 @@ def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None
         return None, claim.why_not
     weighed, why = _measured(claim, workload, here)
     if weighed is None:
-        return None, why
+        return None, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}"
     return speed_of(weighed, _alpha(claim, [workload], here)), claim.why_not or ""
 
 
