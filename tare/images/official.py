@@ -45,7 +45,7 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
     shared: dict[str, Any] = {"stack": stack.name, "variant": stack.variant, "install": OFFICIAL}
     try:
         kept, fields = keep_image(
-            [OFFICIAL, FORMAT, stack.name, source.to_json(), recipe["config"]],
+            [OFFICIAL, FORMAT, stack.name, stack.variant, _identity(source), recipe["config"]],
             f"pulling {named} of {source.host}",
             lambda folder: _pull(stack, source, recipe, folder),
         )
@@ -63,6 +63,11 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
         python=about["python"],
         seconds=about["seconds"],
     )
+
+
+def _identity(source: Official) -> str | list[str]:
+    """What names an image: its digest, wherever it is pulled from, or else a tag of one place."""
+    return source.digest or [source.host, source.repository, source.tag]
 
 
 def _pull(stack: Stack, source: Official, recipe: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -333,8 +333,12 @@ class Registry:
 
     def __init__(self, *members, upper=(), variables=(), tag="1"):
         """`members` are those of the lowest layer, each of `upper` those of one above it."""
-        self.layers = [tar_bytes([("etc/os-release", b"ID=tiny\n"), *members]), *map(tar_bytes, upper)]
-        self.packed = [gzip.compress(layer, mtime=0) for layer in self.layers]
+        layers = [tar_bytes([("etc/os-release", b"ID=tiny\n"), *members]), *map(tar_bytes, upper)]
+        self.hold(layers, [gzip.compress(layer, mtime=0) for layer in layers], variables, tag)
+
+    def hold(self, layers, packed, variables, tag):
+        """Serve an image of these layers, each as a tar and as it is served, under a tag."""
+        self.layers, self.packed = layers, packed
         rootfs = {"diff_ids": [digest(layer) for layer in self.layers]}
         config = json.dumps({"rootfs": rootfs, "config": {"Env": list(variables)}}).encode()
         manifest = json.dumps(
