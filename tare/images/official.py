@@ -19,6 +19,7 @@ from tare.images.base import glibc_version
 from tare.images.oci import TarLayer, assemble
 from tare.images.pull import Pulled, Repository, pull, resolve
 from tare.images.runtime_forms import keep_image
+from tare.images.storage import measure_storage
 from tare.model.records.images import OciRecord, Package, TreeFacts
 from tare.model.studies.stacks import Official, Stack
 
@@ -62,6 +63,7 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
         tree=TreeFacts(inside=about["folder"], digest=about["base"]["digest"]),
         python=about["python"],
         seconds=about["seconds"],
+        storage=measure_storage([kept.path], None),
     )
 
 
@@ -106,7 +108,7 @@ def _pull(stack: Stack, source: Official, recipe: Mapping[str, Any], folder: Pat
         "python": python,
         "folder": next((place for place, *_ in packages.values()), None),
         "packages": [[name, version] for name, (_, version) in sorted(packages.items())],
-        "seconds": {"pull": round(pulled_s, 3), "assemble": round(time.monotonic() - started - pulled_s, 3)},
+        "seconds": {"base": round(pulled_s, 3), "assemble": round(time.monotonic() - started - pulled_s, 3)},
     }
 
 
