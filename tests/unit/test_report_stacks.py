@@ -115,6 +115,8 @@ def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
         changed, replace(campaign, path=campaign.path.parent.with_name(name) / campaign.path.name)
     )
     assert answer.levels[0].title == "tensorflow-2.1 instead of torch-2.13, on the host"
+    kinds = "tensorflow-2.1-official, official image (tensorflow/tensorflow:2.1.0-py3); torch-2.13, pip"
+    assert answer.design.endswith(f"Kind of image: {kinds}")
     assert answer.environments[0].title.startswith("tensorflow-2.1-official in ")
     assert answer.environments[0].title.endswith(" beside tensorflow-2.1 on the host")
 

@@ -237,6 +237,13 @@ def variants_of(name: str) -> tuple[str, ...]:
     return tuple(_read(stacks_dir() / name).content.variants)
 
 
+def image_kind(name: str) -> str:
+    """Where interpreter and packages of a stack come from, in words."""
+    if name == BOUND:
+        return "installed here already"
+    return load_stack(name, variants_of(name)[0]).image_kind
+
+
 def is_official(name: str | None) -> bool:
     """Whether a stack is an image that its authors publish, which containers alone can have."""
     return _official_like(stacks_dir() / (name or BOUND)) is not None
