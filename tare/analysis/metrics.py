@@ -137,7 +137,7 @@ def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
         "scenario": plan.scenario,
         "workload": plan.workload,
         "env": env,
-        "stack": stack_of(arm, plan.stack),
+        "stack": stack_of(arm, plan.stack, env),
         "arm": arm,
         "batch": batch,
     }

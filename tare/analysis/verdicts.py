@@ -25,6 +25,7 @@ from tare.analysis.metrics import pivot
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
+from tare.model.studies.arms import stack_of
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
@@ -233,6 +234,7 @@ class _Table:
         plan, metrics = found.campaign.plan, found.metrics
         own = metrics[metrics["arm"] == plan.arm]
         self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
+        self.identity["stack"] = stack_of(plan.arm, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
         self.limit = self.campaign.plan.conditions.get("launch_timeout_s")

@@ -10,12 +10,15 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.core.errors import TareError
 from tare.machine import profiler_checks
 from tare.machine.gpu_checks import gpu_checks
 from tare.machine.profiler_checks import Check, lacking
+
+if TYPE_CHECKING:
+    from tare.model.studies.stacks import Official
 
 WIDTH = 100
 NAME_WIDTH = 24
@@ -79,7 +82,8 @@ def network_checks() -> list[Check]:
 
 
 def stack_checks() -> list[Check]:
-    """Which lock of each stack fits this machine."""
+    """Which lock of each stack fits this machine, and whether its interpreter is here, or its registry answers."""
+    from tare.images.interpreter import on_this_machine
     from tare.machine.fitting import fitting_device
     from tare.model.studies.stacks import load_stack, stack_names
 
@@ -87,13 +91,33 @@ def stack_checks() -> list[Check]:
     for name in stack_names():
         variant, why = fitting_device(name)
         try:
-            load_stack(name, variant)
+            stack = load_stack(name, variant)
+            if stack.official is not None:
+                checks.append(registry_check(name, stack.official))
+                continue
+            python = on_this_machine(stack)[1].version
         except TareError as error:
-            checks.append(lacking(name, str(error), variant=variant))
+            reason, remedy = getattr(error, "reason", str(error)), getattr(error, "remedy", None)
+            checks.append(lacking(name, reason, remedy, variant=variant))
         else:
             details = {"variant": variant, "why": why}
-            checks.append(Check(name=name, available=True, version=f"{variant} lock", details=details))
+            version = f"{variant} lock, CPython {python}"
+            checks.append(Check(name=name, available=True, version=version, details=details))
     return checks
+
+
+def registry_check(name: str, source: Official) -> Check:
+    """Whether a registry of images has an official image now."""
+    from tare.images.pull import Repository, resolve
+
+    repository = Repository(
+        host=source.host, name=source.repository, timeout_s=source.timeout_s, scheme=source.scheme
+    )
+    try:
+        resolve(repository, source.digest or source.tag)
+    except TareError as error:
+        return lacking(name, str(error))
+    return Check(name=name, available=True, version=f"{source.host}/{source.repository}:{source.tag}")
 
 
 def _one(check: Callable[[], Check]) -> Callable[[], list[Check]]:

@@ -15,6 +15,7 @@ from tare.core.progress import say
 from tare.experiments import beside, causes, rounds, turns
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
+from tare.experiments.curves import compare_curves
 from tare.experiments.designs import Design, Setup
 from tare.launch import scenarios
 from tare.launch.place import Site
@@ -104,7 +105,9 @@ def compare(
             arm=arm,
             scenario=scenario,
         )
-        run_campaign(out.parent, design(setup))
+        sealed = run_campaign(out.parent, design(setup))
+        if kind == "rounds":
+            compare_curves(out.parent, setup, sealed)
 
 
 def _network(study: Mapping[str, Any], arm: arms.Arm | None) -> str:

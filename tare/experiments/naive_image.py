@@ -52,7 +52,8 @@ def measure_naive_image(name: str, variant: str, forms: Sequence[ImageRecord], o
     Args:
         name: of the stack.
         variant: `cpu` or `cuda`.
-        forms: image records of the environments; those whose form lies in a file or a folder are compared.
+        forms: image records of the environments; those whose form lies in a file or a folder are compared. Where
+            there are some and Docker's is not among them, the definition file is built alone.
         out: the record.
 
     Raises:
@@ -74,6 +75,8 @@ def _compared(
     stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter, forms: Sequence[ImageRecord]
 ) -> NaiveImageRecord:
     try:
+        if forms and DOCKER not in {form.env for form in forms}:
+            raise UnavailableError(f"{DOCKER}, which builds it, is none of the study's environments")
         return compare(stack, wheels, interpreter, forms)
     except UnavailableError as error:
         return _none(stack, error)

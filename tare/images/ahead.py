@@ -33,7 +33,9 @@ def make_ahead(source: str) -> None:
 
 def _fetch(name: str, variant: str) -> None:
     with contextlib.suppress(TareError):
-        fetch_wheels(with_interpreter(load_stack(name, variant))[0])
+        stack = load_stack(name, variant)
+        if stack.official is None:
+            fetch_wheels(with_interpreter(stack)[0])
 
 
 def _variant(name: str, device: str) -> str:

@@ -16,7 +16,7 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.core.manifest import allocated_bytes, manifest_digest
-from tare.images import installed, native
+from tare.images import installed, native, official
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import with_interpreter
 from tare.images.oci import FolderLayer, assemble
@@ -63,8 +63,11 @@ def build_stack_tree(name: str, variant: str) -> BuiltTree:
         UnavailableError: no interpreter or no wheels on this machine.
         IntegrityError: something fetched is not what its hash says.
     """
+    stack = load_stack(name, variant)
+    if stack.official is not None:
+        raise UnavailableError(_no_tree(name))
     # The interpreter comes before a long download that would be for nothing.
-    stack, interpreter = with_interpreter(load_stack(name, variant))
+    stack, interpreter = with_interpreter(stack)
     fetched = fetch_wheels(stack)
     tree = build_tree(stack, fetched.wheels, interpreter)
     stages = {f"tree_{stage}": value for stage, value in tree.seconds.items()}
@@ -95,6 +98,10 @@ def _facts(tree: Tree) -> TreeFacts:
         glibc=".".join(map(str, tree.glibc)),
         library=tree.library,
     )
+
+
+def _no_tree(name: str) -> str:
+    return f"{name} is an official image: interpreter and packages lie in it, where containers alone run them"
 
 
 def missing_tree(name: str, variant: str, reason: str) -> TreeRecord:
@@ -130,6 +137,9 @@ def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
         UnavailableError: the tree can't be built.
         IntegrityError: something fetched is not what its hash says.
     """
+    chosen = load_stack(name, variant)
+    if chosen.official is not None:
+        return official.build(chosen, load_recipe())
     built = build_stack_tree(name, variant)
     stack, tree, recipe = built.stack, built.tree, load_recipe()
     shared = {name: getattr(built.record, name) for name in ("stack", "variant", "packages")} | {
@@ -283,7 +293,8 @@ def _tree_form(record: OciRecord, name: str, options: Mapping[str, str]) -> Imag
     """The record of an environment that is not contained: the tree itself, content checked."""
     tree = record.tree
     if tree.path is None or tree.key is None:
-        return form_record(record, name, options=options, status="unavailable", reason=record.reason)
+        reason = record.reason or _no_tree(record.stack)
+        return form_record(record, name, options=options, status="unavailable", reason=reason)
     kept = load_tree(load_stack(record.stack, record.variant), tree.key)
     if kept is None or kept.digest != tree.digest:
         raise IntegrityError(

@@ -1,4 +1,4 @@
-"""Finds the host's own CPython of a version, and lists what of it goes into a relocatable tree.
+"""Finds a CPython of a version, or has a portable one fetched, and lists what of it goes into a relocatable tree.
 
 Taken are the executable, its standard library, its extension modules, and every shared library that these need
 beyond glibc. Left out are other people's packages, tests, and parts that need a screen or a compiler.
@@ -20,7 +20,7 @@ from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.process import run
 from tare.model.studies.stacks import Stack
-from tare.runtimes import programs
+from tare.runtimes import portable, programs
 
 # Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
 STDLIB_PRUNE = (
@@ -60,7 +60,7 @@ class Interpreter:
 
 
 def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> Interpreter:
-    """The first CPython of `version` (major and minor): our own, then those on PATH, then pyenv's.
+    """The first CPython of `version` (major and minor): our own, then those on PATH, pyenv's, portable ones.
 
     Raises:
         UnavailableError: there is none.
@@ -69,44 +69,72 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
         found = _ask(candidate)
         if found is not None and found.version.rsplit(".", 1)[0] == version:
             return found
-    raise UnavailableError(f"no CPython {version} on this machine", _remedy([version]))
+    raise UnavailableError(
+        f"no CPython {version} on this machine", command([version]) or f"put one on PATH as python{version}"
+    )
 
 
 def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
-    """A stack for the first of its Pythons that is on this machine, and that interpreter.
+    """A stack for the first of its Pythons that is on this machine, else for a portable one that is fetched now.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: there is none, and none can be had.
+    """
+    try:
+        return on_this_machine(stack)
+    except UnavailableError as error:
+        versions = (stack.python, *stack.or_python)
+        try:
+            portable.bring(stack.python)
+        except UnavailableError as lacking:
+            reason = f"{error.reason}, and no portable build can be had: {lacking.reason}"
+            instead = f"put a CPython {versions[-1]} on PATH as python{versions[-1]}; pyenv builds one"
+            raise UnavailableError(reason, command(versions) or instead) from error
+        return stack, find_interpreter(stack.python)
+
+
+def on_this_machine(stack: Stack) -> tuple[Stack, Interpreter]:
+    """A stack for the first of its Pythons that is here already, and that interpreter.
+
+    Raises:
+        UnavailableError: there is none; building the tree asks for a portable one.
     """
     versions = (stack.python, *stack.or_python)
     for version in versions:
         with contextlib.suppress(UnavailableError):
             return replace(stack, python=version), find_interpreter(version)
     wanted = " or ".join((", ".join(versions[:-1]), versions[-1]) if stack.or_python else versions)
-    raise UnavailableError(f"no CPython {wanted} on this machine", _remedy(versions))
+    build = f"python -m tare build-tree --stack {stack.name} --out tree.json"
+    raise UnavailableError(f"no CPython {wanted} on this machine", command(versions) or build)
 
 
-def _remedy(versions: Sequence[str]) -> str:
+def command(versions: Sequence[str]) -> str | None:
     """What brings one of these versions here: the distribution's package where apt knows one, else pyenv."""
     for version in versions:
         if programs.which("apt-cache") and programs.candidate(f"python{version}"):
             return f"apt-get install python{version}"
-    if programs.which("pyenv"):
-        return f"pyenv install {versions[-1]}"
-    return f"put a CPython {versions[-1]} on PATH as python{versions[-1]}; pyenv builds one"
+    return f"pyenv install {versions[-1]}" if programs.which("pyenv") else None
 
 
 def seen(version: str) -> list[str]:
-    """Where a CPython of a version may be found, our own apart; none of them is asked."""
-    return [path for path in list(_candidates(version))[1:] if os.access(path, os.X_OK)]
+    """Where people may put a CPython of a version, our own apart; none of them is asked."""
+    places = [*_on_path(version), *_of_pyenv(version)]
+    return [path for path in places if os.access(path, os.X_OK)]
 
 
 def _candidates(version: str) -> Iterator[str]:
     yield sys.executable
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        yield str(Path(folder) / f"python{version}")
-    for path in sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")):
-        yield str(path)
+    yield from _on_path(version)
+    yield from _of_pyenv(version)
+    yield from portable.installed(version)
+
+
+def _on_path(version: str) -> list[str]:
+    return [str(Path(folder) / f"python{version}") for folder in os.environ.get("PATH", "").split(os.pathsep)]
+
+
+def _of_pyenv(version: str) -> list[str]:
+    return sorted(map(str, (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")))
 
 
 def _ask(candidate: str) -> Interpreter | None:

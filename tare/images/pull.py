@@ -14,7 +14,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,14 @@ MANIFEST_LIMIT_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """An image from a registry: digest of its linux/amd64 manifest, and its uncompressed layers, lowest first."""
+    """An image from a registry: digest of its linux/amd64 manifest, and its uncompressed layers, lowest first.
+
+    `variables` are those that its config has launches begin with.
+    """
 
     digest: str
     layers: tuple[Path, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +58,9 @@ class Repository:
     timeout_s: float
     scheme: str = "https"
 
-    def url(self, kind: str, digest: str) -> str:
-        """Address of a manifest or blob."""
-        return f"{self.scheme}://{self.host}/v2/{self.name}/{kind}/{digest}"
+    def url(self, kind: str, name: str) -> str:
+        """Address of a manifest or blob, by its digest or a tag."""
+        return f"{self.scheme}://{self.host}/v2/{self.name}/{kind}/{name}"
 
 
 def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
@@ -77,7 +82,18 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
         if not target.exists():  # two layers may be the same
             _layer(repository, descriptor["digest"], diff_id, target, token)
         layers.append(target)
-    return Pulled(digest=digest, layers=tuple(layers))
+    variables = dict(line.partition("=")[::2] for line in config.get("config", {}).get("Env") or ())
+    return Pulled(digest=digest, layers=tuple(layers), variables=variables)
+
+
+def resolve(repository: Repository, tag: str) -> str:
+    """The digest of what a tag names now, an index or a manifest.
+
+    Raises:
+        UnavailableError: the registry does not answer, or has no such tag.
+    """
+    with _open(repository, "manifests", tag, []) as answer:
+        return f"sha256:{hashlib.sha256(answer.read(MANIFEST_LIMIT_BYTES)).hexdigest()}"
 
 
 def _choose(index: dict[str, Any], digest: str) -> str:
@@ -126,8 +142,8 @@ def _check(found: str, digest: str, what: str) -> None:
         raise IntegrityError(f"{what} served sha256:{found} for {digest}")
 
 
-def _open(repository: Repository, kind: str, digest: str, token: list[str]) -> Any:
-    url = repository.url(kind, digest)
+def _open(repository: Repository, kind: str, name: str, token: list[str]) -> Any:
+    url = repository.url(kind, name)
     try:
         try:
             return _request(url, repository.timeout_s, token)
@@ -139,8 +155,9 @@ def _open(repository: Repository, kind: str, digest: str, token: list[str]) -> A
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         proxy = "" if isinstance(error, urllib.error.HTTPError) else through_proxy(url)
+        mark = "@" if ":" in name else ":"  # of a digest, of a tag
         raise UnavailableError(
-            f"the registry {repository.host} gave no {repository.name}@{digest}: {reason}{proxy}"
+            f"the registry {repository.host} gave no {repository.name}{mark}{name}: {reason}{proxy}"
         ) from error
 
 

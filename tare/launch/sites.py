@@ -28,6 +28,7 @@ from tare.model.registry import ALONE, SINGLE, describe_workload, environment
 from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.arms import Arm
+from tare.model.studies.stacks import is_official
 from tare.model.studies.study import BASELINE, CONTROL, HOST
 
 NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
@@ -199,6 +200,10 @@ def launch_sites(
         )
         if HOST not in available:
             reason = f"the host has no such stack: {unavailable[HOST]}"
+            yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
+            return
+        if arm is not None and is_official(arm.other_stack) and set(available) == {HOST}:
+            reason = next(iter(unavailable.values()), f"{arm.level}: no container of the study can have it")
             yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
             return
         chosen = arms.launch_names(arm, available, scenario)

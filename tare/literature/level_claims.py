@@ -83,9 +83,9 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
 
     A claim with `why_not` is open, whatever the interval of what is nearest to it.
     """
-    assert claim.change is not None
     if claim.why_not is not None and claim.level is None:
         return opened(NOTHING, claim.why_not)
+    assert claim.change is not None
     published, metric = 1 + claim.change.value / 100, claim.metrics[0]
     weighed, why = _measured(claim, workload, here)
     if weighed is None:
@@ -117,7 +117,7 @@ def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None
         return None, claim.why_not
     weighed, why = _measured(claim, workload, here)
     if weighed is None:
-        return None, why
+        return None, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}"
     return speed_of(weighed, _alpha(claim, [workload], here)), claim.why_not or ""
 
 

@@ -235,7 +235,8 @@ class Claim(Record):
             of a slow-down by a neighbour, than the same environment without one.
         than: of the rules more_than and as_much_as: the other cost.
         level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
-            first does in the same time; negative where it is slower.
+            first does in the same time; negative where it is slower, 0 where they are alike. Of what nothing here
+            can be a study may state no number.
         once, times: of the rule repays: the entry of what is paid once, and that of how often a run does what
             `facts` time.
         why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
@@ -302,7 +303,8 @@ class Claim(Record):
             raise ValueError("than: metric: needs one in metrics")
         given = self.why_not is None or self.level is not None or self.against is not None
         has_levels = self.rule == FASTER and given
-        wanted = {"level": has_levels, "against": has_levels, "change": self.rule == FASTER}
+        sized = has_levels or (self.rule == FASTER and self.change is not None)
+        wanted = {"level": has_levels, "against": has_levels, "change": sized}
         for name, is_wanted in wanted.items():
             if is_wanted != (getattr(self, name) is not None):
                 beside = " with why_not" if self.why_not is not None else ""

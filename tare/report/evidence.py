@@ -16,14 +16,23 @@ from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
 from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
-from tare.model.records.images import AnyImage, DataRecord, ProbeRecord, TreeRecord, read_images, read_probes
+from tare.model.records.curves import CURVES, CurvesRecord
+from tare.model.records.images import (
+    AnyImage,
+    DataRecord,
+    OciRecord,
+    ProbeRecord,
+    TreeRecord,
+    read_images,
+    read_probes,
+)
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies.papers import repeated
 from tare.model.studies.sizes import at_published_size
-from tare.model.studies.stacks import BOUND
+from tare.model.studies.stacks import BOUND, is_official
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
 from tare.report.figures.paper_kinds import SAMPLE_TABLES
 from tare.report.references import Broken, Reference
@@ -81,6 +90,8 @@ class Evidence:
     data: Mapping[str, DataRecord]
     campaigns: tuple[Campaign, ...]
     trees: Mapping[str, TreeRecord] = field(default_factory=dict)
+    official: Mapping[str, OciRecord] = field(default_factory=dict)
+    curves: Mapping[tuple[str, str], CurvesRecord] = field(default_factory=dict)
     samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     protocols: Record | None = None
     copies: CopiesRecord | None = None
@@ -164,8 +175,10 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         probes=read_probes(shared / "probe", study.environments),
         images=read_images(shared / "images" / study.stack),
         trees=_trees(shared / "images", study),
+        official=_official(shared / "images", study),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
+        curves=_curves(sealed),
         protocols=_optional(shared / PROTOCOLS),
         copies=read(CopiesRecord, shared / COPIES) if (shared / COPIES).exists() else None,
         references=found,
@@ -176,9 +189,20 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
     )
 
 
+def _curves(sealed: Sequence[Campaign]) -> dict[tuple[str, str], CurvesRecord]:
+    """Curves of losses, by workload and campaign of another stack."""
+    paths = {(one.workload, one.name): one.path.with_name(CURVES) for one in sealed}
+    return {key: read(CurvesRecord, path) for key, path in paths.items() if path.exists()}
+
+
 def _trees(folder: Path, study: Study) -> dict[str, TreeRecord]:
     paths = {name: folder / name / "tree.json" for name in study.stacks_needed if name != BOUND}
     return {name: read(TreeRecord, path) for name, path in paths.items() if path.exists()}
+
+
+def _official(folder: Path, study: Study) -> dict[str, OciRecord]:
+    paths = {name: folder / name / "oci.json" for name in study.stacks_needed if is_official(name)}
+    return {name: read(OciRecord, path) for name, path in paths.items() if path.exists()}
 
 
 def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Campaign]) -> str:

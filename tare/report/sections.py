@@ -182,7 +182,7 @@ def _provenance(evidence: Evidence) -> Context:
 
 
 def _choices(evidence: Evidence) -> Context | None:
-    found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads)
+    found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads, evidence.curves)
     return {"choices": found} if found else None
 
 
@@ -201,7 +201,7 @@ def _stacks(evidence: Evidence) -> Context | None:
         {
             "stacks": found,
             "stack_packages": stacks.package_table(evidence),
-            "stack_losses": {item.name: stacks.loss_sentence(evidence, item.name) for item in found},
+            "stack_losses": {item.name: stacks.loss_sentences(evidence, item.name) for item in found},
         }
         if evidence.other_stacks()
         else None

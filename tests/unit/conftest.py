@@ -27,6 +27,14 @@ def apt_lists(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_portable_python():
+    """A machine that lacks a CPython asks nobody for a portable one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UV_PYTHON_DOWNLOADS", "never")
+        yield
+
+
 @pytest.fixture
 def launch_cache(monkeypatch):
     """A cache of its own, with a path short enough for a launch's folder."""

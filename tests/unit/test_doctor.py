@@ -10,6 +10,8 @@ from processes import finished
 
 from tare.cli import doctor
 from tare.core.errors import UnavailableError
+from tare.images import interpreter, pull
+from tare.images.interpreter import Interpreter
 from tare.machine import facts as machine
 from tare.machine import gpu_checks, profiler_checks
 from tare.model.environment import Environment, Probe
@@ -275,7 +277,38 @@ def test_caches_are_bytes(monkeypatch, tmp_path):
     assert machine.READERS["cpu_caches_bytes"]() == {"L1d": 32 << 10, "L3": 36 << 20}
 
 
-def test_the_stacks_line_names_the_lock_that_fits():
-    (check, *_) = doctor.stack_checks()
-    assert check.version in ("cpu lock", "cuda lock")
-    assert Path(profiler_checks.project_root() / "containers/stacks" / check.name).is_dir()
+@pytest.fixture
+def without_registry(monkeypatch):
+    def refuse(repository, name):
+        raise UnavailableError(f"the registry {repository.host} gave no {repository.name}:{name}: refused")
+
+    monkeypatch.setattr(pull, "resolve", refuse)
+
+
+def test_the_stacks_line_names_the_lock_that_fits_and_the_interpreter(monkeypatch, without_registry):
+    found = Interpreter(version="3.7.9", executable=Path("/python"), stdlib=Path("/lib"), platlibdir="lib")
+    monkeypatch.setattr(interpreter, "find_interpreter", lambda version: found)
+    checks = {check.name: check for check in doctor.stack_checks()}
+    assert checks["tensorflow-2.1"].version == "cpu lock, CPython 3.7.9"
+    assert all(Path(profiler_checks.project_root() / "containers/stacks" / name).is_dir() for name in checks)
+    official = checks.pop("tensorflow-2.1-official")
+    assert not official.available and "gave no tensorflow/tensorflow:2.1.0-py3: refused" in official.reason
+    assert all(check.available for check in checks.values())
+
+
+@pytest.mark.parametrize(
+    ("there", "remedy"),
+    [
+        (("apt-cache",), "apt-get install python3.7"),
+        (("pyenv",), "pyenv install 3.7"),
+        ((), "python -m tare build-tree --stack tensorflow-2.1 --out tree.json"),
+    ],
+)
+def test_a_stack_without_its_interpreter_is_lacking_with_one_command(monkeypatch, without_registry, there, remedy):
+    monkeypatch.setattr(interpreter, "_candidates", lambda version: iter(()))
+    monkeypatch.setattr(interpreter.portable, "bring", lambda version: pytest.fail("a look fetches nothing"))
+    monkeypatch.setattr(interpreter.programs, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(interpreter.programs, "candidate", lambda name: "1")
+    check = next(check for check in doctor.stack_checks() if check.name == "tensorflow-2.1")
+    assert not check.available and check.reason == "no CPython 3.7 on this machine"
+    assert check.remedy.endswith(remedy) and "\n" not in check.remedy

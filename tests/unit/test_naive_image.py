@@ -29,6 +29,7 @@ from tare.images.oci import ARCHIVE, TarLayer, assemble
 from tare.model.environment import Probe
 from tare.model.records.naive_image import DefinitionBuilds, NaiveImageRecord
 from tare.model.schema import read
+from tare.model.studies.stacks import load_stack
 from tare.model.studies.study import check, load_checked
 from tare.report import evidence
 from tare.report.images import break_even
@@ -169,6 +170,25 @@ def test_without_a_daemon_the_record_has_the_reason(tmp_path, monkeypatch):
         ("fakeroot", "ok"),
         ("namespace", "ok"),
     ]
+
+
+def test_a_study_without_docker_has_the_definition_file_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
+    monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
+    monkeypatch.setattr(making, "fetch_wheels", lambda stack: SimpleNamespace(wheels=()))
+    calls, comparison = [], making._none(load_stack(STACK), UnavailableError("it was asked for"))
+    monkeypatch.setattr(making, "compare", lambda *arguments: calls.append(arguments) or comparison)
+    built = DefinitionBuilds.model_validate_json(json.dumps(image_cost_builders.definition_builds()))
+    monkeypatch.setattr(making, "build_definitions", lambda *arguments: built)
+    out = tmp_path / "record.json"
+    for envs, says in (
+        (["host", "apptainer"], "docker, which builds it, is none of the study's"),
+        (["docker"], "asked"),
+    ):
+        making.measure_naive_image(STACK, "cpu", [SimpleNamespace(env=env) for env in envs], out)
+        found = read(NaiveImageRecord, out)
+        assert says in found.reason and found.definition == built
+    assert len(calls) == 1
 
 
 def test_without_packages_or_apptainer_every_way_has_the_reason(tmp_path, monkeypatch):

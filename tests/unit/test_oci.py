@@ -331,11 +331,16 @@ def test_apt_sources_of_the_own_release_alone_are_used(tmp_path, monkeypatch):
 class Registry:
     """A registry of images on this machine that wants an anonymous token, as Docker's does."""
 
-    def __init__(self, *members, upper=()):
+    def __init__(self, *members, upper=(), variables=(), tag="1"):
         """`members` are those of the lowest layer, each of `upper` those of one above it."""
-        self.layers = [tar_bytes([("etc/os-release", b"ID=tiny\n"), *members]), *map(tar_bytes, upper)]
-        self.packed = [gzip.compress(layer, mtime=0) for layer in self.layers]
-        config = json.dumps({"rootfs": {"diff_ids": [digest(layer) for layer in self.layers]}}).encode()
+        layers = [tar_bytes([("etc/os-release", b"ID=tiny\n"), *members]), *map(tar_bytes, upper)]
+        self.hold(layers, [gzip.compress(layer, mtime=0) for layer in layers], variables, tag)
+
+    def hold(self, layers, packed, variables, tag):
+        """Serve an image of these layers, each as a tar and as it is served, under a tag."""
+        self.layers, self.packed = layers, packed
+        rootfs = {"diff_ids": [digest(layer) for layer in self.layers]}
+        config = json.dumps({"rootfs": rootfs, "config": {"Env": list(variables)}}).encode()
         manifest = json.dumps(
             {"config": {"digest": digest(config)}, "layers": [{"digest": digest(data)} for data in self.packed]}
         ).encode()
@@ -348,7 +353,7 @@ class Registry:
             }
         ).encode()
         self.index, self.manifest = digest(index), digest(manifest)
-        self.served = {digest(data): data for data in (config, manifest, index, *self.packed)}
+        self.served = {tag: index, **{digest(data): data for data in (config, manifest, index, *self.packed)}}
         self.requests = []
 
     def __enter__(self):

@@ -8,7 +8,7 @@ import builders
 from pages import draw, visible, whole
 
 from tare.analysis.choice import is_level
-from tare.model.records.images import CompiledLibrary, TreeRecord
+from tare.model.records.images import BaseImage, CompiledLibrary, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.studies.arms import of_campaign
 from tare.report import build, figures
 from tare.report.arms import settings, stacks
@@ -71,7 +71,7 @@ def test_losses_are_held_within_a_stack(evidence):
     moved.loc[other & moved["stack"].eq("paper-2022"), "value"] *= 1.5
     changed = type(evidence)(**{**vars(evidence), "metrics": moved})
     assert all(check.equal for check in losses.loss_checks(changed))
-    assert "5.0e-01 of it apart" in stacks.loss_sentence(changed, "mnist_cnn")
+    assert "5.0e-01 of it apart" in stacks.loss_sentences(changed, "mnist_cnn")[0]
     moved.loc[other & moved["env"].eq("docker"), "value"] *= 1.5
     assert not all(check.equal for check in losses.loss_checks(changed))
 
@@ -83,6 +83,42 @@ def test_versions_of_both_stacks_stand_side_by_side(evidence):
         "as launches said, not as stack.yaml has it"
     )
     assert ["torch", "2.13.0+cpu", "1.11.0"] in table.rows
+    assert ["Image", "pip", "pip"] in table.rows
+
+
+def test_an_official_image_shows_what_it_holds_and_its_digest_or_why_there_is_none(evidence):
+    name = "tensorflow-2.1-official"
+    about = {"kind": "registry", "name": "hub.example/tf:2.1", "digest": "sha256:12", "glibc": "2.27", "bytes": 1}
+    record = OciRecord(
+        stack=name, variant="cpu", install="official", status="ok", reason=None, seconds={}, cached=False,
+        packages=(Package(name="numpy", version="1.18.1", sha256=None),),
+        tree=TreeFacts(inside=None, digest=None), base=BaseImage(**about, reason=None),
+    )  # fmt: skip
+    study = evidence.study.replace(stacks=(*evidence.study.stacks, name))
+    for given, cell, told in (
+        (record, "1.18.1", f"{name} is hub.example/tf:2.1, sha256:12, pulled and left as it is."),
+        (record.replace(packages=(), base=None, reason="no registry"), None, f"{name}: no registry."),
+    ):
+        changed = type(evidence)(**{**vars(evidence), "study": study, "official": {name: given}})
+        table = stacks.package_table(changed)
+        rows = {row[0]: row[1:] for row in table.rows}
+        assert rows["Image"] == ["pip", "pip", "official image (tensorflow/tensorflow:2.1.0-py3)"]
+        assert rows["numpy"][2] == cell and rows["Python"][2] == "its own, none ran" and told in table.note
+
+
+def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
+    campaign = evidence.other_stacks("mnist_cnn")[0]
+    name = campaign.name.replace("paper-2022", "tensorflow-2.1-official")
+    verdicts = evidence.verdicts.assign(campaign=evidence.verdicts["campaign"].replace(campaign.name, name))
+    changed = type(evidence)(**{**vars(evidence), "verdicts": verdicts})
+    answer = settings.arm_answer(
+        changed, replace(campaign, path=campaign.path.parent.with_name(name) / campaign.path.name)
+    )
+    assert answer.levels[0].title == "tensorflow-2.1 instead of torch-2.13, on the host"
+    kinds = "tensorflow-2.1-official, official image (tensorflow/tensorflow:2.1.0-py3); torch-2.13, pip"
+    assert answer.design.endswith(f"Kind of image: {kinds}")
+    assert answer.environments[0].title.startswith("tensorflow-2.1-official in ")
+    assert answer.environments[0].title.endswith(" beside tensorflow-2.1 on the host")
 
 
 def test_figure_has_the_level_and_the_environments(evidence):

@@ -484,7 +484,7 @@ def test_what_brings_a_missing_python_is_a_package_that_there_is(monkeypatch, ap
     monkeypatch.setattr(interpreter.programs, "candidate", lambda name: "1" if name in apt_knows else None)
     with pytest.raises(UnavailableError) as caught:
         interpreter.with_interpreter(load_stack("torch-2.13", "cpu"))
-    assert caught.value.reason == "no CPython 3.11, 3.12 or 3.13 on this machine"
+    assert caught.value.reason.startswith("no CPython 3.11, 3.12 or 3.13 on this machine, and no portable build ")
     assert says in str(caught.value.remedy)
 
 

@@ -2,12 +2,16 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import finished
 
 from tare.core.errors import UnavailableError
-from tare.runtimes import bootstrap, uv
+from tare.images import interpreter
+from tare.model.studies.stacks import load_stack
+from tare.runtimes import bootstrap, portable, uv
 
 
 def test_what_pip_is_told_uv_is_told_the_nearest_last(tmp_path):
@@ -88,3 +92,70 @@ def test_what_uv_can_not_install_pip_installs(monkeypatch, tmp_path, why):
     with bootstrap.faster("run") as install:
         install(Path("a.txt"))
     assert asked == [Path("a.txt")]
+
+
+# --- a portable CPython
+
+
+FAKE_UV = """\
+#!/bin/sh
+echo "$@ $UV_PYTHON_INSTALL_MIRROR" >> {asked}
+test "$UV_PYTHON_INSTALL_MIRROR" = {mirror} || {{ echo "error: connection refused" >&2; exit 2; }}
+mkdir -p "$UV_PYTHON_INSTALL_DIR/cpython-{version}.1-linux-x86_64-gnu/bin"
+ln -s {python} "$UV_PYTHON_INSTALL_DIR/cpython-{version}.1-linux-x86_64-gnu/bin/python{version}"
+"""
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def fake_uv(tmp_path, monkeypatch):
+    """A uv that has our own Python where its mirror answers, and is the only way to one; gives what was asked."""
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "automatic")
+    asked, program = tmp_path / "asked", tmp_path / "uv"
+    base = Path(sys.base_prefix) / "bin" / f"python{VERSION}"
+    program.write_text(FAKE_UV.format(asked=asked, mirror="there", version=VERSION, python=base))
+    program.chmod(0o755)
+    monkeypatch.setattr(uv, "fetch", lambda pip, folder: program)
+    monkeypatch.setattr(interpreter, "_on_path", lambda version: [])
+    monkeypatch.setattr(interpreter, "_of_pyenv", lambda version: [])
+    monkeypatch.setattr(interpreter.programs, "which", lambda name: None)  # apt takes its time
+    every = interpreter._candidates
+    monkeypatch.setattr(interpreter, "_candidates", lambda version: list(every(version))[1:])  # but our own
+    return lambda: asked.read_text().splitlines() if asked.exists() else []
+
+
+def test_a_missing_python_is_fetched_into_our_cache_when_a_stack_is_wanted(fake_uv, monkeypatch):
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", "there")
+    stack = replace(load_stack("torch-2.13"), python=VERSION, or_python=())
+    with pytest.raises(UnavailableError, match=f"no CPython {VERSION} on this machine"):
+        interpreter.on_this_machine(stack)
+    assert fake_uv() == [], "a look asks for nothing"
+    fitting, found = interpreter.with_interpreter(stack)
+    assert fitting == stack and found.version.startswith(VERSION) and found.stdlib.is_dir()
+    assert interpreter.on_this_machine(stack)[1] == found == interpreter.with_interpreter(stack)[1]
+    assert fake_uv() == [f"python install --no-progress {VERSION} there"]
+    assert interpreter.seen(VERSION) == [], "it came by the stack that wanted it, which it makes no other"
+
+
+def test_where_none_answers_the_reason_is_kept_and_nobody_waits_again(fake_uv, monkeypatch):
+    monkeypatch.delenv("UV_PYTHON_INSTALL_MIRROR", raising=False)
+    stack = replace(load_stack("torch-2.13"), python=VERSION, or_python=())
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match=r"no portable build can be had: .*connection refused"):
+            interpreter.with_interpreter(stack)
+    assert len(fake_uv()) == 1
+    monkeypatch.setattr(portable, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", "there")
+    assert interpreter.with_interpreter(stack)[1].version.startswith(VERSION) and len(fake_uv()) == 2
+
+
+def test_without_uv_or_where_it_must_not_load_nothing_is_asked(fake_uv, monkeypatch):
+    monkeypatch.setattr(portable, "run", lambda argv, **_: finished("", returncode=1, stderr="no route to host"))
+    monkeypatch.setattr(uv, "fetch", lambda pip, folder: pip("--target", str(folder)) and None)
+    with pytest.raises(UnavailableError, match=r"uv, which fetches them, is not to be had: .*no route to host"):
+        portable.bring(VERSION)
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    with pytest.raises(UnavailableError, match=r"^UV_PYTHON_DOWNLOADS=never"):
+        portable.bring("3.6")
+    assert fake_uv() == []

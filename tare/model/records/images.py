@@ -14,7 +14,7 @@ from tare.model.environment import Probe
 from tare.model.schema import FileRecord, Natural, Record, read
 
 Status = Literal["ok", "unavailable"]
-Install = Literal["tree", "native", "bound"]
+Install = Literal["tree", "native", "bound", "official"]
 
 
 class Package(Record):

@@ -24,7 +24,7 @@ from tare.model.registry import (
     environments,
     scenario_names,
 )
-from tare.model.studies.stacks import known_stacks, with_setting
+from tare.model.studies.stacks import known_stacks, on_the_host, with_setting
 from tare.model.words import nearest
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
@@ -121,6 +121,12 @@ class Arm:
         return with_setting(self.level)[0] if other else None
 
     @property
+    def on_host(self) -> str:
+        """The level as the host runs it, which has what an official image is like."""
+        stack, setting = with_setting(self.level)
+        return "+".join([on_the_host(stack), *([setting] if setting else [])]) if self.other_stack else self.level
+
+    @property
     def settings(self) -> dict[str, str]:
         """What the program inside applies: the arm's own setting, or the one that its stack has."""
         if self.is_inside:
@@ -206,9 +212,13 @@ def launch_names(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE
 
 
 def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
-    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline."""
+    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline.
+
+    An official image is compared with what it is like on the host, which has none.
+    """
     if arm is not None and arm.other_stack:
-        return folder.parent / arm.other_stack / f"{env}.json"
+        stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack
+        return folder.parent / stack / f"{env}.json"
     if arm is not None and arm.needs_image and moves(arm, env):
         return folder / "arms" / arm.slug / f"{env}.json"
     return folder / f"{env}.json"
@@ -230,10 +240,16 @@ def describe(levels: Mapping[str, str]) -> str:
     return ",".join(f"{factor}={level}" for factor, level in levels.items())
 
 
-def stack_of(described: str, headline: str) -> str:
-    """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own."""
+def stack_of(described: str, headline: str, env: str | None = None) -> str:
+    """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own.
+
+    `env` is the launch's, where it has one: on the host an official image is what that is like.
+    """
     levels = dict(level.partition("=")[::2] for level in described.split(","))
-    return headline if levels.get("stack", "same") in COMMON["stack"] else with_setting(levels["stack"])[0]
+    if levels.get("stack", "same") in COMMON["stack"]:
+        return headline
+    stack = with_setting(levels["stack"])[0]
+    return on_the_host(stack) if env in (HOST, CONTROL) else stack
 
 
 def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tare.core.remaining import Expected, ExpectedJob, Plan
-from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
+from tare.model.registry import DISTRIBUTED, SHARED, describe_workload, options_of
 from tare.model.studies import arms
 from tare.model.studies.study import (
     Batch,
@@ -47,6 +47,8 @@ TURN_S = 2.8  # of a launch in a block, for each workload and level that it serv
 GRADIENT_BITS = 32
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
 TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 55.0  # of steps beyond their budget: starts, the block that calibrates
+CURVES_S = 6.0  # of another stack, where losses without dropout are held against the headline's
+DEFINED_S = 110.0  # the definition file alone, where no Docker builds the image beside it
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
 
 # By rule: the stage, seconds of a job where the cache is empty, whether it has the machine for itself.
@@ -143,6 +145,8 @@ def whole_s(study: Study) -> float:
         "measure_network": int(study.distributed is not None),
     }
     beside = sum(count * RULES[rule].seconds for rule, count in once.items())
+    if study.naive_image and "docker" not in study.environments:
+        beside -= RULES["build_naive_image"].seconds - DEFINED_S
     return beside + sum(job.seconds for job in jobs(study))
 
 
@@ -236,7 +240,9 @@ def _seconds(study: Study, one: CampaignId) -> float:
     own = len(arms.launch_names(arm, one.environments))
     compiled_s = COMPILED_S.get(arm.level, 0.0) if arm is not None and arm.factor == "compile" else 0.0
     unit_s = own * _run_s(one.workload, job) + len(one.environments) * compiled_s
-    warming_s = WARMING * unit_s * study.rounds.discarded
+    begin_s = WARMING * unit_s * study.rounds.discarded
+    if arm is not None and arm.other_stack and "dropout" in options_of(one.workload):
+        begin_s += CURVES_S
     if sampling.units:
-        return BEGIN_S + warming_s + unit_s * sampling.units
-    return max(warming_s + unit_s * (sampling.pilot or 0), budget_s)
+        return BEGIN_S + begin_s + unit_s * sampling.units
+    return max(begin_s + unit_s * (sampling.pilot or 0), budget_s)

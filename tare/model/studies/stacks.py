@@ -1,6 +1,7 @@
 """What a stack holds: a folder of containers/stacks/ with one hash lock per variant.
 
-A lock is a requirements file in which each package has one version and the hashes of its files.
+A lock is a requirements file in which each package has one version and the hashes of its files. A stack that is
+like another one has what that has but for one library, or is the same release in an image that its authors publish.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, sha256_text
@@ -57,12 +59,44 @@ class LibraryUse(Record):
     exercise: str
 
 
+class Official(Record):
+    """An image in a registry of images, as a framework's authors publish it.
+
+    Attributes:
+        host, repository, tag: where it is; a tag may be moved, so that the digest which it named is recorded.
+        digest: `sha256:…` of its index or manifest, where it is known: then the tag is for people.
+        timeout_s: of each connection and each read.
+        scheme: `http` for a registry of this machine.
+    """
+
+    host: str
+    repository: str
+    tag: str
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 5.0
+    scheme: Literal["https", "http"] = "https"
+
+    @field_validator("tag")
+    @classmethod
+    def _names_a_release(cls, tag: str) -> str:
+        if tag.partition("-")[0] == "latest":
+            raise ValueError(f"{tag!r} names another image tomorrow: name the tag of a release")
+        return tag
+
+
 class AlikeFile(Record):
-    """stack.yaml of a stack that is `like` another one, but for a library."""
+    """stack.yaml of a stack that is `like` another one, but for a library, or in its authors' own image."""
 
     name: str
     like: str
-    library: LibraryUse
+    library: LibraryUse | None = None
+    official: Official | None = None
+
+    @model_validator(mode="after")
+    def _differs_in_one(self) -> AlikeFile:
+        if (self.library is None) == (self.official is None):
+            raise ValueError("name either library or official, in which it is not like the other one")
+        return self
 
 
 class StackFile(Record):
@@ -70,6 +104,7 @@ class StackFile(Record):
 
     `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine;
     `libraries`: sonames that its packages expect of any machine, beside those of every C++ program;
+    `built_for`: the target of a build that is published beside the ordinary one;
     `no_executable_stack`: files below site-packages that lose the mark by which they ask for one.
     """
 
@@ -84,6 +119,7 @@ class StackFile(Record):
     framework: str = DEFAULT
     libraries: tuple[str, ...] = ()
     no_executable_stack: tuple[str, ...] = ()
+    built_for: str | None = None
 
     @field_validator("framework")
     @classmethod
@@ -131,6 +167,8 @@ class Stack:
         libraries: sonames that the tree takes from this machine for its packages.
         no_executable_stack: files below site-packages that need no executable stack, although they ask for one.
         library: that is compiled here and taken instead of what the packages bring; None where there is none.
+        official: the image that holds interpreter and packages; the lock is then that of the stack that it is like.
+        built_for: the target of a build that is published beside the ordinary one.
     """
 
     name: str
@@ -148,6 +186,17 @@ class Stack:
     libraries: tuple[str, ...]
     no_executable_stack: tuple[str, ...]
     library: LibraryUse | None = None
+    official: Official | None = None
+    built_for: str | None = None
+
+    @property
+    def image_kind(self) -> str:
+        """Where interpreter and packages come from: an official image, pip, or a build for the target."""
+        if self.official is not None:
+            return f"official image ({self.official.repository}:{self.official.tag})"
+        if self.library is not None:
+            return f"built for the target: {self.library.name} compiled here, the rest by pip"
+        return f"built for the target: {self.built_for}, by pip" if self.built_for else "pip"
 
     @property
     def abi(self) -> str:
@@ -188,6 +237,29 @@ def variants_of(name: str) -> tuple[str, ...]:
     return tuple(_read(stacks_dir() / name).content.variants)
 
 
+def image_kind(name: str) -> str:
+    """Where interpreter and packages of a stack come from, in words."""
+    if name == BOUND:
+        return "installed here already"
+    return load_stack(name, variants_of(name)[0]).image_kind
+
+
+def is_official(name: str | None) -> bool:
+    """Whether a stack is an image that its authors publish, which containers alone can have."""
+    return _official_like(stacks_dir() / (name or BOUND)) is not None
+
+
+def on_the_host(name: str) -> str:
+    """What the host runs where containers run a stack: that stack, or the one that an official image is like."""
+    return _official_like(stacks_dir() / name) or name
+
+
+@cache
+def _official_like(folder: Path) -> str | None:
+    found = _read(folder) if (folder / "stack.yaml").exists() else None
+    return found.content.name if found is not None and found.official is not None else None
+
+
 def with_setting(level: str) -> tuple[str, str | None]:
     """Name of a stack and the setting of its launches: of `tensorflow-2.1` or `tensorflow-2.1+xla`."""
     name, _, setting = level.partition("+")
@@ -198,10 +270,12 @@ def files_beside(name: str) -> list[Path]:
     """What a stack is made from beside its stack.yaml, relative to the checkout.
 
     Its locks, which variants may share; of one that is like another, that one's stack.yaml and locks, and how its
-    library is compiled.
+    library is compiled. Of an official image what that holds is not made here.
     """
     found = _read(stacks_dir() / name)
     paths = {found.folder / variant.lock for variant in found.content.variants.values()}
+    if found.official is not None:
+        paths = {found.folder / "stack.yaml"}
     if found.library is not None:
         paths |= {found.folder / "stack.yaml", libraries_dir() / f"{found.library.name}.yaml"}
     return sorted(path.relative_to(project_root()) for path in paths)
@@ -250,6 +324,8 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         libraries=content.libraries,
         no_executable_stack=content.no_executable_stack,
         library=found.library,
+        official=found.official,
+        built_for=content.built_for,
     )
 
 
@@ -261,6 +337,7 @@ class _Described:
     content: StackFile
     folder: Path
     library: LibraryUse | None = None
+    official: Official | None = None
 
 
 def _read(folder: Path) -> _Described:
@@ -275,14 +352,14 @@ def _read(folder: Path) -> _Described:
     base = stacks_dir() / alike.like
     if _is_alike(read_yaml(base / "stack.yaml", "the stack")):
         raise UserError(f"{path}: like: {alike.like} has no packages of its own: name the stack that it is like")
-    if alike.library.name not in library_names():
+    if alike.library is not None and alike.library.name not in library_names():
         raise UserError(
             f"{path}: library: no {alike.library.name!r} in containers/libraries/: "
             f"{nearest(alike.library.name, library_names())}"
         )
     found = _read(base)
     content = found.content.replace(variants={"cpu": found.content.variants["cpu"]})  # it computes on a CPU
-    return replace(found, name=alike.name, content=content, library=alike.library)
+    return replace(found, name=alike.name, content=content, library=alike.library, official=alike.official)
 
 
 def _is_alike(value: Any) -> bool:

@@ -28,6 +28,7 @@ from tare.model.registry import (
     SHARED,
     SINGLE,
     describe_workload,
+    environment,
     environment_names,
     module_names,
     scenario_names,
@@ -37,7 +38,7 @@ from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, rea
 from tare.model.studies import arms
 from tare.model.studies.arms import Arm
 from tare.model.studies.papers import paper_names
-from tare.model.studies.stacks import BOUND, known_stacks, with_setting
+from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
 from tare.model.words import nearest
 
 __all__ = ["BASELINE", "CONTROL", "HOST"]
@@ -580,6 +581,7 @@ class ImageCostsPart(Record):
     stacks: Annotated[tuple[StackLevel, ...], Distinct]
     environments: Environments
     stack_environments: Environments | None = None
+    stacks_everywhere: Annotated[tuple[StackName, ...], Distinct] = ()
 
     @property
     def stacks_needed(self) -> tuple[str, ...]:
@@ -588,7 +590,8 @@ class ImageCostsPart(Record):
 
     def environments_of(self, stack: str) -> tuple[str, ...]:
         """Where a stack runs: the study's own everywhere, the others where the study says so, or everywhere."""
-        return self.environments if stack == self.stack else self.stack_environments or self.environments
+        everywhere = (self.stack, *self.stacks_everywhere)
+        return self.environments if stack in everywhere else self.stack_environments or self.environments
 
 
 class TablesPart(Record):
@@ -605,6 +608,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         stack: folder in containers/stacks/; `stacks`: others, compared with it.
         environments: modules of envs/; host is the reference.
         stack_environments: those of them in which the other stacks run; all where it is not given.
+        stacks_everywhere: other stacks that run in all of them all the same, without a setting.
         stack_kinds: what is measured of the other stacks: whole runs, training steps.
         stack_workloads: those that are measured in the other stacks; all where it is not given.
         workload_stacks: by workload, in which of `stacks` it is measured; in all of them where it is not named.
@@ -724,6 +728,8 @@ def check(config: Mapping[str, Any]) -> Study:
         where = f"config: workloads: {name}"
         _check_batches(name, settings, where, (settings.batch, *settings.sweep_batches))
     _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
+    if is_official(study.stack):
+        raise UserError(f"config: stack: {study.stack} is an official image, which no host can have; see `stacks`")
     for name in study.stacks:
         base, setting = with_setting(name)
         _refuse_unknown("stacks", "folder containers/stacks/{}", base, known_stacks())
@@ -731,11 +737,20 @@ def check(config: Mapping[str, Any]) -> Study:
             _refuse_unknown("stacks", f"setting {{}} beside {base}", setting, arms.STACK_SETTINGS)
         elif name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
+        if is_official(base) and not any(environment(env).contained for env in study.environments_of(name)):
+            raise UserError(
+                f"config: stacks: {base} is an official image, which containers alone can have: name it in "
+                "stacks_everywhere too, and a container in environments"
+            )
     for name in study.stack_environments or ():
         if name not in study.environments:
             raise UserError(
                 f"config: stack_environments: {name} is none of the study's environments; name it there too"
             )
+    for name in study.stacks_everywhere:
+        if name not in study.stacks:
+            known = nearest(name, study.stacks)
+            raise UserError(f"config: stacks_everywhere: {name} is none of `stacks`: {known}")
     for name in study.papers:
         _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
     if study.turns.allocator in study.turns.also:

@@ -12,12 +12,14 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
+from tare.model.records.curves import CurvesRecord
 from tare.model.studies.arms import of_campaign
 from tare.model.studies.study import BASELINE, HOST
 from tare.model.tables import DIFFERENT
 from tare.report.arms.compilers import compiler_table
 from tare.report.arms.settings import heavier, size_text, sizes, together
 from tare.report.figures.choices import ENVIRONMENT, STACK, choice_rows
+from tare.report.methods.curves import curve_check
 from tare.report.methods.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
 from tare.report.number_tables import compared
 from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
@@ -25,6 +27,8 @@ from tare.report.words.layout import UNAVAILABLE, Cell, Table, folded
 from tare.report.words.wording import between, control_sentence, listed, missing, percent, words
 
 Verdict = Mapping[str, Any]
+Curves = Mapping[tuple[str, str], CurvesRecord]
+NO_CURVES: Curves = {}
 MATTERS = {"level": "matters more", ENVIRONMENT: "matters less", "open": "can't be told"}
 OPEN = "can't be told apart from the environments yet"
 LEADS = {
@@ -112,20 +116,25 @@ class WorkloadChoices:
         return f"Beside the study's own, the {what} is {'; '.join(sure[:MOST_NAMED])}{more}{told}."
 
 
-def sections(metrics: pd.DataFrame, verdicts: pd.DataFrame, workloads: Sequence[str]) -> list[WorkloadChoices]:
+def sections(
+    metrics: pd.DataFrame, verdicts: pd.DataFrame, workloads: Sequence[str], curves: Curves = NO_CURVES
+) -> list[WorkloadChoices]:
     """One answer per workload of which a setting or a stack was varied; none where nothing was."""
-    return [workload_choices(metrics, verdicts, name) for name in workloads if level_campaigns(metrics, name)]
+    varied = [name for name in workloads if level_campaigns(metrics, name)]
+    return [workload_choices(metrics, verdicts, name, curves) for name in varied]
 
 
-def workload_choices(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> WorkloadChoices:
-    """The answer of one workload, from its rows of the tables."""
+def workload_choices(
+    metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str, curves: Curves = NO_CURVES
+) -> WorkloadChoices:
+    """The answer of one workload, from its rows of the tables; `curves` by workload and campaign."""
     rows = choice_rows(verdicts, workload).to_dict("records")
     environments = [row for row in rows if row["group"] == ENVIRONMENT]
     found, lead = [], []
     for metric in dict.fromkeys(row["metric"] for row in rows):
         beside = [row for row in environments if row["metric"] == metric]
         own = [row for row in rows if row["metric"] == metric and row["group"] != ENVIRONMENT]
-        chosen = [_choice(row, beside, metrics) for row in own]
+        chosen = [_choice(row, beside, metrics, curves.get((workload, row["campaign"]))) for row in own]
         lead += [lead_sentence(metric, chosen, weighable=bool(sizes(beside)))] if chosen else []
         found += chosen
     firsts = {row["metric"]: row for row in reversed(environments)}
@@ -163,14 +172,16 @@ def lead_sentence(metric: str, chosen: Sequence[Choice], *, weighable: bool = Tr
     return f"{metric_title(metric)}: of {total} settings and stacks, {listed(parts)}."
 
 
-def _choice(row: Verdict, environments: Sequence[Verdict], metrics: pd.DataFrame) -> Choice:
+def _choice(
+    row: Verdict, environments: Sequence[Verdict], metrics: pd.DataFrame, curves: CurvesRecord | None
+) -> Choice:
     outcome, sentence = weigh(row, environments)
     return Choice(
         name=arm_title(row["level"]),
         title=f"{row['title']}: {metric_title(row['metric']).lower()}",
         outcome=outcome,
         sentence=sentence,
-        loss=loss_sentence(metrics, row["workload"], row["campaign"]),
+        loss=loss_sentence(metrics, row["workload"], row["campaign"], curves),
         metric=row["metric"],
         moved=between(row["metric"], row["ci_low"], row["ci_high"]) if row["verdict"] in DIFFERENT else None,
         is_open=row["verdict"].startswith("inconclusive"),
@@ -207,10 +218,13 @@ def weigh(row: Verdict, environments: Sequence[Verdict]) -> tuple[str, str]:
     return "open", f"{text}: which matters more can't be told yet{sure}"
 
 
-def loss_sentence(metrics: pd.DataFrame, workload: str, campaign: str) -> str | None:
+def loss_sentence(
+    metrics: pd.DataFrame, workload: str, campaign: str, curves: CurvesRecord | None = None
+) -> str | None:
     """The last loss at the level beside the headline's, unit by unit on the host; None where there is none.
 
-    Another loss is no failure: a setting may round otherwise, and a stack may draw other numbers.
+    Another loss is no failure: a setting may round otherwise, and a stack may draw other numbers. Which of these it
+    is, or whether a stack computes something else, `curves` say, where there are any.
     """
     own = metrics[
         (metrics["workload"] == workload)
@@ -231,10 +245,10 @@ def loss_sentence(metrics: pd.DataFrame, workload: str, campaign: str) -> str | 
     if distance <= LARGEST_RELATIVE_LOSS:
         return f"The last loss is the same but for rounding: {shown}, at most {distance:.1e} apart in {units}"
     apart = percent(distance, up=True)
-    return (
-        f"The last loss is another: {shown}, up to {apart} apart in {units}: other rounding, grown over the steps, "
-        "or another computation"
-    )
+    why = "other rounding, grown over the steps, or another computation"
+    if curves is not None:
+        why = curve_check(curves).clause
+    return f"The last loss is another: {shown}, up to {apart} apart in {units}: {why}"
 
 
 def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:

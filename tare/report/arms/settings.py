@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.choice import METRIC_OF, arm_verdicts, is_level
+from tare.model.studies.stacks import image_kind
 from tare.model.studies.study import HOST
 from tare.report.arms.fault_costs import FaultCosts, fault_costs
 from tare.report.evidence import Campaign, Evidence
@@ -69,6 +70,10 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
     levels = [row for row in rows if is_level(row)]
     others = [row for row in rows if not is_level(row)]
     beside = _headline(evidence, campaign)
+    design = design_sentence(campaign, verdicts_of(evidence, campaign))
+    if campaign.arm.other_stack:
+        own, base = campaign.arm.other_stack, campaign.plan.stack
+        design += f". Kind of image: {own}, {image_kind(own)}; {base}, {image_kind(base)}"
     return ArmAnswer(
         title=f"{sentence_case(arm_title(campaign.arm.name))}: {metric_title(METRIC_OF[campaign.kind]).lower()}",
         weighing=weighing(
@@ -78,9 +83,9 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
             "stack" if campaign.arm.other_stack else "setting",
         ),
         levels=[_level(row, campaign) for row in levels],
-        environments=[_environment(row, beside.get(row["env"])) for row in others],
+        environments=[_environment(row, beside.get(row["env"]), campaign) for row in others],
         control=sentence_case(control_sentence(rows[0])),
-        design=design_sentence(campaign, verdicts_of(evidence, campaign)),
+        design=design,
         table=_table(campaign, [*levels, *others], beside),
         faults=fault_costs(evidence, campaign),
     )
@@ -97,7 +102,7 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
     if campaign.arm.other_stack:
         other = f"with {campaign.plan.stack}"
         return Comparison(
-            title=f"{campaign.arm.level} instead of {campaign.plan.stack}, on the host",
+            title=f"{campaign.arm.on_host} instead of {campaign.plan.stack}, on the host",
             verdict=row["verdict"],
             sentence=sentence_case(verdict_sentence(row, other=other, whose=f"its own {other}")),
         )
@@ -111,8 +116,11 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
     )
 
 
-def _environment(row: Verdict, beside: Verdict | None) -> Comparison:
+def _environment(row: Verdict, beside: Verdict | None, campaign: Campaign) -> Comparison:
     sentence = sentence_case(verdict_sentence(row))
+    if campaign.arm.on_host != campaign.arm.level:
+        title = f"{campaign.arm.level} in {env_title(row['env'])} beside {campaign.arm.on_host} on the host"
+        return Comparison(title=title, verdict=row["verdict"], sentence=sentence)
     if beside is not None and not missing(beside["ci_low"]):
         sentence += f"; in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}"
     return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.choice import is_level
-from tare.model.studies.stacks import load_stack
+from tare.model.records.images import OciRecord
+from tare.model.studies.stacks import Stack, load_stack
 from tare.model.tables import DIFFERENT
 from tare.report.arms.settings import ArmAnswer, arm_answer
 from tare.report.evidence import Campaign, Evidence
 from tare.report.machine.conditions import pythons
+from tare.report.methods.curves import curve_check
 from tare.report.number_tables import compared
 from tare.report.words.labels import env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import MOST_SHOWN, Row, Table, folded
@@ -107,7 +109,7 @@ def _phases(evidence: Evidence, campaign: Campaign) -> list[str]:
         for row in decided
     ]
     open_ones = sum(row["verdict"] == "inconclusive" for row in rows)
-    stack, base = campaign.arm.level, campaign.plan.stack
+    stack, base = campaign.arm.on_host, campaign.plan.stack
     text = f"With {stack} instead of {base} on the host: {listed(said)}." if said else (
         f"No part of a whole run differs for sure between {stack} and {base} on the host."
     )  # fmt: skip
@@ -121,7 +123,7 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
             "metric": lambda row: metric_title(row["metric"]),
             **compared("n", "ratio", "interval", "verdict"),
         },
-        caption=f"{workload_title(campaign.workload)}: {campaign.arm.level} against {campaign.plan.stack} "
+        caption=f"{workload_title(campaign.workload)}: {campaign.arm.on_host} against {campaign.plan.stack} "
         f"on the {env_title('host').lower()}, by metric",
         wide=True,
     )
@@ -130,23 +132,48 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
 def package_table(evidence: Evidence) -> Table:
     """Versions in the study's stack and in the others; packages that only one of them has are left to the locks.
 
-    Packages are the locks', which are installed by hash. A lock fits several Pythons: the one that ran is shown.
+    Packages are the locks', which are installed by hash; those of an official image are what it holds. A lock fits
+    several Pythons: the one that ran is shown.
     """
     names = evidence.study.stacks_needed
     stacks = [load_stack(name, evidence.study.device) for name in names]
-    versions = [{r.name: r.version for r in stack.requirements} for stack in stacks]
-    named = [name for name in versions[0] if all(name in other for other in versions[1:])]
+    locked = [{r.name: r.version for r in stack.requirements} for stack in stacks if stack.official is None]
+    versions = {name: held for name, record in evidence.official.items() if (held := packages_of(record))}
+    versions |= zip((stack.name for stack in stacks if stack.official is None), locked, strict=True)
+    named = [name for name in locked[0] if all(name in other for other in locked[1:])]
     ran = pythons(evidence)
-    rows: list[Row] = [["Python", *(ran.get(stack.name, f"{stack.python} wanted, none ran") for stack in stacks)]]
-    rows += [[name, *(found[name] for found in versions)] for name in sorted(named)]
-    own = ", ".join(f"{stack.name} {len(found)}" for stack, found in zip(stacks, versions, strict=True))
-    compiled = "".join(f" {line}" for line in compiled_sentences(evidence))
+    rows: list[Row] = [
+        ["Image", *(stack.image_kind for stack in stacks)],
+        ["Python", *(ran.get(stack.name, _python_wanted(stack)) for stack in stacks)],
+    ]
+    rows += [[name, *(versions.get(stack.name, {}).get(name) for stack in stacks)] for name in sorted(named)]
+    own = ", ".join(f"{stack.name} {len(versions.get(stack.name, {}))}" for stack in stacks)
+    told = "".join(f" {line}" for line in (*compiled_sentences(evidence), *official_sentences(evidence)))
     return Table(
         caption="The stacks: packages that all of them hold",
         columns=["package", *names],
         rows=rows,
-        note=f"Packages in all: {own}. Every one is locked by hash in containers/stacks/.{compiled}",
+        note=f"Packages in all: {own}. Every one of a lock is installed by hash (containers/stacks/).{told}",
     )
+
+
+def _python_wanted(stack: Stack) -> str:
+    return "its own, none ran" if stack.official is not None else f"{stack.python} wanted, none ran"
+
+
+def packages_of(record: OciRecord) -> dict[str, str]:
+    """Package -> version of an image."""
+    return {package.name: package.version for package in record.packages}
+
+
+def official_sentences(evidence: Evidence) -> list[str]:
+    """Which image an official stack is, by the digest that was pulled, or why there is none."""
+    return [
+        f"{name} is {record.base.name}, {record.base.digest}, pulled and left as it is."
+        if record.base is not None
+        else f"{name}: {record.reason}."
+        for name, record in evidence.official.items()
+    ]
 
 
 def compiled_sentences(evidence: Evidence) -> list[str]:
@@ -159,25 +186,30 @@ def compiled_sentences(evidence: Evidence) -> list[str]:
     ]
 
 
-def loss_sentence(evidence: Evidence, workload: str) -> str | None:
-    """How far apart the losses of two stacks are, which may compute in another order; None without both."""
+def loss_sentences(evidence: Evidence, workload: str) -> list[str]:
+    """Whether each stack computes the same, by curves of losses; without any, how far apart the last losses are."""
+    found = []
     for campaign in evidence.other_stacks(workload):
-        if campaign.kind != "rounds":
-            continue
-        table = evidence.metrics
-        own = table[(table["workload"] == workload) & (table["campaign"] == campaign.name)]
-        losses = (
-            own[(own["metric"] == "loss_last") & (own["kind"] == "measured")].groupby("stack")["value"].median()
-        )
-        stack, base = campaign.arm.other_stack, campaign.plan.stack
-        if {stack, base} <= set(losses.index):
-            apart = abs(losses[stack] - losses[base]) / abs(losses[base])
-            if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":
-                both = f"with both {stack} and {base}"
-                return f"{workload_title(workload)}: the epoch's last loss is {losses[base]:.6f} {both}."
-            return (
-                f"{workload_title(workload)}: the epoch's last loss is {losses[stack]:.6f} with {stack} "
-                f"and {losses[base]:.6f} with {base}, {apart:.1e} of it apart. Other versions may compute in "
-                "another order: across stacks that is a fact, not a fault."
-            )
-    return None
+        record = evidence.curves.get((workload, campaign.name))
+        told = curve_check(record).sentence if record is not None else _last_losses(evidence, campaign)
+        found += [told] if told is not None and campaign.kind == "rounds" else []
+    return found
+
+
+def _last_losses(evidence: Evidence, campaign: Campaign) -> str | None:
+    """How far apart the losses of two stacks are, which may compute in another order; None without both."""
+    workload, table = campaign.workload, evidence.metrics
+    own = table[(table["workload"] == workload) & (table["campaign"] == campaign.name)]
+    losses = own[(own["metric"] == "loss_last") & (own["kind"] == "measured")].groupby("stack")["value"].median()
+    stack, base = campaign.arm.other_stack, campaign.plan.stack
+    if not {stack, base} <= set(losses.index):
+        return None
+    apart = abs(losses[stack] - losses[base]) / abs(losses[base])
+    if f"{losses[stack]:.6f}" == f"{losses[base]:.6f}":
+        both = f"with both {stack} and {base}"
+        return f"{workload_title(workload)}: the epoch's last loss is {losses[base]:.6f} {both}."
+    return (
+        f"{workload_title(workload)}: the epoch's last loss is {losses[stack]:.6f} with {stack} "
+        f"and {losses[base]:.6f} with {base}, {apart:.1e} of it apart. Other versions may compute in "
+        "another order: across stacks that is a fact, not a fault."
+    )

@@ -26,6 +26,7 @@ LABEL_LETTERS = 56  # of a row's own line, over the whole width
 class Change:
     """One row: what is compared, in which workload; the published change in percent; the measured one.
 
+    `published` is None where the text states no number.
     `label` is in the words of the study's file; `device` is the class of that which it was measured on, where it is
     another than the study's. `reason`: why there is none, or why it is but the nearest to what was published; empty
     where it is that.
@@ -34,7 +35,7 @@ class Change:
     label: str
     workload: str
     device: str | None = None
-    published: float
+    published: float | None
     measured: Speed | None
     reason: str
 
@@ -45,14 +46,13 @@ def changes(published: Published, given: Measured, plot: Plot) -> list[Change]:
     for claim in published.claims:
         if claim.rule != FASTER or plot.figure not in claim.figures:
             continue
-        assert claim.change is not None
         device = claim.device.class_ if claim.device is not None else None
         for workload in claim.subjects:
             speed, reason = change_of(claim, workload, given)
             found.append(
                 Change(
                     label=_label(claim), workload=workload, device=device,
-                    published=claim.change.value, measured=speed, reason=reason,
+                    published=None if claim.change is None else claim.change.value, measured=speed, reason=reason,
                 )
             )  # fmt: skip
     return found
@@ -77,7 +77,8 @@ def paper_changes(published: Published, given: Measured, plot: Plot) -> style.Dr
         return style.empty(title, f"nothing that it shows is measured here{stated}")
     with style.sheet(HEAD_IN + ROW_IN * len(rows)) as (figure, axes):
         for place, row in enumerate(rows):
-            axes.plot(row.published, place, marker="D", color=style.MUTED, linestyle="none", label="published")
+            if row.published is not None:
+                axes.plot(row.published, place, marker="D", color=style.MUTED, linestyle="none", label="published")
             if row.measured is not None:
                 middle, low, high = (100 * (each - 1) for each in row.measured.three)
                 axes.plot([low, high], [place, place], color=style.INK, linewidth=2)
@@ -138,4 +139,5 @@ def _told(row: Change) -> str:
     here = f"here {row.measured}" if row.measured is not None else f"not measured here: {row.reason}"
     if row.measured is not None and row.reason:
         here += f", which is no more than the nearest: {row.reason}"
-    return f"{row.label}, {_subject(row)}: published {row.published:+.0f}%, {here}."
+    published = "without a number" if row.published is None else f"{row.published:+.0f}%"
+    return f"{row.label}, {_subject(row)}: published {published}, {here}."

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from tare.model.records.launches import Facts, LaunchRecord
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies.arms import environment_of, stack_of
+from tare.model.studies.stacks import is_official
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import env_title, seconds, size_bytes, units_text, workload_title
 from tare.report.words.layout import Table, by_environment, value_text
@@ -37,15 +38,20 @@ def first_facts(evidence: Evidence) -> dict[str, Facts]:
 
 
 def pythons(evidence: Evidence) -> dict[str, str]:
-    """The Python that ran, by stack: in its first successful launch on the host, a headline's if there is one."""
+    """The Python that ran, by stack: in its first successful launch on the host, a headline's if there is one.
+
+    An official image is in containers alone.
+    """
     found: dict[str, str] = {}
     for campaign in sorted(evidence.campaigns, key=lambda c: c.arm is not None):
         plan = campaign.plan
         for unit in campaign.units:
             for name, launch in unit.launches.items():
-                if launch.ok and environment_of(name) == HOST:
-                    arm = plan.headline_arm if name.endswith(BASELINE) else plan.arm
-                    found.setdefault(stack_of(arm, plan.stack), launch.seen_inside().facts.python)
+                arm = plan.headline_arm if name.endswith(BASELINE) else plan.arm
+                env = environment_of(name)
+                stack = stack_of(arm, plan.stack, env)
+                if launch.ok and (env == HOST or is_official(stack)):
+                    found.setdefault(stack, launch.seen_inside().facts.python)
     return found
 
 

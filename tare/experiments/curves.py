@@ -1,0 +1,106 @@
+"""Whether another stack computes the same job: its losses beside the headline's, without dropout, on few samples.
+
+One pair of launches for each campaign of another stack, side by side, as nothing of them is timed. Dropout draws
+each framework's own numbers; without it first weights, batches and their order are the same, and losses differ by
+rounding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import TareError
+from tare.core.progress import say, step
+from tare.experiments.designs import Setup
+from tare.experiments.rounds import headline_levels, whole_run_spec
+from tare.launch.run import Order, launch_side_by_side
+from tare.model.records.campaigns import Sealed
+from tare.model.records.curves import CURVES, HEADLINE, CurvesRecord
+from tare.model.records.launches import LaunchRecord, TrainResults
+from tare.model.registry import BASELINE, CONTROL, HOST, SINGLE, options_of
+from tare.model.schema import read
+from tare.model.studies import arms
+from tare.model.studies.stacks import is_official
+
+STEPS = 4  # rounding grows by the step
+NEEDED = {"samples", "epochs", "dropout"}  # options by which a workload can be compared so
+
+
+def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
+    """Write the losses of an arm's stack beside the headline's, where both trained and the workload can be told.
+
+    Args:
+        folder: of the campaign.
+        setup: of its whole runs.
+        sealed: what it measured.
+    """
+    arm, path = setup.arm, folder / CURVES
+    if arm is None or arm.other_stack is None or setup.scenario != SINGLE or not sealed.units:
+        return
+    if not set(options_of(setup.workload)) >= NEEDED:
+        return
+    if path.exists() and read(CurvesRecord, path).plan_sha256 == sealed.plan_sha256:
+        return
+    env = _level_env(setup, arm)
+    if env is None:
+        return
+    job = setup.study["workloads"][setup.workload]
+    options = few_samples(job["batch"], job.get("options", {}))
+    orders = _orders(setup, arm, env, job["batch"], options)
+    try:
+        with step(f"{setup.workload}: losses of {arm.level} beside those of {setup.study['stack']}"):
+            found = launch_side_by_side(orders)
+        losses = {name: losses_of(record) for name, record in found.items() if record.ok}
+        reasons = {name: record.reason or record.status for name, record in found.items() if not record.ok}
+    except TareError as error:
+        losses, reasons = {}, dict.fromkeys(orders, str(error))
+    for name, reason in reasons.items():
+        say(f"{setup.workload}: no losses of {name}: {reason}")
+    CurvesRecord(
+        plan_sha256=sealed.plan_sha256,
+        workload=setup.workload,
+        level=arm.level,
+        stack=setup.study["stack"],
+        env=env,
+        batch=job["batch"],
+        options=options,
+        losses=losses,
+        reasons=reasons,
+    ).write(path)
+
+
+def few_samples(batch: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's options with STEPS steps at most, and no dropout."""
+    samples = min(int(options.get("samples", STEPS * batch)), STEPS * batch)
+    return {**options, "samples": samples, "epochs": 1, "dropout": 0}
+
+
+def losses_of(record: LaunchRecord) -> tuple[float, ...]:
+    """Losses of a launch, step by step."""
+    return record.seen_inside().results_as(TrainResults).losses
+
+
+def _level_env(setup: Setup, arm: arms.Arm) -> str | None:
+    """Where the level ran: the host; of an official image the first container that has it."""
+    if not {HOST, f"{HOST}{BASELINE}"} <= set(setup.sites):
+        return None
+    if not is_official(arm.other_stack):
+        return HOST
+    others = (name for name in setup.sites if name not in (HOST, CONTROL) and not name.endswith(BASELINE))
+    return next(others, None)
+
+
+def _orders(setup: Setup, arm: arms.Arm, env: str, batch: int, options: Mapping[str, Any]) -> dict[str, Order]:
+    study = {**setup.study, "workloads": {setup.workload: {"batch": batch, "options": options}}}
+    spec = {**whole_run_spec(setup.workload, batch, study), "ends_at_once": True}
+    headline = headline_levels(setup.study)
+    levels = {HEADLINE: headline, env: arms.levels_of(headline, arm)}
+    sites = {HEADLINE: setup.sites[f"{HOST}{BASELINE}"], env: setup.sites[env]}
+    return {
+        name: Order(
+            site=sites[name], spec=spec, conditions=arms.conditions_at(setup.study["conditions"], levels[name])
+        )
+        for name in sites
+    }
