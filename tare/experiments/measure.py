@@ -306,7 +306,7 @@ def emulated_job(spec: Mapping[str, Any], workload: str, batch: int | None) -> t
     known, options = options_of(workload), dict(spec.get("options", {}))
     fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", 1))
     size = batch or (fewest if "samples" in known else EMULATED_BATCH)
-    wanted = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
+    wanted: dict[str, float] = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
     own = {"samples": EMULATED_STEPS * size, "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
     wanted |= {name: max(value, known[name].least) for name, value in own.items() if name in known}
     less = [f"{name} {value} (of {options[name]})" for name, value in wanted.items() if options.get(name) != value]
