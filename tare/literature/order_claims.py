@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tare.analysis.choice import compared, share
-from tare.literature.answers import FAILS, HOLDS, Answer, opened, sentence, so_far
+from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sentence, so_far
 from tare.literature.contrasts import CONFIDENCE, FEWEST_TO_SETTLE, At, units, values_of
 from tare.literature.finding import amount, listed, words
 from tare.literature.level_claims import Speed, speed_of
@@ -80,7 +80,7 @@ def ordered(claim: Claim, workload: str, environments: Sequence[str], here: Here
             for pair in pairs(claim, workload):
                 asked.append((metric, env, pair))
                 told[asked[-1]] = _ratio(claim, metric, env, pair, here, len(environments))
-    evidence = sentence([_told(*one, told[one], claim, here) for one in asked])
+    evidence = sentence(list(filter(None, (_told(*one, told[one], claim, here) for one in asked)))) or NOTHING
     spans = {one: ratio for one, ratio in told.items() if ratio is not None}
     if any(ratio.high < 1 for ratio in spans.values()):
         return Answer(here=FAILS, evidence=evidence)
@@ -117,7 +117,9 @@ def _logs(claim: Claim, metric: str, env: str, workload: str, here: Here) -> pd.
     return (logs[[HOST, CONTROL]].mean(axis=1, skipna=False) if env == HOST else logs[env]).dropna()
 
 
-def _told(metric: str, env: str, pair: tuple[str, str], ratio: Speed | None, claim: Claim, here: Here) -> str:
+def _told(
+    metric: str, env: str, pair: tuple[str, str], ratio: Speed | None, claim: Claim, here: Here
+) -> str | None:
     what = f"{words(metric)} in {env}, {pair[0]} / {pair[1]}"
     if ratio is not None:
         return f"{what} {ratio.ratio:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
@@ -126,7 +128,7 @@ def _told(metric: str, env: str, pair: tuple[str, str], ratio: Speed | None, cla
     if len(numbers) == len(pair):
         unit = FIGURE_METRICS[metric]
         return f"{what} {amount(numbers[0], unit)} / {amount(numbers[1], unit)}, no interval"
-    return f"{what}: no numbers of both"
+    return None
 
 
 def _why_missing(claim: Claim, here: Here, missing: set[tuple[str, str, tuple[str, str]]]) -> str:

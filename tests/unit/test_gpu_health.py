@@ -79,6 +79,8 @@ def test_samples_have_the_launches_clock_and_none_with_a_reason_where_nothing_is
     summary = {name: (row["value"], row["unit"]) for name, row in answers["summary"].items()}
     assert summary == {
         "gpu_utilization_mean": (42.0, "%"),
+        "gpu_utilization_sd": (0.0, "%"),
+        "gpu_utilization_cv": (0.0, "1"),
         "gpu_utilization_peak": (42.0, "%"),
         "gpu_memory_used_peak_bytes": (float(3 << 30), "B"),
         "gpu_power_mean_w": (pytest.approx(123.456), "W"),
@@ -132,6 +134,24 @@ def test_a_slice_of_a_device_that_gives_no_utilisation_has_one_reason():
     assert ask.reasons["memory_utilization_percent"] == "NVML: Not Supported"
     found = nvml.summarise(rows, ask.reasons)["gpu_utilization_mean"]
     assert found == {"value": None, "unit": "%", "reason": "NVML: Not Supported"}
+
+
+def test_a_spread_is_told_of_two_samples_and_by_the_mean_where_there_is_one():
+    def spreads(*uses):
+        rows = [{**nvml.sample(nvml.Asked(fake(), None)), "gpu_utilization_percent": use} for use in uses]
+        found = nvml.summarise(rows, {})
+        return found["gpu_utilization_sd"], found["gpu_utilization_cv"]
+
+    spread, relative = spreads(0, 50, 100)
+    assert (spread["value"], relative["value"], relative["reason"]) == (50.0, 1.0, None)
+    spread, relative = spreads(7)
+    assert spread == {"value": None, "unit": "%", "reason": "one sample has no spread"}
+    spread, relative = spreads(0, 0)
+    assert (
+        spread["value"] == 0.0
+        and relative["value"] is None
+        and relative["reason"] == "a mean of none, or one sample"
+    )
 
 
 def test_older_drivers_have_another_name_for_throttling():
