@@ -78,8 +78,8 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         if wrong:
             values |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
     if values["status"] == "failed" and finished.found_full and vm is None:  # a guest has disks of its own
-        found, said = f"{finished.explain()}; its own files lie in {prepared.folder}", values["reason"]
-        values["reason"] = found if said == finished.explain() else f"{found} ({said})"
+        full, said = f"{finished.explain()}; its own files lie in {prepared.folder}", values["reason"]
+        values["reason"] = full if said == finished.explain() else f"{full} ({said})"
     return LaunchRecord(**values)
 
 

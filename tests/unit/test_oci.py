@@ -9,6 +9,7 @@ import socket
 import tarfile
 import threading
 import time
+import urllib.request
 
 import pytest
 
@@ -441,6 +442,7 @@ def test_a_proxy_in_the_way_of_a_registry_is_named(tmp_path, monkeypatch):
     for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(urllib.request, "_opener", None)  # which has the proxies of its first address
     registry = Repository(host="registry.example", name="x/y", timeout_s=1)
     with pytest.raises(
         UnavailableError, match=r"refused, through the proxy http://127\.0\.0\.1:9: unset https_proxy"
