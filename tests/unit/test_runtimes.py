@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -340,6 +341,7 @@ def test_a_proxy_in_the_way_of_upstream_is_named(monkeypatch):
     for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(urllib.request, "_opener", None)  # which has the proxies of its first address
     monkeypatch.setattr(apptainer.platform, "machine", lambda: "x86_64")
     with pytest.raises(
         UnavailableError, match=r"does not answer .* proxy http://127\.0\.0\.1:9: unset https_proxy"
