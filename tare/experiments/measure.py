@@ -11,8 +11,9 @@ from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
+from tare.core.process import scratch_folder
 from tare.core.progress import say
-from tare.experiments import beside, causes, rounds, turns
+from tare.experiments import beside, causes, emulated, rounds, turns
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.curves import compare_curves
@@ -25,7 +26,7 @@ from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import datasheet
-from tare.model.registry import DISTRIBUTED, SHARED, SINGLE, describe_workload, options_of
+from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import (
@@ -42,9 +43,6 @@ from tare.model.studies.study import (
 )
 
 PROFILE_SCHEMA = 1
-EMULATED_BATCH, EMULATED_STEPS = 4, 2  # of a whole run where every instruction is emulated: minutes, not hours
-FEWEST_IMAGES = 2  # of a step, where a workload's samples are a study's to choose
-EMULATED_S = 300.0
 STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up to once a second
 
 
@@ -298,23 +296,6 @@ def device_facts(study: Mapping[str, Any], name: str | None = None) -> dict[str,
     return {**found, "modelled": None, "datasheet": vars(sheet) if sheet else None, "datasheet_reason": reason}
 
 
-def emulated_job(spec: Mapping[str, Any], workload: str, batch: int | None) -> tuple[dict[str, Any], str]:
-    """A whole run that an emulated processor makes in minutes, and in words what of the job is less.
-
-    Two steps, of the smallest images and of no more samples than these take.
-    """
-    known, options = options_of(workload), dict(spec.get("options", {}))
-    fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", 1))
-    size = batch or (fewest if "samples" in known else EMULATED_BATCH)
-    wanted: dict[str, float] = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
-    own = {"samples": EMULATED_STEPS * size, "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
-    wanted |= {name: max(value, known[name].least) for name, value in own.items() if name in known}
-    less = [f"{name} {value} (of {options[name]})" for name, value in wanted.items() if options.get(name) != value]
-    job = {**spec, "batch": size, "steps": EMULATED_STEPS, **({"options": {**options, **wanted}} if known else {})}
-    told = ", ".join([f"{EMULATED_STEPS} steps of {size} samples", *less])
-    return job, f"shortened to {told}: its processor is emulated"
-
-
 def single(
     source: str,
     workload: str,
@@ -340,14 +321,19 @@ def single(
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")
         spec = rounds.whole_run_spec(workload, batch or settings["batch"], study)
-        shortened = None
-        if available[env].environment.without_speed():
-            spec, shortened = emulated_job(spec, workload, batch)
-            say(f"{workload} in {env}: {shortened}")
+        site, shortened = available[env], None
         conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-        if shortened:
-            conditions["launch_timeout_s"] = max(EMULATED_S, conditions["launch_timeout_s"])
-        done = launch(available[env], spec, conditions, pad_bytes=os.getpid() % 4096)
+        with contextlib.ExitStack() as stack:
+            if site.environment.without_speed():
+                spec, less = emulated.job(spec, workload, batch)
+                if site.data is not None:
+                    few = stack.enter_context(scratch_folder("few-images"))
+                    if told := emulated.few_images(site.data, few):
+                        site, less = replace(site, data=few), [*less, told]
+                shortened = f"shortened to {', '.join(less)}: its processor is emulated"
+                say(f"{workload} in {env}: {shortened}")
+                conditions["launch_timeout_s"] = max(emulated.LIMIT_S, conditions["launch_timeout_s"])
+            done = launch(site, spec, conditions, pad_bytes=os.getpid() % 4096)
         result = done.replace(deviations=(*done.deviations, *([shortened] if shortened else []))).to_json()
     if out:
         write_json(out, result)

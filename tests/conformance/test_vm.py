@@ -20,7 +20,8 @@ from matrix import in_turn
 from envs.vm import PROGRAM, TRY_S, Vm
 from tare.core.files import cache_dir, project_root
 from tare.experiments import rounds
-from tare.experiments.measure import EMULATED_BATCH, EMULATED_STEPS
+from tare.experiments.emulated import BATCH as EMULATED_BATCH
+from tare.experiments.emulated import STEPS as EMULATED_STEPS
 from tare.images import build
 from tare.launch import limits, transport
 from tare.launch.arm_images import derive_arm

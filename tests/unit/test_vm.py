@@ -22,9 +22,10 @@ from tare.cli import main as cli
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.core.process import Finished
-from tare.experiments import measure, rounds
+from tare.experiments import emulated, measure, rounds
 from tare.images import guest
 from tare.launch import record, sites
+from tare.launch.place import Site
 from tare.launch.transport import Carried
 from tare.model import registry
 from tare.model.records.launches import Clock, LaunchRecord
@@ -396,19 +397,23 @@ class Emulated(SimpleNamespace):
 def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_every_number_says_so(
     monkeypatch, capsys, tmp_path
 ):
-    asked = []
+    asked, data = [], tmp_path / "data"
+    for name in ("train/a/1.JPEG", "train/a/2.JPEG", "train/b/1.JPEG", "train/b/2.txt", "words.txt"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(name)
 
     def launched(site, spec, conditions, *, pad_bytes):
-        asked.append((dict(spec), dict(conditions)))
-        emulated = VirtualMachine(
+        sent = {str(path.relative_to(site.data)): path.read_text() for path in site.data.rglob("*.*")}
+        asked.append((dict(spec), dict(conditions), sent))
+        slow = VirtualMachine(
             accelerator="tcg", emulated=True, cpu_model="m", vcpus=2, cpus=(0, 1), memory_bytes=1, kernel="k"
         )
         plain = parse(LaunchRecord, campaign_builders.launch_record("host", random.Random(1)), "a launch")
-        return plain.replace(vm=emulated)
+        return plain.replace(vm=slow)
 
     @contextlib.contextmanager
     def sites_of(*given, **named):
-        yield {"vm": SimpleNamespace(environment=Emulated())}, {}, {}
+        yield {"vm": Site(environment=Emulated(), python="p", reference=None, data=data)}, {}, {}
 
     monkeypatch.setattr(measure, "image_records", lambda *given: {})
     monkeypatch.setattr(measure, "alone_on_this_machine", contextlib.nullcontext)
@@ -416,11 +421,13 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
     monkeypatch.setattr(measure, "launch", launched)
     out = tmp_path / "record.json"
     assert cli.main(["run", "--workload", "mnist_cnn", "--env", "vm", "--out", str(out)]) == 0
-    ((spec, conditions),) = asked
-    assert (spec["batch"], spec["steps"]) == (measure.EMULATED_BATCH, measure.EMULATED_STEPS)
-    assert conditions["launch_timeout_s"] == measure.EMULATED_S == 300.0
+    ((spec, conditions, sent),) = asked
+    assert (spec["batch"], spec["steps"]) == (emulated.BATCH, emulated.STEPS)
+    assert conditions["launch_timeout_s"] == emulated.LIMIT_S == 300.0
     told = json.loads(out.read_text())
-    assert told["deviations"] == ["shortened to 2 steps of 4 samples: its processor is emulated"]
+    few = "shortened to 2 steps of 4 samples, 2 images of a data set of 3: its processor is emulated"
+    assert told["deviations"] == [few]
+    assert sent == {name: name for name in ("train/a/1.JPEG", "train/b/1.JPEG", "train/b/2.txt", "words.txt")}
     said = [line for line in capsys.readouterr().out.splitlines() if "shortened" not in line]
     assert said and all(line.endswith("  emulated: says nothing of speed") for line in said)
 
@@ -436,9 +443,9 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
 def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(workload, batch, job, less):
     whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).to_json()
     spec = rounds.whole_run_spec(workload, whole["workloads"][workload]["batch"], whole)
-    short, told = measure.emulated_job(spec, workload, batch)
+    short, told = emulated.job(spec, workload, batch)
     own = short["options"]
     assert job.items() <= own.items() and own["image_px"] == registry.options_of(workload)["image_px"].least
     assert short["steps"] * short["batch"] == own["samples"] and own["warmup_steps"] < short["steps"]
     assert own.keys() == spec["options"].keys() and own["learning_rate"] == spec["options"]["learning_rate"]
-    assert told.startswith(f"shortened to {less}") and told.endswith(": its processor is emulated")
+    assert ", ".join(told).startswith(less)

@@ -1,0 +1,57 @@
+"""A whole run by hand where every instruction is emulated: the same job, so much smaller that it takes minutes.
+
+It is for seeing that a guest trains. Its times say nothing of a virtual machine, and what is less of the job stands
+among the record's deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tare.model.registry import describe_workload, options_of
+
+BATCH, STEPS = 4, 2
+FEWEST_IMAGES = 2  # of a step, where a workload's samples are a study's to choose
+LIMIT_S = 300.0
+IMAGES = (".jpeg", ".jpg", ".png")
+
+
+def job(spec: Mapping[str, Any], workload: str, batch: int | None) -> tuple[dict[str, Any], list[str]]:
+    """A whole run of two steps, of the smallest images and of no more samples than these take.
+
+    Returns:
+        Its specification, and in words what it is.
+    """
+    known, options = options_of(workload), dict(spec.get("options", {}))
+    fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", 1))
+    size = batch or (fewest if "samples" in known else BATCH)
+    smallest: tuple[str, ...] = ("image_px", "enlarged")
+    wanted = {name: known[name].least for name in smallest if name in known}
+    own = {"samples": STEPS * size, "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
+    wanted |= {name: max(value, known[name].least) for name, value in own.items() if name in known}
+    less = [f"{name} {value} (of {options[name]})" for name, value in wanted.items() if options.get(name) != value]
+    short = {**spec, "batch": size, "steps": STEPS, **({"options": {**options, **wanted}} if known else {})}
+    return short, [f"{STEPS} steps of {size} samples", *less]
+
+
+def few_images(data: Path, folder: Path) -> str | None:
+    """Fill a folder with links to a data set's files, of each folder of images to the first alone.
+
+    A launch over a channel unpacks all that it is sent: of 22,000 files an emulated guest had not all within 600 s,
+    beside other work.
+
+    Returns:
+        In words how many images these are; None where the data set has no images, and nothing is left out.
+    """
+    kept = left = 0
+    for place in (data, *sorted(path for path in data.rglob("*") if path.is_dir())):
+        own = folder / place.relative_to(data)
+        own.mkdir(exist_ok=True)
+        files = sorted(path for path in place.iterdir() if path.is_file())
+        images = [path for path in files if path.suffix.lower() in IMAGES]
+        for path in [*(path for path in files if path not in images), *images[:1]]:
+            (own / path.name).symlink_to(path.resolve())
+        kept, left = kept + len(images[:1]), left + len(images[1:])
+    return f"{kept} images of a data set of {kept + left}" if left else None
