@@ -38,7 +38,8 @@ def bring(version: str) -> None:
     if os.environ.get(DOWNLOADS) == "never":
         raise UnavailableError(f"{DOWNLOADS}=never")
     said = _folder() / f"{version}.said"
-    with locked(_folder() / ".lock", waiting_for=f"a portable CPython {version}"):
+    # uv has a lock of its own in the folder, for which it would wait for ever.
+    with locked(cache_dir() / "pythons.lock", waiting_for=f"a portable CPython {version}"):
         if installed(version):
             return
         if said.exists() and time.time() - said.stat().st_mtime < ASK_AGAIN_S:
@@ -81,7 +82,8 @@ def _install(version: str) -> str:
             "TMPDIR": str(scratch),
         }
         argv = [str(program), "python", "install", "--no-progress", version]
-        return run(argv, timeout_s=INSTALL_S, env={**kept, **own}).explain()
+        said = run(argv, timeout_s=INSTALL_S, env={**kept, **own}).explain()
+        return said.replace(str(program), "uv")
 
 
 def _is_kept(variable: str) -> bool:

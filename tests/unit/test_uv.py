@@ -100,6 +100,7 @@ def test_what_uv_can_not_install_pip_installs(monkeypatch, tmp_path, why):
 FAKE_UV = """\
 #!/bin/sh
 echo "$@ $UV_PYTHON_INSTALL_MIRROR" >> {asked}
+flock --nonblock "$UV_PYTHON_INSTALL_DIR/.lock" true || {{ echo "error: it is locked" >&2; exit 3; }}
 test "$UV_PYTHON_INSTALL_MIRROR" = {mirror} || {{ echo "error: connection refused" >&2; exit 2; }}
 mkdir -p "$UV_PYTHON_INSTALL_DIR/cpython-{version}.1-linux-x86_64-gnu/bin"
 ln -s {python} "$UV_PYTHON_INSTALL_DIR/cpython-{version}.1-linux-x86_64-gnu/bin/python{version}"
