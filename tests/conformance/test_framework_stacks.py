@@ -48,6 +48,10 @@ def losses(study, folders):
         conditions = arms.conditions_at(own["conditions"], rounds.headline_levels(own))
         record = launch(site, spec, {**conditions, "settings": settings})
         assert record.status == "ok", record.reason
+        framework = record.seen_inside().facts.framework
+        if settings or framework.name == "jax":
+            assert (record.compiled or framework.compiled)["graphs"] >= 1
+            assert framework.name != "jax" or framework.compile_s > 0.1
         return record.seen_inside().results["losses"]
 
     return run

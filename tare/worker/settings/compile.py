@@ -11,7 +11,10 @@ from tare.worker.frameworks import Unable
 
 XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 # TensorFlow says on standard error what it leaves to XLA; it reads these when it is imported.
-XLA_WORDS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "mark_for_compilation_pass=2"}
+XLA_WORDS = {
+    "TF_CPP_MIN_LOG_LEVEL": "0",
+    "TF_CPP_VMODULE": "mark_for_compilation_pass=2,compilability_check_util=3",
+}
 SCRIPTED: Dict[str, int] = {}  # what TorchScript made of the model of this process, as facts have it
 
 
