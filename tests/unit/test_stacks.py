@@ -218,7 +218,7 @@ def test_stack_names_its_framework_or_is_pytorchs(tmp_path):
     (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: numpy\n")
     assert load_stack("tiny", "cpu", tmp_path).framework == "numpy"
     (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: nunpy\n")
-    own = {"jax": {"jax-0.10"}, "mxnet": {"mxnet-1.6"}, "tensorflow": set()}
+    own = {"jax": {"jax-0.10"}, "mxnet": {"mxnet-1.6"}, "cntk": {"cntk-2.7"}, "tensorflow": set()}
     for name in (*known_stacks(), None):
         own.setdefault(framework_of(name), set()).add(name)
     assert {name.partition("-")[0] for name in own["tensorflow"]} == {"tensorflow"}

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, sha256_text
@@ -70,6 +70,7 @@ class StackFile(Record):
 
     `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine;
     `libraries`: sonames that its packages expect of any machine, beside those of every C++ program;
+    `older_names`: sonames by which they ask for such libraries, and under which the machine has them;
     `no_executable_stack`: files below site-packages that lose the mark by which they ask for one.
     """
 
@@ -83,6 +84,7 @@ class StackFile(Record):
     imports: tuple[str, ...]
     framework: str = DEFAULT
     libraries: tuple[str, ...] = ()
+    older_names: Mapping[str, str] = Field(default_factory=dict)
     no_executable_stack: tuple[str, ...] = ()
 
     @field_validator("framework")
@@ -129,6 +131,7 @@ class Stack:
         before_imports: Python to run before that, may be empty.
         framework: what launches train with, a module of tare/worker/frameworks/.
         libraries: sonames that the tree takes from this machine for its packages.
+        older_names: other sonames by which its packages ask for them.
         no_executable_stack: files below site-packages that need no executable stack, although they ask for one.
         library: that is compiled here and taken instead of what the packages bring; None where there is none.
     """
@@ -146,6 +149,7 @@ class Stack:
     before_imports: str
     framework: str
     libraries: tuple[str, ...]
+    older_names: Mapping[str, str]
     no_executable_stack: tuple[str, ...]
     library: LibraryUse | None = None
 
@@ -248,6 +252,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         before_imports=own.before_imports,
         framework=content.framework,
         libraries=content.libraries,
+        older_names=content.older_names,
         no_executable_stack=content.no_executable_stack,
         library=found.library,
     )
