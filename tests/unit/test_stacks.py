@@ -44,6 +44,7 @@ prune:
   - {why: tests, paths: ["*/tests/*", demo/big.bin]}
 keep: [demo/tests/kept.py]
 imports: [demo]
+older_names: {libolder.so.1: libz.so.1}
 """
 
 
@@ -154,6 +155,16 @@ def test_a_library_that_asks_for_no_executable_stack_is_named(built, monkeypatch
         with pytest.raises(UserError, match=f"no_executable_stack: no file {name} that asks for one"):
             build_tree(replace(stack, no_executable_stack=(name,)), [wheel])
     assert tree.key == build_tree(stack, [wheel]).key
+
+
+def test_a_library_is_there_under_an_older_name_too(built):
+    stack, wheel, tree = built
+    link = tree.path / "lib/libolder.so.1"
+    assert str(link.readlink()) == "libz.so.1" and link.is_file()
+    assert [entry["link"] for entry in tree.entries if entry["path"] == "lib/libolder.so.1"] == ["libz.so.1"]
+    others = [replace(stack, older_names=names) for names in ({}, {"libolder.so.1": "libstdc++.so.6"})]
+    own = find_interpreter(stack.python)
+    assert len({trees.tree_key(one, [wheel], own, [], {}) for one in (stack, *others)}) == 3
 
 
 def test_paper_stack_is_one_build_for_both_variants():
