@@ -16,7 +16,7 @@ from tare.launch.conditions import program_environment
 from tare.machine import fitting
 from tare.model.studies import arms, study
 from tare.worker import frameworks, line, settings, train
-from tare.worker.settings import amp, onednn
+from tare.worker.settings import amp, isa, onednn
 from tare.worker.settings import compile as compilers
 from tare.worker.settings import graph as captures
 from workloads import mnist_cnn, sentiment_rnn
@@ -247,13 +247,14 @@ def test_a_release_without_the_switch_says_so():
     old = SimpleNamespace(__name__="torch", __version__="1.4.0", backends=SimpleNamespace(mkldnn=object()))
     with pytest.raises(settings.Unable, match=r"torch 1\.4\.0 has no switch for oneDNN"):
         onednn.prepare(old, "off")
-    with pytest.raises(settings.Unable, match="from the package index has no oneDNN"):
-        onednn.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.1.0"), "off")
-    onednn.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.21.0"), "off")
+    for module, level in ((onednn, "off"), (isa, "sse4")):
+        with pytest.raises(settings.Unable, match="from the package index has no oneDNN"):
+            module.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.1.0"), level)
+        module.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.21.0"), level)
 
 
-@pytest.mark.parametrize("name", ["jax", "mxnet", "numpy", "tensorflow"])
-def test_limits_of_instructions_are_pytorchs(name):
+@pytest.mark.parametrize("name", ["cntk", "jax", "mxnet", "numpy"])
+def test_limits_of_instructions_are_pytorchs_and_tensorflows(name):
     with pytest.raises(settings.Unable, match=f"{name} has no setting isa=sse4"):
         settings.begin(frameworks.of({"framework": name}), {"isa": "sse4"})
 
