@@ -6,7 +6,7 @@ option `dropout: 0` leaves it out, so that losses can be held against each other
 
 from typing import Any, Dict, Mapping
 
-from workloads import _mnist, _mnist_jax, _mnist_mxnet, _mnist_tensorflow, _mnist_torch
+from workloads import _mnist, _mnist_cntk, _mnist_jax, _mnist_mxnet, _mnist_tensorflow, _mnist_torch
 
 DESCRIPTION: Dict[str, Any] = _mnist.describe(
     "CNN on MNIST, one optimizer in every framework", "Adadelta, learning rate 1.0, rho 0.9, epsilon 1e-6"
@@ -16,6 +16,7 @@ FRAMEWORKS = {
     "tensorflow": _mnist_tensorflow.Training,
     "jax": _mnist_jax.Training,
     "mxnet": _mnist_mxnet.Training,
+    "cntk": _mnist_cntk.Training,
 }
 
 

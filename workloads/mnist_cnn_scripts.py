@@ -8,7 +8,7 @@ and all count an evaluation after each epoch as training time.
 
 from typing import Any, Dict, Mapping
 
-from workloads import _mnist, _mnist_jax, _mnist_mxnet, _mnist_tensorflow, _mnist_torch
+from workloads import _mnist, _mnist_cntk, _mnist_jax, _mnist_mxnet, _mnist_tensorflow, _mnist_torch
 
 DESCRIPTION: Dict[str, Any] = _mnist.describe(
     "CNN on MNIST, each framework with its script's optimizer",
@@ -19,6 +19,7 @@ FRAMEWORKS = {
     "tensorflow": _mnist_tensorflow.Published,
     "jax": _mnist_jax.Training,
     "mxnet": _mnist_mxnet.Published,
+    "cntk": _mnist_cntk.Published,
 }
 
 

@@ -5,7 +5,10 @@ It pays from the step on at which the faster later steps have made good for that
 
     pays_from = 1 + ceil((first_compiled - first_plain) / (later_plain - later_compiled))
 
-Medians over launches; how sure a difference is stands in the verdicts. Memory is the process's peak.
+Medians over launches; how sure a difference is stands in the verdicts. Memory is the process's peak, and that of
+the largest program that it called, such as a compiler: the kernel counts one from the fork on, so that it may be
+the process itself. A framework that always compiles has nothing to be held against: its
+compile time is what it says.
 """
 
 from __future__ import annotations
@@ -19,19 +22,26 @@ import pandas as pd
 from tare.analysis.choice import compared
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies import arms
+from tare.model.studies.stacks import framework_of
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
-COUNTS = ("graphs", "breaks", "operators", "left")
+CHILD, TOLD = "children_peak_rss_bytes", "compile_s"
+COUNTS = ("graphs", "breaks", "operators", "left", "unsupported")
+ALWAYS = {"jax": "xla"}  # by framework: a compiler that it does nothing without
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Medians over launches: seconds of the first step and of a later one, bytes at the peak; how many launches."""
+    """Medians over launches: seconds of the first step and of a later one, bytes at the peak; how many launches.
+
+    `child_bytes`: of the largest program that a launch called; None where none was.
+    """
 
     first_s: float
     later_s: float
     peak_bytes: float
     launches: int
+    child_bytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,27 +49,34 @@ class Compiled:
     """One compiler beside none, in one stack.
 
     Attributes:
+        plain: without it; None of a framework that always compiles.
+        told_s: what the framework says that compiling took; None where it does not.
         graphs, breaks: graphs that it made of a job, and breaks between them.
-        operators, left: operators in its graphs, and those outside of them. All None where it does not say.
+        operators, left: operators in its graphs, and those outside of them.
+        unsupported: those of the latter that it can't compile. All None where it does not say.
     """
 
     stack: str
     compiler: str
     compiled: Steps
-    plain: Steps
+    plain: Steps | None
+    told_s: float | None = None
     graphs: int | None = None
     breaks: int | None = None
     operators: int | None = None
     left: int | None = None
+    unsupported: int | None = None
 
     @property
-    def compile_s(self) -> float:
-        """What the first step takes longer with the compiler."""
-        return self.compiled.first_s - self.plain.first_s
+    def compile_s(self) -> float | None:
+        """What the first step takes longer with the compiler, or what the framework says."""
+        return self.told_s if self.plain is None else self.compiled.first_s - self.plain.first_s
 
     @property
     def pays_from(self) -> int | None:
-        """The first step at whose end the run is ahead; None where it never is."""
+        """The first step at whose end the run is ahead; None where it never is, or where there is no other."""
+        if self.plain is None or self.compile_s is None:
+            return None
         gained_s = self.plain.later_s - self.compiled.later_s
         if gained_s <= 0:
             return None
@@ -72,19 +89,23 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
     found = []
     for name in rows["campaign"].unique():
         arm = arms.of_campaign(name)
-        compiler = arm.settings.get("compile") if arm is not None and name.startswith("rounds.") else None
-        if arm is None or compiler is None:
+        if arm is None or not name.startswith("rounds."):
             continue
+        always = ALWAYS.get(framework_of(arm.other_stack)) if arm.other_stack else None
+        compiler = arm.settings.get("compile", always)
         own = rows[rows["campaign"] == name]
         launches = own[own["env"].isin((HOST, CONTROL))]
         with_it = _steps(launches)
-        if with_it is None:
+        if compiler is None or with_it is None:
             continue
         stack = str(launches["stack"].iloc[0])
-        without = next(filter(None, map(_steps, _plain(rows, own, arm, stack))), None)
-        if without:
-            counts = {word: _count(own, f"compiled_{word}") for word in COUNTS}
-            found.append(Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without, **counts))
+        without = None if always else next(filter(None, map(_steps, _plain(rows, own, arm, stack))), None)
+        if without or always:
+            counts = {word: _count(launches, f"compiled_{word}") for word in COUNTS}
+            told_s = _median(launches, TOLD)
+            found.append(
+                Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without, told_s=told_s, **counts)
+            )
     return found
 
 
@@ -103,14 +124,21 @@ def _count(rows: pd.DataFrame, metric: str) -> int | None:
     return int(values.max()) if len(values) else None
 
 
+def _median(rows: pd.DataFrame, metric: str) -> float | None:
+    """Of some launches; None where they lack it."""
+    values = rows[rows["metric"] == metric]["value"]
+    return float(values.median()) if len(values) else None
+
+
 def _steps(rows: pd.DataFrame) -> Steps | None:
     """Of some launches; None where they lack a number."""
-    values = {metric: rows[rows["metric"] == metric]["value"] for metric in (FIRST, LATER, PEAK)}
-    if any(found.empty for found in values.values()):
+    first_s, later_s, peak_bytes = (_median(rows, metric) for metric in (FIRST, LATER, PEAK))
+    if first_s is None or later_s is None or peak_bytes is None:
         return None
     return Steps(
-        first_s=float(values[FIRST].median()),
-        later_s=float(values[LATER].median()),
-        peak_bytes=float(values[PEAK].median()),
-        launches=len(values[FIRST]),
+        first_s=first_s,
+        later_s=later_s,
+        peak_bytes=peak_bytes,
+        launches=int((rows["metric"] == FIRST).sum()),
+        child_bytes=_median(rows, CHILD),
     )

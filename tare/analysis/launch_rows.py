@@ -159,10 +159,21 @@ def _later_step(results: TrainResults, rest_s: float) -> list[Row]:
 
 
 def _compiled(launch: LaunchRecord) -> list[Row]:
-    """Graphs that a compiler made, breaks between them, operators in and outside; none without a compiler."""
-    framework = launch.seen_inside().facts.framework
+    """Graphs that a compiler made, breaks between them, operators in and outside; none without a compiler.
+
+    Beside them the memory of the programs that it calls, where it calls any, and what it says to have taken.
+    """
+    inside = launch.seen_inside()
+    framework = inside.facts.framework
     found = launch.compiled or (framework.compiled if framework else None)
-    return [measured(f"compiled_{name}", count, "1", "framework") for name, count in (found or {}).items()]
+    if not found:
+        return []
+    rows = [measured(f"compiled_{name}", count, "1", "framework") for name, count in found.items()]
+    if inside.memory.children_peak_rss_bytes:
+        rows.append(measured("children_peak_rss_bytes", inside.memory.children_peak_rss_bytes, "B", "getrusage"))
+    if framework and framework.compile_s is not None:
+        rows.append(measured("compile_s", framework.compile_s, "s", "framework"))
+    return rows
 
 
 def _trained(launch: LaunchRecord) -> list[tuple[Inside, TrainResults]]:

@@ -31,6 +31,7 @@ STDLIB_PRUNE = (
 )  # fmt: skip
 # Wheels may expect these of any Linux (PEP 600); taken from the host, they are the same everywhere.
 WHEELS_EXPECT = ("libstdc++.so.6", "libgcc_s.so.1", "libz.so.1")
+MPI = "libopenmpi3"  # Debian 12's package of Open MPI 4.1
 _ASK = """
 import json, sys, sysconfig
 print(json.dumps({
@@ -201,9 +202,8 @@ def shared_libraries(
         else:
             missing.append(soname)
     if missing:
-        raise UnavailableError(
-            f"the loader finds no {', '.join(missing)}", "apt-get install libstdc++6 zlib1g libgomp1"
-        )
+        packages = MPI if any("mpi" in soname for soname in missing) else "libstdc++6 zlib1g libgomp1"
+        raise UnavailableError(f"the loader finds no {', '.join(missing)}", f"apt-get install {packages}")
     own = read_dynamic(interpreter.executable)
     inherited = _expand(own.rpath, interpreter.executable) if own else ()
     for name in extensions:

@@ -139,6 +139,8 @@ def tree_key(
         "stdlib": sources,
         "libraries": {soname: sha256_file(path) for soname, path in libraries.items()},
     }
+    if stack.older_names:
+        inputs["older_names"] = dict(stack.older_names)
     if stack.no_executable_stack:
         inputs["no_executable_stack"] = sorted(stack.no_executable_stack)
     if stack.library:
@@ -186,6 +188,8 @@ def _fill(
     started = time.monotonic()
     library = root / interpreter.platlibdir / f"python{stack.python}"
     _copy_interpreter(root, library, interpreter, names, libraries)
+    for older, soname in stack.older_names.items():
+        (root / "lib" / older).symlink_to(soname)
     if stack.library is not None:
         _load_first(root / "bin" / library.name, load_library(stack.library.name).soname)
     started = timed("interpreter", started)
@@ -193,7 +197,7 @@ def _fill(
     for wheel in wheels:
         unpack_wheel(wheel, packages, stack)
     _refuse_executable_stacks(packages, stack)
-    _link_libraries(packages, root / "lib", set(libraries))
+    _link_libraries(packages, root / "lib", {*libraries, *stack.older_names})
     started = timed("unpack", started)
     _compile(root, stack)
     started = timed("compile", started)

@@ -17,7 +17,7 @@ from tare.launch.transport import Carried, Ready
 from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
 from tare.model.schema import parse
 from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
-from tare.profilers.clusters import xla_clusters
+from tare.profilers.clusters import ngraph_clusters, xla_clusters
 
 SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
 TELLING = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can't|denied|could not", re.IGNORECASE)
@@ -47,7 +47,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         "code_sha256": prepared.code_sha256,
         "pad_bytes": prepared.pad_bytes,
         "cpus_share_cores": share_cores(planned.cpus),
-        "compiled": xla_clusters(finished.stderr),
+        "compiled": xla_clusters(finished.stderr) or ngraph_clusters(finished.stdout),
         **carried.values(),
     }
     if (vm := prepared.environment.virtual_machine(planned)) is not None:

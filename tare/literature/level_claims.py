@@ -19,7 +19,7 @@ from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import level_ratios
 from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened
 from tare.literature.contrasts import CONFIDENCE, MARGIN, Measured, units
-from tare.literature.published_file import Claim
+from tare.literature.published_file import Claim, Part
 from tare.literature.vocabulary import RATES, kind_of
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.stats.intervals import Interval, t_quantile
@@ -124,26 +124,43 @@ def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None
 def _measured(claim: Claim, workload: str, here: Measured) -> tuple[Weighed | None, str]:
     """Log-ratios of both levels; None, and why, where either has too few units."""
     assert claim.level is not None and claim.against is not None
-    metric = claim.metrics[0]
-    found = [_logs(here, workload, metric, level) for level in (claim.level, claim.against)]
-    for level, logs in zip((claim.level, claim.against), found, strict=True):
+    return _at_levels((claim.level, claim.against), workload, claim.metrics[0], here)
+
+
+def _at_levels(levels: Sequence[str], workload: str, metric: str, here: Measured) -> tuple[Weighed | None, str]:
+    """Log-ratios of a level, and of another with the other sign; None, and why, where one has too few units."""
+    found = [_logs(here, workload, metric, level) for level in levels]
+    for level, logs in zip(levels, found, strict=True):
         if len(logs) < FEWEST:
             why = _why_not(here, workload, metric, level) if logs.empty else "there are too few"
             return None, f"{level}: {units(len(logs))}, {FEWEST} are needed: {why}"
-    return _weighed(found[0], found[1], metric in RATES), ""
+    return _weighed(found, metric in RATES), ""
 
 
-def _weighed(one: pd.Series, other: pd.Series, is_rate: bool) -> Weighed:
+def _weighed(found: Sequence[pd.Series], is_rate: bool) -> Weighed:
     sign = 1.0 if is_rate else -1.0
-    return [(sign, one), (-sign, other)]
+    return list(zip((sign, -sign), found, strict=False))
 
 
 def _alpha(claim: Claim, workloads: Sequence[str], here: Measured) -> float:
     """What the interval of a claim may spend: that of the latest try among the campaigns that it is taken from."""
-    kind = kind_of(claim.metrics[0])
+    assert claim.level is not None and claim.against is not None
+    return _alpha_of((claim.level, claim.against), claim.metrics[0], workloads, here)
+
+
+def _alpha_of(levels: Sequence[str], metric: str, workloads: Sequence[str], here: Measured) -> float:
     own = here.verdicts[here.verdicts["workload"].isin(workloads)]
-    judged = [compared(own, kind, level) for level in (claim.level, claim.against)]
+    judged = [compared(own, kind_of(metric), level) for level in levels]
     return share(pd.concat(judged)) * (1 - CONFIDENCE)
+
+
+def part_of(part: Part, claim: Claim, here: Measured) -> Speed | None:
+    """The speed of one thing that a claim's change may be made of; None where it is not measured here."""
+    levels, metric = [level for level in (part.level, part.against) if level is not None], claim.metrics[0]
+    weighed, _ = _at_levels(levels, part.workload, metric, here)
+    if weighed is None:
+        return None
+    return speed_of(weighed, _alpha_of(levels, metric, [part.workload], here))
 
 
 def speed_of(weighed: Weighed, alpha: float) -> Speed:

@@ -214,6 +214,21 @@ class Than(Record):
         return self
 
 
+class Part(Record):
+    """One thing that a claim's change may be made of, measured by itself.
+
+    Attributes:
+        label: what is compared, in few words.
+        workload: that it is measured with.
+        level, against: levels of a factor; against the headline where the other is not given.
+    """
+
+    label: Text
+    workload: Workload
+    level: Level
+    against: Level | None = None
+
+
 class Claim(Record):
     """One thing that a study says about its environments.
 
@@ -242,6 +257,7 @@ class Claim(Record):
         why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
             all the same, are the nearest that is here, and decide nothing.
         label: of the rule faster: what is compared, in the few words that fit into a figure.
+        parts: of the rule faster: what the change may be made of, each by itself; they decide nothing.
         device: that it was measured on, where that is another than that of `measured_with`.
         stack, against_stack: versions that `level` and `against` were measured with, where these are stacks and not
             those of `measured_with`.
@@ -269,6 +285,7 @@ class Claim(Record):
     times: Word | None = None
     why_not: Text | None = None
     label: Text | None = None
+    parts: tuple[Part, ...] = ()
     device: Device | None = None
     stack: Versions | None = None
     against_stack: Versions | None = None
@@ -309,8 +326,8 @@ class Claim(Record):
             if is_wanted != (getattr(self, name) is not None):
                 beside = " with why_not" if self.why_not is not None else ""
                 raise ValueError(f"rule {self.rule}{beside} {'needs' if is_wanted else 'takes no'} {name}")
-        for name in ("why_not", "label"):
-            if getattr(self, name) is not None and self.rule != FASTER:
+        for name in ("why_not", "label", "parts"):
+            if getattr(self, name) and self.rule != FASTER:
                 raise ValueError(f"rule {self.rule} takes no {name}")
         if has_levels is False and self.rule == FASTER and self.label is None:
             raise ValueError("rule faster without level needs label: what is compared, in a few words")

@@ -1,14 +1,27 @@
-"""What XLA made of TensorFlow's graphs, as TensorFlow logs it (`TF_CPP_VMODULE=mark_for_compilation_pass=2`).
+"""What graph compilers made of TensorFlow's graphs, as they say it themselves while they do.
 
-Source: `VLogClusteringSummary` in TensorFlow's mark_for_compilation_pass.cc, alike from 1.14 on. Operators that
-stay outside are not all unsupported: variables, what is fed, and clusters too small to pay are among them.
+XLA: TensorFlow logs it (`TF_CPP_VMODULE`, tare/worker/settings/compile.py). Source: `VLogClusteringSummary` in its
+mark_for_compilation_pass.cc and `LogNotCompilable` in compilability_check_util.cc, nearly alike from 1.14 on.
+Operators that stay outside are not all unsupported: what is fed, what is returned, and clusters too small to pay
+are among them.
+
+nGraph: its bridge prints it (`NGRAPH_TF_LOG_PLACEMENT`). Source: ngraph-bridge 0.18, `NGTF_SUMMARY`.
 """
 
 from __future__ import annotations
 
 import re
 
-_SUMMARY = re.compile(r"Built (\d+) clusters, size (\d+) / (\d+) \(")
+_CLUSTERS = re.compile(r"Built (\d+) clusters, size (\d+) / (\d+) \(")
+_UNSUPPORTED = re.compile(
+    r"(?:Found uncompilable node|Not clustering) (\S+) \(op \w+\): (?:unsupported op|No registered)"
+)
+_BEGINS = "sorted_nodes.size() = "  # before the nodes of a graph are looked at
+_PLACED = re.compile(
+    r"Op_not_supported:(?P<unsupported>.*)[\s\S]*?Number of nodes in the graph: (?P<size>\d+)[\s\S]*?"
+    r"Number of nodes assigned a cluster: (?P<inside>\d+)[\s\S]*?Number of ngraph clusters :(?P<clusters>\d+)"
+)
+_COUNT = re.compile(r" -> (\d+)")
 
 
 def xla_clusters(text: str) -> dict[str, int] | None:
@@ -18,10 +31,39 @@ def xla_clusters(text: str) -> dict[str, int] | None:
         text: what the program wrote to standard error.
 
     Returns:
-        `graphs`: clusters, each compiled by itself; `operators` in them; `left` outside of them.
+        `graphs`: clusters, each compiled by itself; `operators` in them; `left` outside of them; `unsupported`:
+        those of the latter that it has no kernel for, variables of version 1 among them.
     """
-    found = [tuple(map(int, match.groups())) for match in _SUMMARY.finditer(text)]
+    found = []
+    seen: set[str] = set()
+    for line in text.splitlines():
+        if _BEGINS in line:
+            seen.clear()
+        elif told := _UNSUPPORTED.search(line):
+            seen.add(told[1])
+        elif summary := _CLUSTERS.search(line):
+            clusters, inside, size = map(int, summary.groups())
+            found.append((size, clusters, inside, len(seen)))
+    return _largest(found)
+
+
+def ngraph_clusters(text: str) -> dict[str, int] | None:
+    """The same of nGraph, from what the program wrote to standard output."""
+    return _largest(
+        [
+            (
+                int(one["size"]),
+                int(one["clusters"]),
+                int(one["inside"]),
+                sum(map(int, _COUNT.findall(one["unsupported"]))),
+            )
+            for one in _PLACED.finditer(text)
+        ]
+    )
+
+
+def _largest(found: list[tuple[int, int, int, int]]) -> dict[str, int] | None:
     if not found:
         return None
-    clusters, inside, size = max(found, key=lambda one: one[2])
-    return {"graphs": clusters, "operators": inside, "left": size - inside}
+    size, clusters, inside, unsupported = max(found)
+    return {"graphs": clusters, "operators": inside, "left": size - inside, "unsupported": unsupported}

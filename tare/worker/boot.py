@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from tare.worker.line import Line
+from tare.worker.line import Line, reason_of
 
 TYPE_CHECKING = False  # `typing` takes milliseconds to import, and a launch waits for this module
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def main() -> None:
     try:
         status = serve(line, begun_ns)
     except Exception as error:
-        said = "{}: {}".format(type(error).__name__, (str(error).split("\n") or [""])[0][:300])
+        said = reason_of(error)
         status = FAILED
         try:
             line.say("failed", reason=said)

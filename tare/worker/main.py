@@ -90,14 +90,14 @@ def main(spec_path: str) -> int:
     except (Exception, SystemExit) as error:  # whatever a framework raises becomes a record with its reason
         import traceback
 
-        from tare.worker import memory
+        from tare.worker import line, memory
 
         traceback.print_exc()
         if memory.is_out_of_memory(error, spec):
             error.__traceback__ = None  # its frames hold the tensors that there was no room for
             reason, record["largest_batch"] = memory.explain(error, spec)
         else:
-            reason = "{}: {}".format(type(error).__name__, (str(error).strip().split("\n") or [""])[0][:300])
+            reason = line.reason_of(error)
         record.update(status="failed", reason=reason)
     record["facts"] = facts.collect(framework)
     record["memory"] = peak_memory()

@@ -12,7 +12,7 @@ import select
 from typing import Any, Dict, List, Mapping, Tuple
 
 from tare.worker.frameworks import Framework
-from tare.worker.line import Line
+from tare.worker.line import Line, reason_of
 from tare.worker.marks import Marks, now_ns
 from tare.worker.train import build, epoch, import_workload
 
@@ -61,7 +61,7 @@ def serve(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, A
         ends = keep_training(line, framework, dataset, training, spec)
         results = {"step_ends_ns": ends, "seconds": (now_ns() - started) / 1e9, "cpu_s": cpu_s() - before}
     except Exception as error:
-        line.say("failed", reason="{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300]))
+        line.say("failed", reason=reason_of(error))
         raise
     line.say("ended", **results)
     return framework, results

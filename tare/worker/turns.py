@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optio
 
 from tare.worker import allocator, frameworks, memory, settings
 from tare.worker.frameworks import Framework
-from tare.worker.line import Line
+from tare.worker.line import Line, reason_of
 from tare.worker.marks import Marks, now_ns, peak_rss_bytes
 from tare.worker.train import build_model, import_workload, lanes_of, load_batches
 
@@ -97,7 +97,7 @@ def serve_draw(
 
 def say_failed(line: Line, error: BaseException, spec: Mapping[str, Any]) -> None:
     """Tell the harness why a draw can't go on."""
-    reason = "{}: {}".format(type(error).__name__, str(error).split("\n")[0][:300])
+    reason = reason_of(error)
     if memory.is_out_of_memory(error, spec):
         error.__traceback__ = None  # its frames hold the tensors that there was no room for
         reason, _ = memory.explain(error, spec)

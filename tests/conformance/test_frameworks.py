@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -10,18 +11,20 @@ import inside_code
 import pytest
 from project import code_blocks, copy_checkout
 
+from tare.launch import conditions
 from tare.model.journals.sealed import read_sealed
 
 # Runs in a copy of the checkout that has the page's workload; says where it put the campaigns.
 PROGRAM = """
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 from envs.host import Host
 from tare.experiments import rounds, turns
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.experiments.measure import profiled_launch
-from tare.launch.run import Site
+from tare.launch.run import Site, launch
 wanted = json.loads(sys.argv[1])
 site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path(wanted["data"]),
             isolates_network=False, variables=wanted["variables"], framework="numpy")
@@ -33,7 +36,44 @@ spec = dict(rounds.whole_run_spec("softmax_numpy", 64, wanted["study"]), warmup_
             sample_interval_s=0.1)
 record = profiled_launch(site, spec, dict(wanted["study"]["conditions"], allocator="steady"), out / "trace.json.gz")
 (out / "profile.json").write_text(json.dumps(record))
+conditions = dict(wanted["study"]["conditions"], allocator="steady", cpus=2)
+spec = rounds.whole_run_spec("softmax_numpy", 64, wanted["study"])
+record = None
+for _ in range(3 if wanted["processors"] > 1 else 0):  # other tests may have the processors
+    record = launch(replace(site, framework="greedy"), spec, conditions)
+    if not record.ok:
+        break
+(out / "greedy.json").write_text(json.dumps(record and record.to_json()))
 """
+# A framework that takes all processors whatever it is told; so many threads, that others leave it most of them.
+GREEDY = '''"""NumPy, and sixteen busy threads."""
+
+import hashlib
+import threading
+import time
+
+from tare.worker.frameworks.numpy import Numpy
+
+
+class Greedy(Numpy):
+    name = "greedy"
+
+    def synchronize(self):
+        until, data = time.monotonic() + 0.3, bytes(1 << 20)
+
+        def work():
+            while time.monotonic() < until:
+                hashlib.sha256(data).digest()  # which others may compute beside
+
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for act in (threading.Thread.start, threading.Thread.join):
+            for thread in threads:
+                act(thread)
+
+
+FRAMEWORK = Greedy
+'''
+ALSO = 'FRAMEWORKS["greedy"] = NumpyTraining\n'
 SAMPLING = {"units": 2, "stack_units": 2, "pilot": 6, "half_width": 0.01, "budget_s": 5.0, "arm_budget_s": 5.0}
 STUDY = {
     "study": "numpy",
@@ -51,10 +91,11 @@ STUDY = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """The folder of two campaigns and a profile."""
+    """The folder of two campaigns, a profile and a launch that was refused."""
     root = tmp_path_factory.mktemp("numpy")
     checkout = copy_checkout(root / "checkout")
-    (checkout / "workloads/softmax_numpy.py").write_text(code_blocks("add-a-framework.md", "python")[1])
+    (checkout / "workloads/softmax_numpy.py").write_text(code_blocks("add-a-framework.md", "python")[1] + ALSO)
+    (checkout / "tare/worker/frameworks/greedy.py").write_text(GREEDY)
     raw = root / "data/MNIST/raw"
     raw.mkdir(parents=True)
     labels = bytes(index * 7 % 10 for index in range(512))
@@ -65,7 +106,7 @@ def measured(tmp_path_factory):
     out = root / "out"
     out.mkdir()
     wanted = {"python": python, "variables": {"PYTHONPATH": variables["PYTHONPATH"]}, "study": STUDY}
-    wanted |= {"data": str(root / "data"), "out": str(out)}
+    wanted |= {"data": str(root / "data"), "out": str(out), "processors": len(os.sched_getaffinity(0))}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(wanted)],
         cwd=checkout,
@@ -103,3 +144,16 @@ def test_a_profile_says_what_the_framework_can_not_tell(measured):
     assert len(results["plain_step_s"]) == 2 and "none for numpy" in results["profiler_reason"]
     assert not any("torch" in row["path"] for row in results["mapped"])
     assert "trace" not in record and not (measured / "trace.json.gz").exists()
+
+
+def test_a_framework_that_takes_all_processors_whatever_it_is_told_is_refused(measured):
+    record = json.loads((measured / "greedy.json").read_text())
+    if record is None:
+        pytest.skip("it takes two processors to keep more than one busy")
+    assert record["inside"]["facts"]["framework"]["threads"] == 1, "what it says of itself"
+    busy = record["inside"]["results"]["processors"]
+    if busy <= 1 + conditions.BUSY_BESIDE:
+        assert record["status"] == "ok"
+        pytest.skip(f"others had the processors: in three tries it kept no more than {busy:.1f} busy")
+    assert record["status"] == "failed", f"it kept {busy} processors busy"
+    assert re.fullmatch(r"refused: threads kept \d\.\d processors busy, asked for 1", record["reason"])

@@ -70,6 +70,9 @@ def test_the_compiler_really_compiled(run_at, text):
     first_s = (marks["first_step"] - marks["model"]) / 1e9
     steps = record["inside"]["results"]["step_ends_ns"]
     assert first_s > 10 * (steps[2] - steps[1]) / 1e9
+    made = record["inside"]["facts"]["torch"]["compiled"]
+    assert made["graphs"] >= 1 and made["breaks"] == 0 and made["operators"] > 5
+    assert record["inside"]["memory"]["children_peak_rss_bytes"] > 1 << 24, "the compiler of C++ that it calls"
 
 
 @pytest.mark.parametrize(("env", "workload"), [(env, name) for env in CONTAINERS for name in OF_IMAGES])

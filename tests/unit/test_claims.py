@@ -282,7 +282,11 @@ def test_the_match_names_device_class_stack_and_runtimes(study, device, probes, 
         ),
         ("tensorflow_2_faster_than_1", ("tensorflow-2.1",), "unknown (published tensorflow 2.1 beside"),
         ("xla_slower", ("tensorflow-2.1",), "same (published tensorflow 2.1; here tensorflow-cpu 2.1.0)"),
-        ("ngraph_faster", ("tensorflow-2.1",), "other (published tensorflow 2.1; here tensorflow none"),
+        (
+            "ngraph_faster",
+            ("tensorflow-1.14-ngraph",),
+            "same (published tensorflow 1.14; here tensorflow 1.14.0)",
+        ),
     ],
 )
 def test_a_claim_about_stacks_matches_by_these_and_not_by_the_headlines(claim, measured, says):

@@ -5,7 +5,7 @@ import pytest
 
 from tare.analysis.compilers import Compiled, Steps, compiled
 from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.profilers.clusters import xla_clusters
+from tare.profilers.clusters import ngraph_clusters, xla_clusters
 from tare.report.arms.compilers import compiler_table
 
 
@@ -48,6 +48,7 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
         table += rows("rounds.host.stack-paper-2022+xla", env, "paper-2022", **fast)
         table += rows("rounds.host.stack-paper-2022", env, "paper-2022", **slow)
         counted = {"first_step_s": 9.0, "compiled_graphs": 2, "compiled_breaks": 1, "compiled_operators": 40}
+        counted["children_peak_rss_bytes"] = 3 * 2**28
         table += rows("rounds.host.compile-inductor", env, "torch-2.13", **{**fast, **counted})
     beside = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
     for name in ("compile-inductor", "stack-paper-2022", "stack-paper-2022+xla"):
@@ -62,6 +63,27 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
     shown = {row[0]: dict(zip(drawn.columns, row, strict=True)) for row in drawn.rows}
     assert shown["paper-2022"]["pays from step"] == "31" and shown["paper-2022"]["graphs"] == "not told"
     assert shown["torch-2.13"]["compile time, s"] == "7.50" and shown["torch-2.13"]["operators inside"] == "40"
+    assert (
+        shown["torch-2.13"]["programs called, MiB"] == "768"
+        and shown["paper-2022"]["programs called, MiB"] == "none"
+    )
+
+
+def test_a_framework_that_always_compiles_has_its_own_word_for_it_and_nothing_beside():
+    table = []
+    for env, seconds in ((HOST, 2.0), (CONTROL, 3.0)):
+        launch = {"first_step_s": 2.5, "later_step_s": 0.1, "peak_rss_bytes": 2**30, "compiled_graphs": 12}
+        table += rows("rounds.host.stack-jax-0.10", env, "jax-0.10", **launch, compile_s=seconds)
+    headline = {"first_step_s": 1.0, "later_step_s": 0.2, "peak_rss_bytes": 2**30}
+    table += rows("rounds.host.stack-jax-0.10", f"{HOST}{BASELINE}", "torch-2.13", **headline)
+    table += rows("rounds.host.stack-paper-2022", HOST, "paper-2022", **headline)
+    (found,) = compiled(pd.DataFrame(table), "mnist_cnn")
+    assert (found.stack, found.compiler, found.plain, found.pays_from) == ("jax-0.10", "xla", None, None)
+    assert (found.compile_s, found.graphs, found.compiled.launches) == (2.5, 12, 2)
+    drawn = compiler_table(pd.DataFrame(table), "mnist_cnn")
+    shown = dict(zip(drawn.columns, drawn.rows[0], strict=True))
+    assert shown["compile time, s"] == "2.50" and shown["first step, s"] == "2.50"
+    assert shown["pays from step"] == "always compiles" and shown["breaks"] == "not told"
 
 
 def test_without_a_plain_campaign_nothing_is_said():
@@ -76,18 +98,62 @@ def test_a_compiler_that_failed_on_the_host_is_left_out():
     assert compiled(pd.DataFrame(table), "mnist_cnn") == []
 
 
-# TensorFlow 1.14, of the CNN of modak2020: a graph that makes variables, then that of the step.
-PASS = "I tensorflow/compiler/jit/mark_for_compilation_pass.cc"
+# TensorFlow 1.14, of the CNN of modak2020, shortened: a graph that makes variables, then that of the step.
+PASS, CHECK = (
+    f"I tensorflow/compiler/jit/{name}.cc" for name in ("mark_for_compilation_pass", "compilability_check_util")
+)
 LOG = f"""
-2026-11-22 18:55:28.801955: {PASS}:1247] *** Clustering info for graph of size 68
-2026-11-22 18:55:28.802493: {PASS}:1248]  Built 1 clusters, size 42 / 68 (61.76%)
-2026-11-22 18:55:28.802511: {PASS}:1264]  Unclustered nodes: 26 / 68 (38.24%)
-2026-11-22 18:55:29.718275: {PASS}:1247] *** Clustering info for graph of size 160
-2026-11-22 18:55:29.718287: {PASS}:1248]  Built 2 clusters, size 119 / 160 (74.38%)
-2026-11-22 18:55:29.718298: {PASS}:1264]  Unclustered nodes: 41 / 160 (25.62%)
+2026-11-24 15:00:10.123381: {PASS}:946] sorted_nodes.size() = 66
+2026-11-24 15:00:10.123467: {CHECK}:163] Not clustering Variable_7 (op VarHandleOp): unsupported op
+2026-11-24 15:00:10.123474: {CHECK}:163] Not clustering Variable_7/Adadelta_1 (op VarHandleOp): unsupported op
+2026-11-24 15:00:10.124377: {CHECK}:163] Not clustering Variable_7/Adadelta (op VarHandleOp): unsupported op
+2026-11-24 15:00:10.301955: {PASS}:1247] *** Clustering info for graph of size 68
+2026-11-24 15:00:10.302493: {PASS}:1248]  Built 1 clusters, size 42 / 68 (61.76%)
+2026-11-24 15:00:10.302511: {PASS}:1264]  Unclustered nodes: 26 / 68 (38.24%)
+2026-11-24 15:00:10.512381: {PASS}:946] sorted_nodes.size() = 128
+2026-11-24 15:00:10.512467: {CHECK}:163] Not clustering Variable_7 (op VarHandleOp): unsupported op
+2026-11-24 15:00:10.512477: {CHECK}:163] Not clustering Relu_1 (op _FusedConv2D): unsupported op
+2026-11-24 15:00:10.512487: {CHECK}:163] Not clustering _retval_Mean_0_0 (op _Retval): depth is 0
+2026-11-24 15:00:10.718275: {PASS}:1247] *** Clustering info for graph of size 130
+2026-11-24 15:00:10.718287: {PASS}:1248]  Built 1 clusters, size 93 / 130 (71.54%)
+2026-11-24 15:00:10.718298: {PASS}:1264]  Unclustered nodes: 37 / 130 (28.46%)
+"""
+# TensorFlow 2.1: that of the step, and one that has nothing to be compiled.
+LATER = f"""
+2026-11-24 15:01:36.003312: {PASS}:1109] sorted_nodes.size() = 98
+2026-11-24 15:01:36.003412: {CHECK}:73] Found uncompilable node images (op _Arg): top level _Arg or _Retval
+2026-11-24 15:01:36.003490: {CHECK}:73] Found uncompilable node Relu (op _FusedConv2D): No registered \
+'_FusedConv2D' OpKernel for XLA_CPU_JIT devices compatible with node {{{{node Relu}}}}
+2026-11-24 15:01:36.104412: {PASS}:1406]  Built 1 clusters, size 55 / 100 (55.00%)
+2026-11-24 15:01:36.104433: {PASS}:1425]  Unclustered nodes: 45 / 100 (45.00%)
+2026-11-24 15:01:37.003312: {PASS}:1109] sorted_nodes.size() = 3
+2026-11-24 15:01:37.003412: {CHECK}:73] Found uncompilable node Name (op Other): No registered 'Other' OpKernel
+"""
+# nGraph's bridge 0.18 in TensorFlow 1.14, shortened likewise.
+PLACED = """
+=============New sub-graph logs=============
+NGTF_SUMMARY: Op_not_supported:  AssignVariableOp -> 24, VarHandleOp -> 24
+NGTF_SUMMARY: Op_failed_confirmation: None
+
+NGTF_SUMMARY: Number of nodes in the graph: 67
+NGTF_SUMMARY: Number of nodes marked for clustering: 17 (25% of total nodes)
+NGTF_SUMMARY: Number of nodes assigned a cluster: 0 (0% of total nodes) 	 (0% of nodes marked for clustering)
+NGTF_SUMMARY: Number of ngraph clusters :0
+
+OP_placement:	Host	_SOURCE (NoOp)
+=============New sub-graph logs=============
+NGTF_SUMMARY: Op_not_supported:  VarHandleOp -> 24, ReadVariableOp -> 8, ResourceApplyAdadelta -> 8, _Arg -> 2
+NGTF_SUMMARY: Op_failed_confirmation: None
+
+NGTF_SUMMARY: Number of nodes in the graph: 107
+NGTF_SUMMARY: Number of nodes marked for clustering: 59 (55% of total nodes)
+NGTF_SUMMARY: Number of nodes assigned a cluster: 53 (49% of total nodes) 	 (89% of nodes marked for clustering)
+NGTF_SUMMARY: Number of ngraph clusters :2
 """
 
 
-def test_what_xla_left_outside_its_clusters_is_counted():
-    assert xla_clusters(LOG) == {"graphs": 2, "operators": 119, "left": 41}
-    assert xla_clusters("E some error of TensorFlow") is None
+def test_what_compilers_left_outside_their_clusters_is_counted():
+    assert xla_clusters(LOG) == {"graphs": 1, "operators": 93, "left": 37, "unsupported": 2}
+    assert xla_clusters(LATER) == {"graphs": 1, "operators": 55, "left": 45, "unsupported": 1}
+    assert ngraph_clusters(PLACED) == {"graphs": 2, "operators": 53, "left": 54, "unsupported": 42}
+    assert xla_clusters("E some error of TensorFlow") is None and ngraph_clusters(LOG) is None

@@ -31,6 +31,9 @@ OTHERS = {
     "quitting": "def burst(self, training, batches):\n        raise SystemExit(0)",
     "absent": "def import_(self):\n        raise SystemExit('no licence')",
     "crowded": "def to_device(self, batch):\n        raise MemoryError('no room')",
+    "refusing": "def synchronize(self):\n        raise RuntimeError({!r})".format(
+        "backend='inductor' raised:\n\nInductorError: no such operator\n\nSet TORCHDYNAMO_VERBOSE=1"
+    ),
 }  # fmt: skip
 OTHER = '''"""A framework of a test."""
 
@@ -182,6 +185,7 @@ def test_turns_by_fork_and_by_fresh_processes(launches, framework):
         ("leaving", "a draw ended by itself with status 0"),
         ("quitting", "SystemExit: 0"),
         ("crowded", "out of memory at batch 64: no room; not even a batch of 1 fits"),
+        ("refusing", "RuntimeError: backend='inductor' raised: InductorError: no such operator$"),
     ],
 )
 def test_a_framework_that_leaves_in_a_draw_says_so_or_is_seen_to_have_left(launches, framework, reason):
@@ -207,6 +211,13 @@ def test_a_fresh_process_that_leaves_is_seen_too(launches, code):
 def test_a_framework_that_exits_while_it_is_imported_leaves_a_record_with_the_reason(launches):
     record = launches.run(mode="train", framework="absent")
     assert (record["status"], record["reason"]) == ("failed", "SystemExit: no licence")
+
+
+def test_a_compiler_that_refuses_a_model_is_quoted_with_its_reason(launches):
+    """PyTorch's words on a refusal begin with a line that only names the compiler."""
+    record = launches.run(mode="train", framework="refusing")
+    said = "RuntimeError: backend='inductor' raised: InductorError: no such operator"
+    assert (record["status"], record["reason"]) == ("failed", said)
 
 
 def test_a_profile_has_steps_and_reasons(launches):

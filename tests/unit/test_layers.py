@@ -10,7 +10,18 @@ import pytest
 from tare.core.files import project_root
 
 ROOT = project_root()
-FRAMEWORKS = {"torch", "torchvision", "torchtext", "tokenizers", "numpy", "tensorflow", "jax", "optax", "mxnet"}
+FRAMEWORKS = {
+    "torch",
+    "torchvision",
+    "torchtext",
+    "tokenizers",
+    "numpy",
+    "tensorflow",
+    "jax",
+    "optax",
+    "mxnet",
+    "cntk",
+}
 
 
 def sources(*folders):

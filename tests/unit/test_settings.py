@@ -15,8 +15,9 @@ from tare.core.errors import UserError
 from tare.launch.conditions import program_environment
 from tare.machine import fitting
 from tare.model.studies import arms, study
-from tare.worker import frameworks, settings, train
-from tare.worker.settings import amp, onednn
+from tare.worker import frameworks, line, settings, train
+from tare.worker.settings import amp, isa, onednn
+from tare.worker.settings import compile as compilers
 from tare.worker.settings import graph as captures
 from workloads import mnist_cnn, sentiment_rnn
 
@@ -246,13 +247,14 @@ def test_a_release_without_the_switch_says_so():
     old = SimpleNamespace(__name__="torch", __version__="1.4.0", backends=SimpleNamespace(mkldnn=object()))
     with pytest.raises(settings.Unable, match=r"torch 1\.4\.0 has no switch for oneDNN"):
         onednn.prepare(old, "off")
-    with pytest.raises(settings.Unable, match="from the package index has no oneDNN"):
-        onednn.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.1.0"), "off")
-    onednn.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.21.0"), "off")
+    for module, level in ((onednn, "off"), (isa, "sse4")):
+        with pytest.raises(settings.Unable, match="from the package index has no oneDNN"):
+            module.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.1.0"), level)
+        module.prepare(SimpleNamespace(__name__="tensorflow", __version__="2.21.0"), level)
 
 
-@pytest.mark.parametrize("name", ["jax", "mxnet", "numpy", "tensorflow"])
-def test_limits_of_instructions_are_pytorchs(name):
+@pytest.mark.parametrize("name", ["cntk", "jax", "mxnet", "numpy"])
+def test_limits_of_instructions_are_pytorchs_and_tensorflows(name):
     with pytest.raises(settings.Unable, match=f"{name} has no setting isa=sse4"):
         settings.begin(frameworks.of({"framework": name}), {"isa": "sse4"})
 
@@ -265,10 +267,32 @@ class Refusing(torch.nn.Module):
 
 
 def test_a_compiler_that_refuses_a_model_is_quoted_in_one_line():
-    """As a launch's record shortens what it raises: the first line."""
+    """As a launch's record shortens what it raises."""
     with pytest.raises(Exception, match="variable number of arguments") as raised:
         settings.apply(pytorch(), SimpleNamespace(model=Refusing()), {"compile": "torchscript"})
-    assert "\n" in str(raised.value).strip() and len(str(raised.value).strip().splitlines()[0]) < 300
+    said = line.reason_of(raised.value)
+    assert "\n" in str(raised.value).strip() and "\n" not in said and len(said) < 320
+    assert said.startswith("NotSupportedError: Compiled functions can't take variable number of arguments")
+
+
+class Interrupted(torch.nn.Module):
+    """A model that torch.compile can't have in one graph."""
+
+    def forward(self, images):
+        images = images + 1
+        torch._dynamo.graph_break()
+        return images * 2
+
+
+def test_breaks_between_the_graphs_of_a_model_are_counted(monkeypatch):
+    monkeypatch.setattr(compilers, "SCRIPTED", {})
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.compile(Interrupted(), backend="eager")(torch.zeros(2))
+    assert pytorch().facts()["compiled"] == {"graphs": 2, "operators": 2, "breaks": 1}
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert pytorch().facts()["compiled"] is None
 
 
 def test_facts_say_how_the_switches_stand(switches):

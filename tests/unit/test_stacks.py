@@ -44,6 +44,7 @@ prune:
   - {why: tests, paths: ["*/tests/*", demo/big.bin]}
 keep: [demo/tests/kept.py]
 imports: [demo]
+older_names: {libolder.so.1: libz.so.1}
 """
 
 
@@ -156,6 +157,16 @@ def test_a_library_that_asks_for_no_executable_stack_is_named(built, monkeypatch
     assert tree.key == build_tree(stack, [wheel]).key
 
 
+def test_a_library_is_there_under_an_older_name_too(built):
+    stack, wheel, tree = built
+    link = tree.path / "lib/libolder.so.1"
+    assert str(link.readlink()) == "libz.so.1" and link.is_file()
+    assert [entry["link"] for entry in tree.entries if entry["path"] == "lib/libolder.so.1"] == ["libz.so.1"]
+    others = [replace(stack, older_names=names) for names in ({}, {"libolder.so.1": "libstdc++.so.6"})]
+    own = find_interpreter(stack.python)
+    assert len({trees.tree_key(one, [wheel], own, [], {}) for one in (stack, *others)}) == 3
+
+
 def test_paper_stack_is_one_build_for_both_variants():
     cpu, cuda = (load_stack("paper-2022", variant) for variant in ("cpu", "cuda"))
     versions = {requirement.name: requirement.version for requirement in cpu.requirements}
@@ -218,7 +229,7 @@ def test_stack_names_its_framework_or_is_pytorchs(tmp_path):
     (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: numpy\n")
     assert load_stack("tiny", "cpu", tmp_path).framework == "numpy"
     (tmp_path / "stack.yaml").write_text(STACK_YAML + "\nframework: nunpy\n")
-    own = {"jax": {"jax-0.10"}, "mxnet": {"mxnet-1.6"}, "tensorflow": set()}
+    own = {"jax": {"jax-0.10"}, "mxnet": {"mxnet-1.6"}, "cntk": {"cntk-2.7"}, "tensorflow": set()}
     for name in (*known_stacks(), None):
         own.setdefault(framework_of(name), set()).add(name)
     assert {name.partition("-")[0] for name in own["tensorflow"]} == {"tensorflow"}

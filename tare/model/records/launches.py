@@ -28,7 +28,7 @@ class Mark(Record):
 
 
 class Memory(Record):
-    """Largest resident sets: of the launch's own process, and of its largest reaped child."""
+    """Largest resident sets: of the launch's own process, and of its largest reaped child, from the fork on."""
 
     peak_rss_bytes: int
     children_peak_rss_bytes: int
@@ -60,6 +60,7 @@ class FrameworkFacts(Record):
     """What the framework says of itself. Fields that a framework has no word for are None.
 
     `compiled`: graphs that its compiler made, operators in them, breaks between graphs; None where it made none.
+    `compile_s`: seconds that it says that took; None where it says nothing of it.
     """
 
     name: str = "torch"
@@ -72,6 +73,7 @@ class FrameworkFacts(Record):
     switches: Mapping[str, Any] = Field(default_factory=dict)
     device: Mapping[str, Any] | None = None
     compiled: Mapping[str, int] | None = None
+    compile_s: float | None = None
 
 
 class Facts(Record):
@@ -576,7 +578,7 @@ class LaunchRecord(Record):
             they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's.
         scenario: what ran besides (`single`: nothing).
         vm: the virtual machine that it ran in; None where it ran on this machine's kernel.
-        compiled: what its graph compiler said of its graphs on standard error; None where it said nothing there.
+        compiled: what its graph compiler said of its graphs on its streams; None where it said nothing there.
         draws: of a launch that took turns.
         neighbour: the job that trained beside it; None where none did.
         contention: of the machine meanwhile; None where nobody counted.

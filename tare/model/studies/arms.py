@@ -35,7 +35,7 @@ SETTINGS = {
     "tf32": ("default", "off", "on"),
     "amp": ("off", "bf16", "fp16"),
     "layout": ("contiguous", "channels-last"),
-    "compile": ("off", "inductor", "torchscript", "xla"),
+    "compile": ("off", "inductor", "torchscript", "xla", "ngraph"),
     "graph": ("off", "capture"),
     "cudnn": ("default", "benchmark"),
     "onednn": ("default", "off"),
@@ -48,7 +48,9 @@ MOST_THREADS = 64
 STACK_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "torchscript": {"compile": "torchscript"},
     "xla": {"compile": "xla"},
+    "ngraph": {"compile": "ngraph"},
     "no-onednn": {"onednn": "off"},
+    "sse4": {"isa": "sse4"},
 }
 # What a job reads; the first level is the headline's. Applied inside as settings are, and compared in every
 # environment, as an environment may be what makes reading slow.

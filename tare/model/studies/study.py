@@ -89,7 +89,7 @@ Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
 StudyName = Annotated[Name, AfterValidator(_no_folder)]
 StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
 StackLevel = Annotated[
-    str, matching(r"[a-z][a-z0-9.-]{0,39}(\+[a-z][a-z-]*)?", f"{_LETTERS}, and +setting where it has one")
+    str, matching(r"[a-z][a-z0-9.-]{0,39}(\+[a-z][a-z0-9-]*)?", f"{_LETTERS}, and +setting where it has one")
 ]
 EnvironmentName = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}(?:\.[a-z][a-z0-9_-]{0,39})?", _LETTERS)]
 Environments = Annotated[tuple[EnvironmentName, ...], Field(min_length=1), Distinct, AfterValidator(_with_host)]

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from tare.literature.contrasts import Measured
-from tare.literature.level_claims import Speed, change_of, confound_of
+from tare.literature.level_claims import Speed, change_of, confound_of, part_of
 from tare.literature.published import Published
 from tare.literature.published_file import FASTER, Claim, Plot
 from tare.report.figures import style
@@ -118,7 +118,8 @@ def change_caption(published: Published, given: Measured, plot: Plot) -> list[st
 
 
 def change_sentences(published: Published, given: Measured, plot: Plot) -> list[str]:
-    """Every number: claims with what is measured, what of it is not the level's own, then what the text states."""
+    """Every number: claims with what is measured, what of it is not the level's own, what it may be made of, then
+    what the text states."""
     stated = [
         f"The text states {fact.quantity} ({name})."
         for name in plot.facts
@@ -132,7 +133,28 @@ def change_sentences(published: Published, given: Measured, plot: Plot) -> list[
         for workload in claim.subjects
         if (found := confound_of(claim, workload, given)) is not None
     ]
-    return [*map(_told, changes(published, given, plot)), *parts, *dict.fromkeys(stated)]
+    return [
+        *map(_told, changes(published, given, plot)),
+        *parts,
+        *_made_of(published, given, plot),
+        *dict.fromkeys(stated),
+    ]
+
+
+def _made_of(published: Published, given: Measured, plot: Plot) -> list[str]:
+    """For each claim of a figure the parts of its change that are measured here, each by itself."""
+    lines = []
+    for claim in published.claims:
+        if claim.rule != FASTER or plot.figure not in claim.figures:
+            continue
+        told = [
+            f"{part.label} {speed} ({workload_title(part.workload)})"
+            for part in claim.parts
+            if (speed := part_of(part, claim, given)) is not None
+        ]
+        if told:
+            lines.append(f"{_label(claim)}: what it may be made of, each by itself: {'; '.join(told)}.")
+    return lines
 
 
 def _told(row: Change) -> str:

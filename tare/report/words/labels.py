@@ -185,6 +185,7 @@ LEVELS = {
     "compile=inductor": "compilation (torch.compile)",
     "compile=torchscript": "TorchScript",
     "compile=xla": "compilation (XLA)",
+    "compile=ngraph": "compilation (nGraph)",
     "input=synthetic": "synthetic input",
     "exchange=all-reduce": "all-reduce",
     "exchange=parameter-server": "a parameter server",

@@ -6,6 +6,8 @@ from typing import Any, Dict
 from tare.worker import frameworks
 
 THREADS = "PJRT_NPROC"  # of its pool; XLA reads NPROC too, which is no name of its own
+# What JAX tells whoever listens: of each program the seconds of tracing, lowering and compiling it.
+COMPILING, COMPILED = "/jax/core/compile/", "/jax/core/compile/backend_compile_duration"
 
 
 class Jax(frameworks.Framework):
@@ -13,6 +15,7 @@ class Jax(frameworks.Framework):
 
     name = "jax"
     can_fork = False
+    programs, compile_s = 0, 0.0  # compiled by this process so far
 
     def import_(self) -> None:
         """Import jax, for the CPU alone, and let calls wait for what they compute.
@@ -26,7 +29,15 @@ class Jax(frameworks.Framework):
         import jax
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        if self.module is None:
+            jax.monitoring.register_event_duration_secs_listener(self.heard)
         self.module = jax
+
+    def heard(self, event: str, seconds: float, **_: Any) -> None:
+        """Count programs, and what they took to be compiled."""
+        if event.startswith(COMPILING):
+            self.compile_s += seconds
+            self.programs += event == COMPILED
 
     def set_threads(self, threads: int) -> None:
         """Threads of its pool, which it makes at its first computation, and whether operators use it."""
@@ -35,13 +46,18 @@ class Jax(frameworks.Framework):
         os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=" + several
 
     def facts(self) -> Dict[str, Any]:
-        """Name, version, the threads that it was told, its compiler's flags."""
+        """Name, version, the threads that it was told, its compiler's flags, and what that compiled.
+
+        Of its programs one is the step; others are operators that the set-up calls one by one.
+        """
         told = os.environ.get(THREADS, "")
         return {
             "name": self.name,
             "version": self.module.__version__,
             "threads": int(told) if told.isdigit() else None,
             "switches": {"xla": os.environ.get("XLA_FLAGS")},
+            "compiled": {"graphs": self.programs} if self.programs else None,
+            "compile_s": self.compile_s if self.programs else None,
         }
 
     def parameters(self, training: Any) -> int:

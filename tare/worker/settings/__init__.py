@@ -6,6 +6,7 @@
     compile  inductor            torch.compile of the model
              torchscript         torch.jit.script of the model
              xla                 TensorFlow's graph in clusters that XLA compiles
+             ngraph              TensorFlow's graph in clusters that nGraph runs
     graph    capture             the whole step as one CUDA graph, replayed
     onednn   off                 the framework's own kernels instead of oneDNN's
     isa      avx2, sse4          kernels for no newer processors than those with these instructions
@@ -29,7 +30,9 @@ ORDER = ("isa", "onednn", "input", "tf32", "cudnn", "layout", "compile", "amp", 
 # Of levels that are not PyTorch's alone.
 OWNERS: Dict[Tuple[str, str], Tuple[str, ...]] = {
     ("compile", "xla"): ("tensorflow",),
+    ("compile", "ngraph"): ("tensorflow",),
     ("onednn", "off"): ("torch", "tensorflow"),
+    ("isa", "sse4"): ("torch", "tensorflow"),
 }
 
 

@@ -1,9 +1,11 @@
-"""`compile=inductor, torchscript, xla`: a graph compiler, each in the framework that has it.
+"""`compile=inductor, torchscript, xla, ngraph`: a graph compiler, each in the framework that has it.
 
 XLA cuts TensorFlow's graph into clusters of what it can compile, on a CPU by these flags alone, in version 1 and 2
-alike. They are read when a graph is first looked at, so that they may follow the import.
+alike. They are read when a graph is first looked at, so that they may follow the import. nGraph's bridge takes its
+place in TensorFlow when it is imported.
 """
 
+import importlib
 import os
 from typing import Any, Dict
 
@@ -11,7 +13,10 @@ from tare.worker.frameworks import Unable
 
 XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 # TensorFlow says on standard error what it leaves to XLA; it reads these when it is imported.
-XLA_WORDS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "mark_for_compilation_pass=2"}
+XLA_WORDS = {
+    "TF_CPP_MIN_LOG_LEVEL": "0",
+    "TF_CPP_VMODULE": "mark_for_compilation_pass=2,compilability_check_util=3",
+}
 SCRIPTED: Dict[str, int] = {}  # what TorchScript made of the model of this process, as facts have it
 
 
@@ -22,11 +27,21 @@ def begin(name: str, level: str) -> None:
 
 
 def prepare(module: Any, level: str) -> None:
-    """Switch on what has to be on before a model is built."""
+    """Switch on what has to be on before a model is built.
+
+    Raises:
+        Unable: the stack has no such compiler.
+    """
     if level == "inductor":
         place_compiled_code()
     elif level == "xla":
         os.environ["TF_XLA_FLAGS"] = XLA_FLAGS
+    elif level == "ngraph":
+        os.environ["NGRAPH_TF_LOG_PLACEMENT"] = "1"  # it says what it takes of each graph
+        try:
+            importlib.import_module("ngraph_bridge")
+        except ImportError as error:
+            raise Unable("compile=ngraph needs a stack with nGraph's bridge: {}".format(error)) from None
 
 
 def place_compiled_code() -> None:
@@ -48,7 +63,7 @@ def place_compiled_code() -> None:
 
 
 def apply(module: Any, training: Any, level: str, device: str) -> None:
-    """Have PyTorch compile the model; XLA sees TensorFlow's graph by itself."""
+    """Have PyTorch compile the model; TensorFlow's compilers see its graph by themselves."""
     if level == "inductor":
         apply_inductor(module, training)
     elif level == "torchscript":

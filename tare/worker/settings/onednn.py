@@ -21,9 +21,14 @@ def prepare(module: Any, level: str) -> None:
         Unable: this release has no switch, or no oneDNN.
     """
     if module.__name__ == "tensorflow":
-        if tuple(map(int, module.__version__.split(".")[:2])) < SINCE:
-            raise Unable("tensorflow {} from the package index has no oneDNN".format(module.__version__))
+        refuse_without(module)
         return
     if not hasattr(module.backends.mkldnn, "set_flags"):
         raise Unable("torch {} has no switch for oneDNN".format(module.__version__))
     module.backends.mkldnn.set_flags(False)
+
+
+def refuse_without(tensorflow: Any) -> None:
+    """Raises Unable where a release of TensorFlow has no oneDNN."""
+    if tuple(map(int, tensorflow.__version__.split(".")[:2])) < SINCE:
+        raise Unable("tensorflow {} from the package index has no oneDNN".format(tensorflow.__version__))

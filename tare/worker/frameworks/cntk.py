@@ -1,0 +1,46 @@
+"""Microsoft's CNTK on a CPU. A step ends before its call returns, as that gives the loss."""
+
+import os
+from typing import Any, Dict
+
+from tare.worker import frameworks
+
+
+class Cntk(frameworks.Framework):
+    """CNTK; `module` is cntk itself. A job's `model` is a function of its."""
+
+    name = "cntk"
+    can_fork = False
+
+    def import_(self) -> None:
+        """Import cntk, for the CPU alone.
+
+        Raises:
+            Unable: on another device than a CPU.
+        """
+        if self.device != "cpu":
+            raise frameworks.Unable("cntk trains on a CPU here, not on {}".format(self.device))
+        os.environ.setdefault("PATH", os.defpath)  # it looks along that for a GPU's libraries
+        import cntk
+
+        cntk.device.try_set_default_device(cntk.device.cpu())
+        self.module = cntk
+
+    def set_threads(self, threads: int) -> None:
+        """Threads of its operators, by its own switch."""
+        self.module.cntk_py.set_max_num_cputhreads(threads)
+
+    def facts(self) -> Dict[str, Any]:
+        """Name, version, threads."""
+        return {
+            "name": self.name,
+            "version": self.module.__version__,
+            "threads": self.module.cntk_py.get_max_num_cputhreads(),
+        }
+
+    def parameters(self, training: Any) -> int:
+        """Numbers in its parameters."""
+        return sum(int(one.asarray().size) for one in training.model.parameters)
+
+
+FRAMEWORK = Cntk
