@@ -307,10 +307,10 @@ def neighbour(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def talking(inside, **spec):
+def talking(inside, before=(), **spec):
     order = {"mode": "neighbour", "framework": "numpy", "workload": "slow_step", "batch": 4, **spec}
     talk = Conversation(
-        inside.prepare(order),
+        [*before, *inside.prepare(order)],
         protocol=PROTOCOL,
         env=inside.variables,
         cwd=inside.own,
@@ -334,6 +334,16 @@ def test_a_neighbour_trains_on_until_it_is_told_to_end(neighbour):
     assert 0.3 < told["seconds"] < 30 and 0 < told["cpu_s"] < told["seconds"] * 1.2
     record = neighbour.record()
     assert record["status"] == "ok" and record["results"] == told
+
+
+def test_a_neighbour_leaves_nothing_of_what_it_was_told_to_the_next_reader_of_its_streams(neighbour):
+    """Over a channel that is the program which started it, and which speaks another protocol."""
+    with talking(neighbour, before=("sh", "-c", '"$@"; cat >&2; echo read >&2', "sh")) as talk:
+        talk.hear("training", timeout_s=ANSWER_S)
+        talk.ask("end", "ended", timeout_s=ANSWER_S)
+        assert talk.end(timeout_s=ANSWER_S).ok
+    said = (neighbour.own / "err").read_text()
+    assert said.endswith("read\n") and PROTOCOL not in said
 
 
 def test_a_neighbour_that_nobody_talks_to_any_more_ends(neighbour):
