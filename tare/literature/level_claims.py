@@ -85,8 +85,7 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
     """
     if claim.why_not is not None and claim.level is None:
         return opened(NOTHING, claim.why_not)
-    assert claim.change is not None
-    published, metric = 1 + claim.change.value / 100, claim.metrics[0]
+    metric = claim.metrics[0]
     weighed, why = _measured(claim, workload, here)
     if weighed is None:
         return opened(NOTHING, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}")
@@ -94,12 +93,13 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
     counts = " and ".join(str(len(values)) for _, values in weighed)
     confound = confound_of(claim, workload, here)
     also = f" {confound}" if confound else ""
-    evidence = (
-        f"{metric}: the speed of {claim.level} is {speed} beside {claim.against}, where {published - 1:+.0%} is "
-        f"published ({counts} units).{also}"
-    )
+    size = "" if claim.change is None else f", where {claim.change.value:+g}% is published"
+    compared = f"the speed of {claim.level} is {speed} beside {claim.against}"
+    evidence = f"{metric}: {compared}{size} ({counts} units).{also}"
     if claim.why_not is not None:
         return opened(f"The nearest that is here: {evidence}", claim.why_not)
+    assert claim.change is not None
+    published = 1 + claim.change.value / 100
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
     if least <= speed.low and speed.high <= most:
         return Answer(here=HOLDS, evidence=evidence)

@@ -320,7 +320,7 @@ class Claim(Record):
             raise ValueError("than: metric: needs one in metrics")
         given = self.why_not is None or self.level is not None or self.against is not None
         has_levels = self.rule == FASTER and given
-        sized = has_levels or (self.rule == FASTER and self.change is not None)
+        sized = self.rule == FASTER and (self.why_not is None or self.change is not None)
         wanted = {"level": has_levels, "against": has_levels, "change": sized}
         for name, is_wanted in wanted.items():
             if is_wanted != (getattr(self, name) is not None):

@@ -80,6 +80,7 @@ def test_the_default_study_takes_a_quarter_of_an_hour_and_the_full_one_an_hour()
 # Factors and levels that config/full.yaml does not vary, each with the reason.
 NOT_IN_FULL = {
     "allocator=steady": "the headline's of steps",
+    "compile=ngraph": "TensorFlow 1.14 has it, the study's stack is PyTorch: config/modak2020.yaml",
     "compile=xla": "TensorFlow has it, the study's stack is PyTorch: config/modak2020.yaml",
     "exchange": "of instances that train together: config/nthu2018.yaml",
     "gpu": "a way to a CUDA device, for which each container has a form of its own",
