@@ -16,11 +16,11 @@ from tare.core.process import Finished, run
 
 LOCK = Path("requirements/uv.txt")
 TIMEOUT_S = 1800.0
-# Settings of pip that change nothing of what is installed, or that our own options overrule. Of packages that a lock
-# pins a constraint changes nothing, and uv refuses one that pins none.
+# Settings of pip that change nothing of what is installed, or that our own options overrule. Of packages that a
+# lock pins a constraint changes nothing, and uv refuses one that pins none.
 WITHOUT_EFFECT = {
-    "break-system-packages", "cache-dir", "compile", "constraint", "default-timeout", "disable-pip-version-check", "log",
-    "no-cache-dir", "no-color", "no-compile", "no-input", "no-warn-script-location", "prefer-binary",
+    "break-system-packages", "cache-dir", "compile", "constraint", "default-timeout", "disable-pip-version-check",
+    "log", "no-cache-dir", "no-color", "no-compile", "no-input", "no-warn-script-location", "prefer-binary",
     "progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "timeout", "verbose",
 }  # fmt: skip
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

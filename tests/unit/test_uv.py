@@ -22,6 +22,7 @@ def test_what_pip_is_told_uv_is_told_the_nearest_last(tmp_path):
         f"global.find-links='{missing} {there}'",
         "global.index-url='https://far.example/simple'",
         "global.timeout='20'",
+        "global.constraint='a.txt'",
         ":env:.index-url='https://near.example/simple'",
         "install.trusted-host='near.example'",
         ":env:.cert='/etc/a.crt'",
@@ -38,7 +39,7 @@ def test_what_pip_is_told_uv_is_told_the_nearest_last(tmp_path):
     assert uv.told("") == {}
 
 
-@pytest.mark.parametrize("line", ["global.no-index='true'", ":env:.constraint='a.txt'", "install.index-url=broken"])
+@pytest.mark.parametrize("line", ["global.no-index='true'", ":env:.no-binary='six'", "install.index-url=broken"])
 def test_with_a_setting_that_uv_is_not_told_pip_installs(line):
     assert uv.told(line) is None
 
