@@ -277,8 +277,7 @@ def _npm_reason(done: process.Finished) -> str:
         return done.explain()
     lines = [line.removeprefix("npm error ").strip() for line in done.stderr.splitlines() if "npm error" in line]
     told = [line for line in lines if line and "complete log" not in line and not line.startswith("code ")]
-    full = any(word in done.stderr for word in process.FULL)
-    return f"npm: {told[0][:200]}" if told and not full else done.explain()
+    return f"npm: {told[0][:200]}" if told and not done.found_full else done.explain()
 
 
 def _pip_argv(source: PipSource, *destination: str) -> list[str]:

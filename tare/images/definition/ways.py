@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root
-from tare.core.process import COLOUR, FULL, Finished
+from tare.core.process import COLOUR, Finished
 from tare.images import naive
 from tare.images.tree import Tree
 from tare.images.wheels import Wheel
@@ -131,7 +131,7 @@ def explain(finished: Finished) -> str:
     """One line on a build that failed: its step, and the last words of that; pure."""
     printed = _lines(finished.stderr)
     fatal = next((line for line in reversed(printed) if line.startswith("FATAL")), None)
-    if finished.timed_out or any(word in finished.stderr for word in FULL):
+    if finished.timed_out or finished.found_full:
         return replace(finished, argv=("apptainer",)).explain()
     if fatal is None:
         return finished.explain()
