@@ -63,7 +63,14 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(config, items):
+    """In their order; where tests of several of the studies that take turns are chosen, those of one in turn."""
     items.sort(key=lambda item: place(os.path.relpath(item.path, config.rootpath / "tests")))
+    asked = [name for name in beside.IN_TURN if any(name in item.fixturenames for item in items)]
+    later = set(asked) - set(matrix.in_turn(0, asked)) if asked else set()
+    left_out = [item for item in items if later.intersection(item.fixturenames)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
