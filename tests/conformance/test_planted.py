@@ -23,7 +23,7 @@ from tare.model.studies.study import CONTROL, HOST
 from tare.report.methods.losses import loss_check
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
-WORKLOAD = "sentiment_rnn"  # whose imports are the shortest: an attempt is six starts of four launches
+WORKLOAD = "mnist_cnn"
 EFFECT = 0.03
 TURNS = {"units": None, "pilot": 6, "half_width": 0.015}
 BUDGETS_S = (75, 150, 300)  # of the attempts

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import hypothesis
 import pytest
 import quick
 from data_server import data_cache, server
@@ -15,6 +16,9 @@ from data_server import data_cache, server
 from tare.core import errors
 
 __all__ = ["data_cache", "server"]
+
+hypothesis.settings.register_profile("busy", deadline=None)  # an example takes long where something else is busy
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -137,7 +137,9 @@ def test_hosts_are_part_of_what_groups_and_their_network_depend_on(config):
 
 
 def test_the_page_says_on_which_hosts_instances_are(config):
-    told = instances.about(SimpleNamespace(study=study.check(config)))
+    told = instances.about(
+        SimpleNamespace(study=study.check(config), workloads=list(study.check(config).workloads))
+    )
     assert "each on a machine of its own (a, tare@b)" in told and "this one machine" not in told
 
 
