@@ -86,8 +86,6 @@ def slow_steps(folder: Path) -> None:
 
 
 STUDIES = {"extended": extended, "smoke": smoke, "slow_steps": slow_steps, "written": written}
-# Both run on the real runtimes: one of them in a run of the tests.
-IN_TURN = ("smoke", "written")
 # Each line is a process; what stands in one line is run one after the other.
 LINES = (("extended",), ("smoke",), ("slow_steps", "written"))
 

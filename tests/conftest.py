@@ -5,10 +5,14 @@
 
 import fcntl
 import os
+import sys
 
 import beside
 import matrix
 import pytest
+import shifts
+
+sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see notebooks.without_grammars
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
@@ -54,7 +58,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_report_header():
-    return f"seed of what is taken in turn: {matrix.VARIABLE}={matrix.SEED}"
+    now = ", ".join(matrix.in_turn(0, matrix.SHIFT_NAMES))
+    return f"seed of what is taken in turn: {matrix.VARIABLE}={matrix.SEED}; shift (tests/shifts.py): {now}"
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -63,11 +68,12 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(config, items):
-    """In their order; where tests of several of the studies that take turns are chosen, those of one in turn."""
+    """In their order; of a whole run, which has all shifts, those of the shift whose turn it is."""
     items.sort(key=lambda item: place(os.path.relpath(item.path, config.rootpath / "tests")))
-    asked = [name for name in beside.IN_TURN if any(name in item.fixturenames for item in items)]
-    later = set(asked) - set(matrix.in_turn(0, asked)) if asked else set()
-    left_out = [item for item in items if later.intersection(item.fixturenames)]
+    of = {item: shifts.shift_of(item.nodeid, item.fixturenames) for item in items}
+    chosen = set(of.values()) - {None}
+    now = chosen if chosen != set(matrix.SHIFT_NAMES) else matrix.in_turn(0, matrix.SHIFT_NAMES)
+    left_out = [item for item in items if of[item] not in (None, *now)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

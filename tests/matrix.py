@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import TypeVar
 
+from shifts import SHIFTS
+
 from tare.core.files import project_root
 from tare.model.registry import HOST, describe_workload, environment_names, module_names, options_of
 
@@ -19,6 +21,7 @@ VARIABLE = "TARE_TEST_SEED"
 ALL = "all"
 # Of launches whose end nobody looks at: to end in order takes a second.
 HURRIED = {"ends_at_once": True}
+SHIFT_NAMES = tuple(SHIFTS)
 
 
 def seed_of_commit(folder):
@@ -59,6 +62,9 @@ def in_matrix():
 def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
     """The cell of a row whose turn it is; neighbouring rows have neighbouring cells.
 
+    Shifts take turns by the same seed: a row whose turns would go with theirs changes once they all had one, so that
+    each cell meets each shift.
+
     Raises:
         ValueError: the seed is neither a number nor `all`.
     """
@@ -66,7 +72,8 @@ def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
         return list(cells)
     if not seed.isdecimal():
         raise ValueError(f"{VARIABLE}={seed}: give a number, or {ALL} for the whole matrix")
-    return [cells[(int(seed) + row) % len(cells)]]
+    turn = int(seed) // len(SHIFTS) if cells is not SHIFT_NAMES and len(cells) % len(SHIFTS) == 0 else int(seed)
+    return [cells[(turn + row) % len(cells)]]
 
 
 def envs_in_turn(file):

@@ -11,6 +11,10 @@ import pandera.pandas as pa
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
 
+# Tables of some thousand rows are asked thousands of times for a few: each costs Arrow's strings half as much again.
+pd.set_option("mode.string_storage", "python")
+TEXT = pd.StringDtype("python", na_value=float("nan"))
+
 KINDS = ("measured", "modelled", "unavailable")
 INCONCLUSIVE = "inconclusive"
 VERDICTS = (
@@ -25,16 +29,16 @@ PLAIN = tuple(word for word in VERDICTS if not word.endswith("stalls"))
 DIFFERENT = tuple(word for word in VERDICTS if word.startswith("different"))
 
 IDENTITY = {
-    "study": pa.Column(str),
-    "campaign": pa.Column(str),
-    "scenario": pa.Column(str),
-    "workload": pa.Column(str),
-    "env": pa.Column(str),
-    "stack": pa.Column(str),
-    "arm": pa.Column(str),
+    "study": pa.Column(TEXT),
+    "campaign": pa.Column(TEXT),
+    "scenario": pa.Column(TEXT),
+    "workload": pa.Column(TEXT),
+    "env": pa.Column(TEXT),
+    "stack": pa.Column(TEXT),
+    "arm": pa.Column(TEXT),
     "batch": pa.Column(pd.Int64Dtype(), nullable=True),
     # What of the job is not as it was published, beside what was; empty where it is, or nothing was published.
-    "scaled": pa.Column(str, nullable=True),
+    "scaled": pa.Column(TEXT, nullable=True),
 }
 
 
@@ -53,21 +57,21 @@ def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
 METRICS = _strict(
     {
         "rep": pa.Column(pd.Int64Dtype(), nullable=True),
-        "metric": pa.Column(str),
+        "metric": pa.Column(TEXT),
         "value": pa.Column(float, nullable=True),
-        "unit": pa.Column(str),
-        "kind": pa.Column(str, pa.Check.isin(KINDS)),
-        "source": pa.Column(str),
-        "reason": pa.Column(str, nullable=True),
+        "unit": pa.Column(TEXT),
+        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
+        "source": pa.Column(TEXT),
+        "reason": pa.Column(TEXT, nullable=True),
     },
     checks=pa.Check(_could_not_has_reason, error="a value without kind, or an unavailable one without its reason"),
 )
 
 VERDICT_TABLE = _strict(
     {
-        "metric": pa.Column(str),
-        "reference": pa.Column(str),
-        "role": pa.Column(str, pa.Check.isin(("primary", "exploratory"))),
+        "metric": pa.Column(TEXT),
+        "reference": pa.Column(TEXT),
+        "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
         "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # which try of its question the campaign is
         "n_units": pa.Column(int, pa.Check.ge(0)),
         "ratio": pa.Column(float, nullable=True),
@@ -76,7 +80,7 @@ VERDICT_TABLE = _strict(
         "total_ratio": pa.Column(float, nullable=True),
         "total_ci_low": pa.Column(float, nullable=True),
         "total_ci_high": pa.Column(float, nullable=True),
-        "total_verdict": pa.Column(str, pa.Check.isin(PLAIN)),
+        "total_verdict": pa.Column(TEXT, pa.Check.isin(PLAIN)),
         "stalls_ci_low": pa.Column(float, nullable=True),
         "stalls_ci_high": pa.Column(float, nullable=True),
         "steps": pa.Column(pd.Int64Dtype(), nullable=True),
@@ -84,13 +88,13 @@ VERDICT_TABLE = _strict(
         "family_size": pa.Column(int, pa.Check.ge(1)),
         "family_alpha": pa.Column(float, pa.Check.in_range(0, 1)),
         "margin": pa.Column(float, pa.Check.gt(0)),
-        "verdict": pa.Column(str, pa.Check.isin(VERDICTS)),
+        "verdict": pa.Column(TEXT, pa.Check.isin(VERDICTS)),
         "all_within": pa.Column(float, nullable=True),
         "control_ratio": pa.Column(float, nullable=True),
         "control_ci_low": pa.Column(float, nullable=True),
         "control_ci_high": pa.Column(float, nullable=True),
         "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
-        "design": pa.Column(str, pa.Check.isin(("stein", "fixed"))),
+        "design": pa.Column(TEXT, pa.Check.isin(("stein", "fixed"))),
         "bootstrap_low": pa.Column(float, nullable=True),
         "bootstrap_high": pa.Column(float, nullable=True),
         "more_units": pa.Column(pd.Int64Dtype(), nullable=True),
@@ -99,13 +103,13 @@ VERDICT_TABLE = _strict(
         "timeouts": pa.Column(int, pa.Check.ge(0)),
         "failure_share_low": pa.Column(float, pa.Check.in_range(0, 1)),
         "failure_share_high": pa.Column(float, pa.Check.in_range(0, 1)),
-        "reason": pa.Column(str, nullable=True),
+        "reason": pa.Column(TEXT, nullable=True),
     },
 )
 
 COUNTS = _strict(
     {
-        "metric": pa.Column(str),
+        "metric": pa.Column(TEXT),
         "n_units": pa.Column(int, pa.Check.ge(0)),
         "host": pa.Column(float, nullable=True),
         "value": pa.Column(float, nullable=True),
@@ -117,13 +121,13 @@ COUNTS = _strict(
         "control_ci_high": pa.Column(float, nullable=True),
         "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
         "family_size": pa.Column(int, pa.Check.ge(1)),
-        "reason": pa.Column(str, nullable=True),
+        "reason": pa.Column(TEXT, nullable=True),
     },
 )
 
 OPERATORS = _strict(
     {
-        "operator": pa.Column(str),
+        "operator": pa.Column(TEXT),
         "calls_per_step": pa.Column(float, nullable=True),
         "self_s_per_step": pa.Column(float, nullable=True),
         "flops_per_step": pa.Column(float, nullable=True),
@@ -133,7 +137,7 @@ OPERATORS = _strict(
 
 FAMILIES = _strict(
     {
-        "family": pa.Column(str),
+        "family": pa.Column(TEXT),
         "steps": pa.Column(int, pa.Check.ge(0)),
         "calls_per_step": pa.Column(float, nullable=True),
         "self_s_per_step": pa.Column(float, nullable=True),
@@ -181,16 +185,16 @@ DEVICE_SAMPLES = _strict(
         "sm_clock_hz": pa.Column(float, nullable=True),
         "memory_clock_hz": pa.Column(float, nullable=True),
         "temperature_c": pa.Column(float, nullable=True),
-        "throttle_reasons": pa.Column(str, nullable=True),  # names by semicolons; empty where none
+        "throttle_reasons": pa.Column(TEXT, nullable=True),  # names by semicolons; empty where none
     },
 )
 
 FINGERPRINTS = _strict(
     {
-        "path": pa.Column(str),
-        "soname": pa.Column(str, nullable=True),
-        "build_id": pa.Column(str, nullable=True),
-        "sha256": pa.Column(str, pa.Check.str_length(64, 64)),
+        "path": pa.Column(TEXT),
+        "soname": pa.Column(TEXT, nullable=True),
+        "build_id": pa.Column(TEXT, nullable=True),
+        "sha256": pa.Column(TEXT, pa.Check.str_length(64, 64)),
     },
 )
 
@@ -199,9 +203,9 @@ LIBRARIES = ("operator", "onednn", "mkl", "cuda")
 KERNELS = _strict(
     {
         "rep": pa.Column(pd.Int64Dtype()),
-        "library": pa.Column(str, pa.Check.isin(LIBRARIES)),
-        "kernel": pa.Column(str),
-        "shape": pa.Column(str, nullable=True),
+        "library": pa.Column(TEXT, pa.Check.isin(LIBRARIES)),
+        "kernel": pa.Column(TEXT),
+        "shape": pa.Column(TEXT, nullable=True),
         "calls_per_step": pa.Column(float, pa.Check.gt(0)),
         "s_per_step": pa.Column(float, nullable=True),
     },
@@ -212,31 +216,31 @@ ESTIMATE = {
     "value": pa.Column(float, nullable=True),
     "low": pa.Column(float, nullable=True),
     "high": pa.Column(float, nullable=True),
-    "unit": pa.Column(str),
+    "unit": pa.Column(TEXT),
     "n_units": pa.Column(int, pa.Check.ge(0)),
     "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
-    "kind": pa.Column(str, pa.Check.isin(KINDS)),
-    "source": pa.Column(str),
-    "reason": pa.Column(str, nullable=True),
+    "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
+    "source": pa.Column(TEXT),
+    "reason": pa.Column(TEXT, nullable=True),
 }
 COST_CHECK = pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason")
 
 IMAGE_COSTS = _strict(
     {
         "rep": pa.Column(pd.Int64Dtype(), nullable=True),
-        "item": pa.Column(str),
+        "item": pa.Column(TEXT),
         "value": pa.Column(float, nullable=True),
-        "unit": pa.Column(str),
-        "kind": pa.Column(str, pa.Check.isin(KINDS)),
-        "source": pa.Column(str),
-        "reason": pa.Column(str, nullable=True),
+        "unit": pa.Column(TEXT),
+        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
+        "source": pa.Column(TEXT),
+        "reason": pa.Column(TEXT, nullable=True),
     },
     checks=COST_CHECK,
 )
 
 JOB_LENGTH = _strict(
     {
-        "item": pa.Column(str, pa.Check.isin(("host_fixed_s", "fixed_s", "step_share", "cost", "length_below"))),
+        "item": pa.Column(TEXT, pa.Check.isin(("host_fixed_s", "fixed_s", "step_share", "cost", "length_below"))),
         "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of steps, on the host
         **ESTIMATE,  # the value of length_below is infinite where no length is
     },
@@ -249,29 +253,29 @@ FAULT_ITEMS_OF = {
     "others": (*OF_LEVELS, "measured_ratio", "modelled_ratio", "measured_by_modelled", "equal_faults_ratio"),
 }
 FAULT_ITEMS = tuple(dict.fromkeys(item for items in FAULT_ITEMS_OF.values() for item in items))
-FAULT_COSTS = _strict({"item": pa.Column(str, pa.Check.isin(FAULT_ITEMS)), **ESTIMATE}, checks=COST_CHECK)
+FAULT_COSTS = _strict({"item": pa.Column(TEXT, pa.Check.isin(FAULT_ITEMS)), **ESTIMATE}, checks=COST_CHECK)
 
 STATES = ("opened", "sealed", "adopted", "superseded", "found", "gone")
 
 LEDGER = pa.DataFrameSchema(
     {
-        "study": pa.Column(str),
-        "workload": pa.Column(str),
-        "campaign": pa.Column(str),
+        "study": pa.Column(TEXT),
+        "workload": pa.Column(TEXT),
+        "campaign": pa.Column(TEXT),
         "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # none of a campaign without a unit that counts
-        "state": pa.Column(str, pa.Check.isin(STATES)),
-        "folder": pa.Column(str, nullable=True),  # superseded-<n>; none in the campaign's own
-        "opened_at": pa.Column(str),
-        "last_at": pa.Column(str),
+        "state": pa.Column(TEXT, pa.Check.isin(STATES)),
+        "folder": pa.Column(TEXT, nullable=True),  # superseded-<n>; none in the campaign's own
+        "opened_at": pa.Column(TEXT),
+        "last_at": pa.Column(TEXT),
         "units": pa.Column(pd.Int64Dtype(), nullable=True),
-        "env": pa.Column(str, nullable=True),
+        "env": pa.Column(TEXT, nullable=True),
         "ratio": pa.Column(float, nullable=True),
         "ci_low": pa.Column(float, nullable=True),
         "ci_high": pa.Column(float, nullable=True),
         "alpha": pa.Column(float, nullable=True),
-        "plan_sha256": pa.Column(str, nullable=True),
-        "note": pa.Column(str, nullable=True),
-        "stamp": pa.Column(str, nullable=True),  # of sealed campaigns that were not set aside
+        "plan_sha256": pa.Column(TEXT, nullable=True),
+        "note": pa.Column(TEXT, nullable=True),
+        "stamp": pa.Column(TEXT, nullable=True),  # of sealed campaigns that were not set aside
     },
     strict=True,
     ordered=True,
@@ -310,21 +314,21 @@ def _unsettled_has_reason(table: pd.DataFrame) -> pd.Series:
 
 PUBLISHED = pa.DataFrameSchema(
     {
-        "paper": pa.Column(str),
-        "figure": pa.Column(str),  # "2" … "18", "log", "table I", "text"
-        "workload": pa.Column(str, nullable=True),
-        "env": pa.Column(str, nullable=True),
+        "paper": pa.Column(TEXT),
+        "figure": pa.Column(TEXT),  # "2" … "18", "log", "table I", "text"
+        "workload": pa.Column(TEXT, nullable=True),
+        "env": pa.Column(TEXT, nullable=True),
         "batch": pa.Column(pd.Int64Dtype(), nullable=True),
-        "metric": pa.Column(str),
-        "check": pa.Column(str),
+        "metric": pa.Column(TEXT),
+        "check": pa.Column(TEXT),
         "published": pa.Column(float, nullable=True),
         "recomputed": pa.Column(float, nullable=True),
         "measured": pa.Column(float, nullable=True),
-        "measured_kind": pa.Column(str, pa.Check.isin(KINDS), nullable=True),
-        "scaled": pa.Column(str, nullable=True),  # of what was measured, as in IDENTITY
-        "unit": pa.Column(str),
-        "agrees": pa.Column(str, pa.Check.isin(AGREES)),
-        "note": pa.Column(str),
+        "measured_kind": pa.Column(TEXT, pa.Check.isin(KINDS), nullable=True),
+        "scaled": pa.Column(TEXT, nullable=True),  # of what was measured, as in IDENTITY
+        "unit": pa.Column(TEXT),
+        "agrees": pa.Column(TEXT, pa.Check.isin(AGREES)),
+        "note": pa.Column(TEXT),
     },
     checks=pa.Check(_measured_has_kind, error="a measured value without kind, or a kind without its value"),
     strict=True,
@@ -334,18 +338,18 @@ PUBLISHED = pa.DataFrameSchema(
 
 CLAIMS = pa.DataFrameSchema(
     {
-        "paper": pa.Column(str),
-        "claim": pa.Column(str),
-        "workload": pa.Column(str),
-        "figures": pa.Column(str, nullable=True),
-        "statement": pa.Column(str),
-        "published_says": pa.Column(str, pa.Check.isin(SAYS)),
-        "published_note": pa.Column(str),
-        "here": pa.Column(str, pa.Check.isin(HERE)),
-        "match": pa.Column(str),  # device class, stack, runtimes: as published or other, named
-        "evidence": pa.Column(str),
-        "scaled": pa.Column(str, nullable=True),  # of the evidence, as in IDENTITY
-        "reason": pa.Column(str, nullable=True),
+        "paper": pa.Column(TEXT),
+        "claim": pa.Column(TEXT),
+        "workload": pa.Column(TEXT),
+        "figures": pa.Column(TEXT, nullable=True),
+        "statement": pa.Column(TEXT),
+        "published_says": pa.Column(TEXT, pa.Check.isin(SAYS)),
+        "published_note": pa.Column(TEXT),
+        "here": pa.Column(TEXT, pa.Check.isin(HERE)),
+        "match": pa.Column(TEXT),  # device class, stack, runtimes: as published or other, named
+        "evidence": pa.Column(TEXT),
+        "scaled": pa.Column(TEXT, nullable=True),  # of the evidence, as in IDENTITY
+        "reason": pa.Column(TEXT, nullable=True),
     },
     checks=pa.Check(_unsettled_has_reason, error="a claim left open without its reason, or settled with one"),
     strict=True,

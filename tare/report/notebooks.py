@@ -152,10 +152,19 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
             figures.write(style.empty(path.stem, reason), path)
 
 
+def without_grammars() -> None:
+    """Before nbformat is imported: what checks addresses in JSON is left out, as where it is not installed.
+
+    jsonschema builds 38 grammars for it when it is imported, two seconds for what no notebook has.
+    """
+    sys.modules.setdefault("rfc3987_syntax", None)
+
+
 def _prepare() -> None:
     """Import what all notebooks need, and do once what libraries do at their first figure, table and page."""
     # No user's settings, and the list of fonts is kept.
     os.environ.setdefault("MPLCONFIGDIR", str(cache_dir("matplotlib")))
+    without_grammars()
     import nbformat.v4
     import pyarrow.parquet  # noqa: F401
 

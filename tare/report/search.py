@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 
 BLOCKS = ("h1", "h2", "h3", "h4", "p", "li", "caption", "summary", "dd", "th", "td", "figcaption")
 HEADINGS = ("h1", "h2", "h3", "h4")
 SILENT = ("style", "script", "svg", "nav", "footer")
+# Most of a page's bytes are drawings, which a parser in Python takes seconds for. None stands inside another.
+DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
 VOID = ("meta", "link", "input", "br", "hr", "img")
 APART = ("br", "span", "div")  # what stands on a line of its own
 LONGEST = 220  # characters of an entry
@@ -77,7 +80,7 @@ def entries(pages: Mapping[str, str]) -> list[Entry]:
     found: dict[Entry, None] = {}
     for file, html in pages.items():
         texts = _Texts()
-        texts.feed(html)
+        texts.feed(DRAWN.sub("", html))
         texts.close()
         found |= dict.fromkeys((file, anchor, heading, text) for anchor, heading, text in texts.found)
     return list(found)

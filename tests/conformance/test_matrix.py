@@ -2,15 +2,18 @@
 
 import datetime
 import functools
+import itertools
 import subprocess
 
 import matrix
 import pytest
 from asking import has_own_dev, shows_read_only
+from beside import STUDIES
 from matrix import (
     ALL,
     REQUIRED,
     SEED,
+    SHIFT_NAMES,
     WALLS,
     envs_in_turn,
     in_matrix,
@@ -19,7 +22,9 @@ from matrix import (
     workloads_in_turn,
     workloads_of,
 )
+from shifts import SHIFTS, shift_of
 
+from tare.core.files import project_root
 from tare.model.registry import describe_workload, environment_names, module_names
 
 
@@ -28,6 +33,31 @@ def test_seeds_that_follow_each_other_take_every_cell():
     assert sorted(in_turn(0, cells, str(seed))[0] for seed in (7, 8, 9)) == cells
     assert in_turn(0, cells, "7") != in_turn(1, cells, "7")
     assert in_turn(5, cells, ALL) == cells
+
+
+def test_each_cell_meets_each_shift():
+    """Whatever the number of cells; where one were left out, what it is for were never tried."""
+    for count in range(1, 21):
+        cells = [*range(count)]
+        days = map(str, range(len(SHIFTS) * count))
+        met = {(in_turn(0, SHIFT_NAMES, day)[0], in_turn(3, cells, day)[0]) for day in days}
+        assert len(met) == len(SHIFTS) * count, count
+
+
+def test_shifts_name_tests_and_studies_that_there_are():
+    for begin in itertools.chain(*SHIFTS.values()):
+        path, _, name = begin.partition("::")
+        if "/" in begin:
+            assert f"def {name}" in (project_root() / "tests" / path).read_text(), begin
+        else:
+            assert begin in STUDIES, begin
+
+
+def test_a_test_belongs_to_the_shift_of_its_study_or_its_file():
+    assert shift_of("tests/workflow/test_workflow.py::test_x", ["tmp_path", "smoke"]) == "preset"
+    assert shift_of("conformance/test_hosts.py::test_x[a]", []) == "together"
+    assert shift_of("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel[vm]", []) is None
+    assert shift_of("tests/unit/test_written.py::test_extended", ["tmp_path"]) is None
 
 
 def test_a_commit_has_its_day_and_a_folder_without_any_has_today(tmp_path):
