@@ -27,14 +27,12 @@ SHIFTS: Mapping[str, Sequence[str]] = {
         "conformance/test_frameworks.py",
         "conformance/test_official.py",
         "conformance/test_other_stack.py",
-    ),
-    "guests": (
-        "conformance/test_losses.py",
         "conformance/test_settings.py",
         "conformance/test_vm.py::test_a_guest_",
         "conformance/test_vm.py::test_a_quota_",
         "conformance/test_vm.py::test_what_takes_guests_a_minute_works",
     ),
+    "instrument": ("conformance/test_losses.py", "conformance/test_planted.py"),
 }
 
 
