@@ -62,8 +62,8 @@ def in_matrix():
 def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
     """The cell of a row whose turn it is; neighbouring rows have neighbouring cells.
 
-    Shifts take turns by the same seed: a row whose turns would go with theirs changes once they all had one, so that
-    each cell meets each shift.
+    Shifts take turns by the same seed: a row whose turns would go with theirs changes once they all had one, so
+    that each cell meets each shift.
 
     Raises:
         ValueError: the seed is neither a number nor `all`.
@@ -72,7 +72,8 @@ def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
         return list(cells)
     if not seed.isdecimal():
         raise ValueError(f"{VARIABLE}={seed}: give a number, or {ALL} for the whole matrix")
-    turn = int(seed) // len(SHIFTS) if cells is not SHIFT_NAMES and len(cells) % len(SHIFTS) == 0 else int(seed)
+    along = cells is not SHIFT_NAMES and len(cells) % len(SHIFTS) == 0
+    turn = int(seed) // len(SHIFTS) if along else int(seed)
     return [cells[(turn + row) % len(cells)]]
 
 

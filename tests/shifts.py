@@ -1,7 +1,7 @@
 """What takes minutes and has a shift of its own: of these a run of the tests takes one, in turn by the seed.
 
-A run has every environment with one workload and every workload on the host, all unit tests, all that kills, plans and
-measures; a shift is what goes beyond, and each of them has its turn within as many days of work. Tests that are chosen
+A run has every environment with one workload and every workload on the host, all unit tests, all that kills, plans
+and measures; a shift is what goes beyond, and each has its turn within as many days of work. Tests that are chosen
 otherwise, by files or names, run whatever their shift.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-# By name: the studies that are run beside the tests, by their fixtures, and what ids of tests begin with. Each shift
-# takes about as long as the others. Their number is a prime, see `matrix.in_turn`.
+# By name: the studies that are run beside the tests, by their fixtures, and what ids of tests begin with. They take
+# about equally long. Their number is a prime, see `matrix.in_turn`.
 SHIFTS: Mapping[str, Sequence[str]] = {
     "additions": ("extended",),
     "preset": ("smoke", "conformance/test_naive_image.py", "conformance/test_definition_image.py"),

@@ -296,7 +296,12 @@ def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interva
 
     For the control: against the first host.
     """
-    values = pivot(metrics, metric).reindex(columns=[*HOSTS, env] if env != CONTROL else list(HOSTS)).dropna()
+    return _extra(pivot(metrics, metric), env, alpha)
+
+
+def _extra(units: pd.DataFrame, env: str, alpha: float) -> Interval:
+    """As `extra`, of the values of one metric by unit and environment."""
+    values = units.reindex(columns=[*HOSTS, env] if env != CONTROL else list(HOSTS)).dropna()
     base = values[HOST] if env == CONTROL else values[list(HOSTS)].mean(axis=1)
     return t_interval((values[env] - base).to_numpy(), alpha)
 
@@ -311,11 +316,12 @@ def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCo
     """
     others = environments_of(rounds)
     level = alpha / max(1, len(others))
+    units = {phase: pivot(rounds, phase) for phase in ("real_s", *PHASE_METRICS)}
     found = []
     for env in (*others, CONTROL):
-        whole = extra(rounds, "real_s", env, level)
-        for phase in ("real_s", *PHASE_METRICS):
-            own = extra(rounds, phase, env, level)
+        whole = _extra(units["real_s"], env, level)
+        for phase in units:
+            own = _extra(units[phase], env, level)
             share = None
             if whole.n >= fewest and excludes_zero(whole) and whole.mean and own.mean is not None:
                 share = own.mean / whole.mean

@@ -353,10 +353,21 @@ def cost(table: pd.DataFrame, stack: str, env: str, item: str) -> float | None:
 
 def repeated(table: pd.DataFrame, stack: str, env: str, item: str) -> dict[int, float]:
     """Values of an item by repetition; one that was taken once is under 0."""
-    own = table[
-        (table["stack"] == stack) & (table["env"] == env) & (table["item"] == item) & table["value"].notna()
-    ]
-    return {0 if pd.isna(row.rep) else int(row.rep): float(row.value) for row in own.itertuples()}
+    return {
+        0 if pd.isna(rep) else int(rep): float(value)
+        for rep, value, _ in _rows(table).get((stack, env, item), ())
+        if pd.notna(value)
+    }
+
+
+@tables.once_per_table
+def _rows(table: pd.DataFrame) -> dict[tuple[str, str, str], list[tuple[float, float, str]]]:
+    """Repetition, value and reason of every row, in the table's order, by stack, environment and item."""
+    found: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
+    names = (table[column] for column in ("stack", "env", "item", "rep", "value", "reason"))
+    for stack, env, item, rep, value, reason in zip(*names, strict=True):
+        found.setdefault((stack, env, item), []).append((rep, value, reason))
+    return found
 
 
 def campaigns_of(table: pd.DataFrame, stack: str, item: str) -> set[str]:
@@ -367,14 +378,14 @@ def campaigns_of(table: pd.DataFrame, stack: str, item: str) -> set[str]:
 
 def why_not(table: pd.DataFrame, stack: str, env: str, item: str) -> str | None:
     """The first reason that an item has no value; None where it has one or there is no row of it."""
-    own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == item)]
-    return None if own["value"].notna().any() or own.empty else str(own["reason"].iloc[0])
+    own = _rows(table).get((stack, env, item), [])
+    return None if not own or any(pd.notna(value) for _, value, _ in own) else str(own[0][2])
 
 
 def failed(table: pd.DataFrame, stack: str, env: str, item: str) -> list[str]:
     """Why repetitions of an item that were tried have no value, one reason each."""
-    own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == item)]
-    reasons = own.loc[own["value"].isna() & own["rep"].notna(), "reason"]
+    own = _rows(table).get((stack, env, item), [])
+    reasons = [reason for rep, value, reason in own if pd.isna(value) and pd.notna(rep)]
     return [reason for reason in reasons if not reason.startswith("skipped")]
 
 

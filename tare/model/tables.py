@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 import pandera.pandas as pa
@@ -11,9 +13,11 @@ import pandera.pandas as pa
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
 
-# Tables of some thousand rows are asked thousands of times for a few: each costs Arrow's strings half as much again.
+# Tables of some thousand rows are asked thousands of times for a few of them, which takes Arrow's strings longer.
 pd.set_option("mode.string_storage", "python")
 TEXT = pd.StringDtype("python", na_value=float("nan"))
+Found = TypeVar("Found")
+REMEMBERED = 8  # tables whose answers `once_per_table` keeps
 
 KINDS = ("measured", "modelled", "unavailable")
 INCONCLUSIVE = "inconclusive"
@@ -368,6 +372,33 @@ NAMES = (*SCHEMAS, *COUNTED, *FINDINGS)
 
 def _schema(name: str) -> pa.DataFrameSchema:
     return {**SCHEMAS, **FINDINGS, **COUNTED}[name]
+
+
+class _Same:
+    """A table as a key: the same object, whatever equal ones there are."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.table = table
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.table is self.table
+
+
+def once_per_table(function: Callable[[pd.DataFrame], Found]) -> Callable[[pd.DataFrame], Found]:
+    """Remember what a function finds in a table that it is asked about again and again.
+
+    A table is never changed in place once it is read or made: a changed one is another object.
+    """
+    found = lru_cache(REMEMBERED)(lambda key: function(key.table))
+
+    @wraps(function)
+    def asked(table: pd.DataFrame) -> Found:
+        return found(_Same(table))
+
+    return asked
 
 
 def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
