@@ -111,8 +111,9 @@ def _together(rows: pd.DataFrame) -> list[str]:
         first = own.iloc[0]
         limit, confidence = percent(first["all_within"], up=True), 100 * (1 - first["family_alpha"])
         inside = "inside" if first["all_within"] <= first["margin"] else "not inside"
+        everyone = "both" if len(own) == 2 else f"all {len(own)}"
         told.append(
-            f"{KINDS[first['metric']]} of {workload_title(str(workload))}: all {len(own)} environments together "
+            f"{KINDS[first['metric']]} of {workload_title(str(workload))}: {everyone} environments together "
             f"lie within {limit} of the host, stalls included ({confidence:.0f}%; {inside} the margin of "
             f"{margin_text(first['margin'])})."
         )
