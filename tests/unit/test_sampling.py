@@ -69,8 +69,11 @@ def test_bytes_of_read_calls_are_the_programs_and_not_the_samplers(tmp_path):
     def elsewhere():
         in_a_thread(path.read_bytes)
 
-    assert in_a_thread(lambda: twice_around(lambda: None)) < 10_000
-    assert 3_000_000 <= in_a_thread(lambda: twice_around(elsewhere)) < 3_100_000
+    def least(work):  # what else this process does meanwhile, of which pytest starts some, only adds
+        return min(in_a_thread(lambda: twice_around(work)) for _ in range(5))
+
+    assert least(lambda: None) < 10_000
+    assert 3_000_000 <= least(elsewhere) < 3_100_000
 
 
 def test_what_cannot_be_read_has_its_reason(monkeypatch):
