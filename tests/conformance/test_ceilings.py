@@ -83,7 +83,7 @@ def test_noise_excuses_up_to_a_bound(ratio, noise, bound, expected):
 
 @pytest.mark.timeout(180)
 def test_the_roof_of_products_is_near_the_peak(alone):
-    """What others take of a core they take from one program or the other: the best that each ever had counts too."""
+    """What others take of a core they take from either program: the best that each ever had counts too."""
     tries: list[likwid.Comparison] = []
     best = None
     for _ in range(2 * ATTEMPTS):
