@@ -40,7 +40,7 @@ WORKERS ?= 2
 test: setup-test ## everything the tests need, then the tests
 	@.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-test-quick: ## unit tests without runtimes, images and network, in under three minutes; it says what it leaves out
+test-quick: ## unit tests without runtimes, images and network; it says what it leaves out
 	@$(NEED_PYTHON)
 	@RUNTIMES=system $(PYTHON) -m tare.runtimes.bootstrap test
 	@.venv/bin/python -m pytest --quick -n $(WORKERS) tests/unit $(PYTEST_ARGS)
