@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pandas as pd
 
 from tare.analysis.launch_rows import (
@@ -144,6 +145,19 @@ def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
 
 
 def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Measured values of one metric: one row per repetition, one column per environment."""
-    chosen = metrics[(metrics["metric"] == metric) & (metrics["kind"] != "unavailable")]
-    return chosen.pivot_table(index="rep", columns="env", values="value")
+    """Measured values of one metric: one row per repetition, one column per environment.
+
+    What stands there more than once is its mean. As pandas' pivot_table, which takes ten times as long for as few
+    rows as these.
+    """
+    chosen = ((metrics["metric"] == metric) & (metrics["kind"] != "unavailable") & metrics["rep"].notna()).to_numpy()
+    values = metrics["value"].to_numpy(dtype=float, na_value=np.nan)[chosen]
+    there = ~np.isnan(values)
+    reps, rows = np.unique(metrics["rep"].to_numpy()[chosen][there].astype(int), return_inverse=True)
+    names, columns = np.unique(metrics["env"].to_numpy(dtype=object)[chosen][there], return_inverse=True)
+    sums, counts = np.zeros((len(reps), len(names))), np.zeros((len(reps), len(names)))
+    np.add.at(sums, (rows, columns), values[there])
+    np.add.at(counts, (rows, columns), 1)
+    means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+    index = pd.Index(reps, name="rep", dtype=metrics["rep"].dtype)
+    return pd.DataFrame(means, index=index, columns=pd.Index(names, name="env", dtype=metrics["env"].dtype))

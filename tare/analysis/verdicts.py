@@ -247,6 +247,7 @@ class _Table:
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
         self.units = sorted(metrics["rep"].dropna().unique())
+        self._known: dict[tuple[bool, tuple[str, str]], pd.DataFrame] = {}
         pilot = self.units[: self.campaign.pilot]
         first = self.units[: plan.sampling.pilot or 0]  # the control is in every unit
         self.control = self._estimate((CONTROL, HOST), first)
@@ -266,9 +267,17 @@ class _Table:
                 self.values.loc[number, name] = self.limit
         return {key: ends_of(stopped, *key, contrasts(self.values, *key).index) for key in keys}
 
+    def contrasts(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
+        """As the function, of the typical values or of the totals, whose bounds are in place by then."""
+        place = (values is self.values, key)
+        if place not in self._known:
+            self._known[place] = contrasts(values, *key)
+        return self._known[place]
+
     def _pairs(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
         """As `contrasts`, without units in which both sides were stopped."""
-        return contrasts(values, *key).drop(index=sorted(self.ends[key].silent))
+        found, silent = self.contrasts(values, key), self.ends[key].silent
+        return found.drop(index=sorted(silent)) if silent else found
 
     def ratios(self, key: tuple[str, str]) -> pd.Series:
         """Per unit, the log-ratio of the typical time."""
@@ -400,7 +409,7 @@ class _Comparison:
 
     def _beyond(self, ratios: pd.Series) -> list[float]:
         """Per unit, the log-ratio of all time less that of the typical time."""
-        totals = contrasts(self.table.totals, self.env, self.reference).mean(axis=1)
+        totals = self.table.contrasts(self.table.totals, (self.env, self.reference)).mean(axis=1)
         return [float(value) for value in (totals - ratios).dropna()]
 
     def _verdict(self, interval: Interval, total: Interval, stalls: Interval | None) -> tuple[str, str]:
@@ -487,9 +496,11 @@ def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float 
     launch without a neighbour of its own.
     """
     above, below = sides(env, reference)
-    complete = values[[*dict.fromkeys([*above, *below])]].dropna()
-    base = complete[below].sum().mean()
-    return float(complete[above].sum().mean() / base) if base > 0 else None
+    names = [*dict.fromkeys([*above, *below])]
+    numbers = values[names].to_numpy(dtype=float)
+    sums = dict(zip(names, numbers[~np.isnan(numbers).any(axis=1)].sum(axis=0), strict=True))
+    base = float(np.mean([sums[name] for name in below]))
+    return float(np.mean([sums[name] for name in above])) / base if base > 0 else None
 
 
 def _exp(value: float | None) -> float | None:

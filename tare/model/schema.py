@@ -172,11 +172,19 @@ def read_yaml(path: Path, what: str) -> Any:
     Raises:
         UserError: unreadable, not YAML, or a key stands twice in one mapping.
     """
+    return parse_yaml(read_words(path, what), str(path))
+
+
+def read_words(path: Path, what: str) -> str:
+    """The text of a file that a user wrote; `what` it is for the message: `the study`.
+
+    Raises:
+        UserError: unreadable, or not UTF-8.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {what} {path}: {getattr(error, 'strerror', None) or error}") from None
-    return parse_yaml(text, str(path))
 
 
 def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) -> str:
