@@ -20,14 +20,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import job_sizes
 import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake
-from tiny_study import BROKEN, TINY
+from tiny_study import BROKEN, TINY, VARIED
 
 from tare.experiments.alone import LOCKS
 from tare.model.studies.study import CONTROL, HOST, merge
@@ -46,20 +46,32 @@ def extended(folder: Path) -> None:
     The study is a preset, as a newcomer writes it. One environment is broken on purpose; neither Docker's daemon
     nor ch-run is to be had. Then the new environment alone, its whole runs measured anew.
     """
-    (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
-    (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
     (folder / "tare/launch/scenarios/busy_core.py").write_text(code_blocks("add-a-scenario.md", "python")[0])
     (folder / "envs/broken.py").write_text(BROKEN)
-    study = merge(the_study_of("write-a-study.md"), TINY)
-    study["workloads"] = the_study_of("add-a-workload.md")["workloads"]
-    study["workloads"]["softmax_mnist"]["sweep_batches"] = [16]
-    study |= the_study_of("add-a-scenario.md")
-    assert set(the_study_of("add-a-stack.md")) <= set(study)
+    study = with_additions(folder, TINY) | the_study_of("add-a-scenario.md")
     assert set(the_study_of("add-an-environment.md")["environments"]) <= set(study["environments"])
     (folder / "config/mine.yaml").write_text(yaml.safe_dump(study))
     snakemake(folder, "--cores", "2", "all", *MINE, **POOR)
     done = snakemake(folder, "--cores", "2", "namespaces", *MINE, "-R", "run_rounds", **POOR)
     (folder / "namespaces.txt").write_text(done.stdout + done.stderr)
+
+
+def varied(folder: Path) -> None:
+    """The same workload with arms, settings and another stack, in the same new environment beside the host."""
+    study = with_additions(folder, VARIED)
+    assert set(the_study_of("add-a-stack.md")) <= set(study)
+    (folder / "config/mine.yaml").write_text(yaml.safe_dump(study))
+    snakemake(folder, "--cores", "2", "all", *MINE)
+
+
+def with_additions(folder: Path, small: Mapping[str, Any]) -> dict[str, Any]:
+    """The pages' study made small, with their workload; that and their environment are put into a copy."""
+    (folder / "envs/namespaces.py").write_text(code_blocks("add-an-environment.md", "python")[0])
+    (folder / "workloads/softmax_mnist.py").write_text(code_blocks("add-a-workload.md", "python")[0])
+    study: dict[str, Any] = merge(the_study_of("write-a-study.md"), small)
+    study["workloads"] = the_study_of("add-a-workload.md")["workloads"]
+    study["workloads"]["softmax_mnist"]["sweep_batches"] = [16]
+    return study
 
 
 def the_study_of(page: str) -> dict[str, Any]:
@@ -85,9 +97,12 @@ def slow_steps(folder: Path) -> None:
     job_sizes.campaign(folder.parent, "slow", [HOST, CONTROL])
 
 
-STUDIES = {"extended": extended, "smoke": smoke, "slow_steps": slow_steps, "written": written}
+STUDIES = {
+    **{"extended": extended, "varied": varied, "smoke": smoke},
+    **{"slow_steps": slow_steps, "written": written},
+}
 # Each line is a process; what stands in one line is run one after the other.
-LINES = (("extended",), ("smoke",), ("slow_steps", "written"))
+LINES = (("extended",), ("varied",), ("smoke",), ("slow_steps", "written"))
 
 
 class Beside:

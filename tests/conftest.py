@@ -116,6 +116,12 @@ def extended(studies):
 
 
 @pytest.fixture(scope="session")
+def varied(studies):
+    """A copy in which the documentation's workload ran with arms, settings and another stack, to its report."""
+    return studies.wait("varied")
+
+
+@pytest.fixture(scope="session")
 def smoke(studies):
     """A copy in which the smoke preset ran to its report, on the real runtimes."""
     return studies.wait("smoke")

@@ -1,4 +1,4 @@
-"""The least study that has everything: an environment that fails on purpose, arms, settings, another stack."""
+"""The least studies that have everything: an environment that fails on purpose, arms, settings, another stack."""
 
 BROKEN = '''"""An environment that passes its probe and fails every launch, on purpose."""
 
@@ -26,13 +26,8 @@ class Broken(Environment):
         return ["sh", "-c", "echo fatal: broken on purpose >&2; exit 7"]
 '''
 
-TINY = {
-    "study": "tiny",
-    "stacks": ["paper-2022"],
-    "stack_workloads": None,
-    "environments": ["host", "namespaces", "broken", "docker", "charliecloud"],
-    "stack_kinds": ["rounds", "turns"],
-    "stack_environments": ["host", "namespaces"],
+LEAST = {
+    "stacks": [],
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
     "turns": {
@@ -40,12 +35,25 @@ TINY = {
         **{"budget_s": 10.0, "arm_budget_s": 10.0, "setting_budget_s": 5.0},
     },
     "causes": {"units": 1, "steps": 1},
+    "arms": {"rounds": [], "turns": []},
+    "profile": {"warmup_steps": 1, "steps": 2},
+    "starts": {"repetitions": 1},
+    "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
+}
+# An environment that fails on purpose, and two that are missing.
+TINY = {**LEAST, "study": "tiny", "environments": ["host", "namespaces", "broken", "docker", "charliecloud"]}
+# Arms, settings, another stack.
+VARIED = {
+    **LEAST,
+    "study": "varied",
+    "environments": ["host", "namespaces"],
+    "stacks": ["paper-2022"],
+    "stack_workloads": None,
+    "stack_kinds": ["rounds", "turns"],
+    "stack_environments": ["host", "namespaces"],
     "arms": {
         "workloads": ["softmax_mnist"],
         "rounds": [],
         "turns": ["allocator=default", "amp=bf16", "graph=capture"],
     },
-    "profile": {"warmup_steps": 1, "steps": 2},
-    "starts": {"repetitions": 1},
-    "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
 }
