@@ -85,8 +85,9 @@ def test_bytes_of_read_calls_are_the_programs_and_not_the_samplers(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(os.urandom(3_000_000))
     nothing, reading = childless(asked_around, path)
-    assert abs(nothing) < 10_000  # a byte either way: of the two files that it reads one is read before the other
-    assert 3_000_000 <= reading < 3_100_000
+    # Some bytes either way: of the two counts that it subtracts, one is read before the other.
+    assert abs(nothing) < 10_000
+    assert 2_999_900 < reading < 3_100_000
 
 
 def test_what_cannot_be_read_has_its_reason(monkeypatch):
