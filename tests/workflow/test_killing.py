@@ -25,8 +25,8 @@ from tare.model.journals.sealed import read_sealed
 ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
-CAMPAIGNS = ("a", "b", "c")
-UNITS, FEW_UNITS = 40, 4  # more than are measured before the last is killed; where only what comes after matters
+CAMPAIGNS = ("a", "b")
+UNITS, FEW_UNITS = 60, 4  # more than are measured before the last is killed; where only what comes after matters
 KILLS = 20  # of each kind three or more: the first while all of it starts, others once a launch has lived
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
@@ -48,12 +48,12 @@ rule measure:
     shell:
         "{python} {quick} {{output}} notes {units} > {{log}} 2>&1"
 """
-MAKEFILE = "report:\n\t@{snakemake} --cores 3 --nolock --rerun-incomplete --quiet all -- all\n"
+MAKEFILE = "report:\n\t@{snakemake} --cores 2 --nolock --rerun-incomplete --quiet all -- all\n"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A workflow of three campaigns that Snakemake would run at once; `of_units` says how long they are."""
+    """A workflow of two campaigns that Snakemake would run at once; `of_units` says how long they are."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "locks").mkdir()
     (tmp_path / "Makefile").write_text(MAKEFILE.format(snakemake=BIN / "snakemake"))
