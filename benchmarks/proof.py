@@ -295,7 +295,7 @@ def main() -> None:
         "# The proof of the instrument",
         "",
         "Written by `benchmarks/proof.py`. `tests/unit/test_proof.py` tests the same with fewer campaigns, "
-        "and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine.",
+        "and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine (more where that is noisy).",
         "",
         *simulated(campaigns),
         "",

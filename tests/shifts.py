@@ -1,7 +1,7 @@
 """What takes minutes and has a shift of its own: of these a run of the tests takes one, in turn by the seed.
 
-A run has every environment with one workload and every workload on the host, all unit tests, all that kills, plans
-and measures; a shift is what goes beyond, and each has its turn within as many days of work. Tests that are chosen
+A run has every environment with one workload and every workload on the host, all unit tests, all that kills and
+plans; a shift is what goes beyond, and each has its turn within as many days of work. Tests that are chosen
 otherwise, by files or names, run whatever their shift.
 """
 
@@ -20,19 +20,25 @@ SHIFTS: Mapping[str, Sequence[str]] = {
         "conformance/test_hosts.py",
         "conformance/test_shared.py",
     ),
+    "variations": ("varied", "conformance/test_arms.py", "conformance/test_settings.py"),
+    "guests": (
+        "conformance/test_vm.py::test_a_guest_",
+        "conformance/test_vm.py::test_a_quota_",
+        "conformance/test_vm.py::test_what_takes_guests_a_minute_works",
+    ),
     "stacks": (
-        "conformance/test_arms.py",
         "conformance/test_bound.py",
         "conformance/test_framework_stacks.py",
         "conformance/test_frameworks.py",
         "conformance/test_official.py",
         "conformance/test_other_stack.py",
-        "conformance/test_settings.py",
-        "conformance/test_vm.py::test_a_guest_",
-        "conformance/test_vm.py::test_a_quota_",
-        "conformance/test_vm.py::test_what_takes_guests_a_minute_works",
     ),
-    "instrument": ("conformance/test_losses.py", "conformance/test_planted.py"),
+    "instrument": (
+        "conformance/test_causes.py",
+        "conformance/test_job_sizes.py",
+        "conformance/test_losses.py",
+        "conformance/test_planted.py",
+    ),
 }
 
 
