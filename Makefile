@@ -35,8 +35,8 @@ study-file: # said before the set-up, which takes a minute
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report STUDY=config/smoke.yaml
 
-# In two processes, which share out the parts that tests/conftest.py tells: more would disturb what measures.
-WORKERS ?= 2
+# In three processes, which share out the parts that tests/conftest.py tells: on two processors, as many of the tests wait.
+WORKERS ?= 3
 test: setup-test ## everything the tests need, then the tests
 	@.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 

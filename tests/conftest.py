@@ -1,6 +1,6 @@
 """For all tests: their order and parts, the seed that chooses among them, the studies beside them, and quiet.
 
-`make test` runs them in two processes (pytest-xdist), by parts: a part is what one process runs in one go.
+`make test` runs them in three processes (pytest-xdist), by parts: a part is what one process runs in one go.
 """
 
 import fcntl
