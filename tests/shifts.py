@@ -12,7 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 # By name: the studies that are run beside the tests, by their fixtures, and what ids of tests begin with. They take
 # about equally long. Their number is a prime, see `matrix.in_turn`.
 SHIFTS: Mapping[str, Sequence[str]] = {
-    "additions": ("extended",),
+    "additions": (
+        "extended",
+        "browser/test_report_page.py::test_a_page_of_a_device_",
+        "browser/test_report_page.py::test_letters_in_figures_of_a_device_",
+        "browser/test_report_page.py::test_pages_of_two_papers_",
+    ),
     "preset": ("smoke", "conformance/test_naive_image.py", "conformance/test_definition_image.py"),
     "together": (
         "written",
@@ -38,6 +43,7 @@ SHIFTS: Mapping[str, Sequence[str]] = {
         "conformance/test_job_sizes.py",
         "conformance/test_losses.py",
         "conformance/test_planted.py",
+        "unit/test_memory.py::test_the_largest_batch_",
     ),
 }
 
