@@ -18,7 +18,7 @@ SHIFTS: Mapping[str, Sequence[str]] = {
         "browser/test_report_page.py::test_letters_in_figures_of_a_device_",
         "browser/test_report_page.py::test_pages_of_two_papers_",
     ),
-    "preset": ("smoke", "conformance/test_naive_image.py", "conformance/test_definition_image.py"),
+    "preset": ("smoke",),
     "together": (
         "written",
         "conformance/test_distributed.py",
@@ -27,6 +27,8 @@ SHIFTS: Mapping[str, Sequence[str]] = {
     ),
     "variations": ("varied", "conformance/test_arms.py", "conformance/test_settings.py"),
     "guests": (
+        "conformance/test_definition_image.py",
+        "conformance/test_naive_image.py",
         "conformance/test_vm.py::test_a_guest_",
         "conformance/test_vm.py::test_a_quota_",
         "conformance/test_vm.py::test_what_takes_guests_a_minute_works",
