@@ -150,7 +150,9 @@ def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     What stands there more than once is its mean. As pandas' pivot_table, which takes ten times as long for as few
     rows as these.
     """
-    chosen = ((metrics["metric"] == metric) & (metrics["kind"] != "unavailable") & metrics["rep"].notna()).to_numpy()
+    chosen = (
+        (metrics["metric"] == metric) & (metrics["kind"] != "unavailable") & metrics["rep"].notna()
+    ).to_numpy()
     values = metrics["value"].to_numpy(dtype=float, na_value=np.nan)[chosen]
     there = ~np.isnan(values)
     reps, rows = np.unique(metrics["rep"].to_numpy()[chosen][there].astype(int), return_inverse=True)

@@ -31,7 +31,7 @@ from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_laye
 from tare.images.recipe import load_recipe
 from tare.images.storage import storage_of
 from tare.images.tree import Tree, build_tree, fill_tree
-from tare.images.wheels import Wheel, fetch_wheels, packages_of
+from tare.images.wheels import Wheel, fetch_fitting, packages_of
 from tare.launch.conditions import launcher_environment
 from tare.model.environment import Environment, OciImage, Prepared
 from tare.model.records.images import ImageRecord
@@ -62,12 +62,12 @@ def measure_naive_image(name: str, variant: str, forms: Sequence[ImageRecord], o
     stack, interpreter = with_interpreter(load_stack(name, variant))
     with measuring(out):
         try:
-            wheels = fetch_wheels(stack).wheels
+            stack, fetched = fetch_fitting(stack)
         except UnavailableError as error:
             record, definition = _none(stack, error), without(str(error))
         else:
-            record = _compared(stack, wheels, interpreter, forms)
-            definition = build_definitions(stack, wheels, interpreter)
+            record = _compared(stack, fetched.wheels, interpreter, forms)
+            definition = build_definitions(stack, fetched.wheels, interpreter)
         record.replace(definition=definition).write(out)
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tare.core.errors import TareError
 from tare.images.build import build
 from tare.images.interpreter import with_interpreter
-from tare.images.wheels import fetch_wheels
+from tare.images.wheels import fetch_fitting
 from tare.machine.fitting import AUTO, fitting_device
 from tare.model.registry import HOST
 from tare.model.studies.stacks import BOUND, load_stack
@@ -35,7 +35,7 @@ def _fetch(name: str, variant: str) -> None:
     with contextlib.suppress(TareError):
         stack = load_stack(name, variant)
         if stack.official is None:
-            fetch_wheels(with_interpreter(stack)[0])
+            fetch_fitting(with_interpreter(stack)[0])
 
 
 def _variant(name: str, device: str) -> str:

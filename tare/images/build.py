@@ -31,7 +31,7 @@ from tare.images.runtime_forms import (
 )
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree
-from tare.images.wheels import fetch_wheels, packages_of
+from tare.images.wheels import fetch_fitting, packages_of
 from tare.model.records.images import ImageRecord, OciRecord, TreeFacts, TreeRecord
 from tare.model.registry import environment
 from tare.model.studies.stacks import BOUND, Stack, load_stack
@@ -68,7 +68,7 @@ def build_stack_tree(name: str, variant: str) -> BuiltTree:
         raise UnavailableError(_no_tree(name))
     # The interpreter comes before a long download that would be for nothing.
     stack, interpreter = with_interpreter(stack)
-    fetched = fetch_wheels(stack)
+    stack, fetched = fetch_fitting(stack)
     tree = build_tree(stack, fetched.wheels, interpreter)
     stages = {f"tree_{stage}": value for stage, value in tree.seconds.items()}
     record = TreeRecord(

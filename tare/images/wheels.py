@@ -1,7 +1,8 @@
 """Fetches the wheels that a stack locks into the store, and never hands out one whose hash differs.
 
 The installer (pip) finds and downloads; where it looks is its own configuration's business. Builds with a local
-version (`+cpu`) are looked for there first, then in the index that the stack names.
+version (`+cpu`) are looked for there first, then in the index that the stack names; where neither has them the
+variant that stands in for theirs is taken, if the stack has one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir
 from tare.core.process import Finished, run, scratch_folder
+from tare.core.progress import say
 from tare.core.remedies import no_index
 from tare.model.records.images import Package
-from tare.model.studies.stacks import Requirement, Stack
+from tare.model.studies.stacks import Requirement, Stack, load_stack
 
 DOWNLOAD_TIMEOUT_S = 1800
 INDEX_TIMEOUT_S = 15
@@ -34,6 +36,10 @@ PLATFORMS = (
     "manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64",  # as old wheels name their platforms
 )  # fmt: skip
 _MISMATCH = re.compile(r"Expected sha256 (?:or )?([0-9a-f]{64})[\s\S]*?Got\s+([0-9a-f]{64})")
+
+
+class NoLocalBuild(UnavailableError):
+    """No index that answers has a build with a local version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +74,7 @@ def fetch_wheels(stack: Stack) -> Fetched:
         return {"seconds": round(time.monotonic() - started, 3)}
 
     what = f"downloading {len(stack.requirements)} wheels of {stack.name} ({stack.variant})"
-    kept = store.keep(cache_dir("wheels"), store.key_of(stack.lock_sha256, stack.python), make, what=what)
+    kept = store.keep(cache_dir("wheels"), _key(stack), make, what=what)
     found = {parse_wheel_filename(entry["path"])[0]: entry for entry in kept.entries}
     wheels = []
     for requirement in stack.requirements:
@@ -79,30 +85,68 @@ def fetch_wheels(stack: Stack) -> Fetched:
     return Fetched(wheels=tuple(wheels), seconds=kept.about["seconds"])
 
 
+def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
+    """The wheels of a stack, or of the variant that stands in for its own; and the stack in that variant.
+
+    A variant whose wheels are in the store stays: a stack does not change because the network does.
+
+    Raises:
+        IntegrityError: a file that was served is not the one that the lock names.
+        UnavailableError: no index that answers has either.
+    """
+    if stack.otherwise is None:
+        return stack, fetch_wheels(stack)
+    other = replace(load_stack(stack.name, stack.otherwise), python=stack.python)
+    wheels = cache_dir("wheels")
+    if store.find(wheels, _key(stack)) is None and store.find(wheels, _key(other)) is not None:
+        return other, fetch_wheels(other)
+    try:
+        return stack, fetch_wheels(stack)
+    except NoLocalBuild as error:
+        say(f"{error.reason}: the variant {other.variant} of {stack.name} stands in for {stack.variant}")
+        try:
+            return other, fetch_wheels(other)
+        except UnavailableError as second:
+            raise UnavailableError(
+                f"{error.reason}; its variant {other.variant}: {second.reason}", error.remedy
+            ) from second
+
+
+def _key(stack: Stack) -> str:
+    return store.key_of(stack.lock_sha256, stack.python)
+
+
 def packages_of(wheels: Sequence[Wheel]) -> tuple[Package, ...]:
     """What records say of a stack's packages."""
     return tuple(Package(name=wheel.name, version=wheel.version, sha256=wheel.sha256) for wheel in wheels)
 
 
 def _download(stack: Stack, folder: Path) -> None:
+    """Builds with a local version first: where they can't be had nothing else is fetched for nothing."""
     ordinary = [requirement for requirement in stack.requirements if not requirement.is_local]
     local = [requirement for requirement in stack.requirements if requirement.is_local]
-    _pip_download(stack, folder, ordinary, [])
     if local:
         try:
             _pip_download(stack, folder, local, [])
         except UnavailableError as error:
-            if stack.index is None:
-                raise
-            options = ["--index-url", stack.index, "--timeout", str(INDEX_TIMEOUT_S), "--retries", "1"]
-            try:
-                _pip_download(stack, folder, local, options)
-            except UnavailableError as second:
-                raise UnavailableError(
-                    f"{', '.join(f'{r.name}=={r.version}' for r in local)} was found neither where the installer "
-                    f"looks ({error.reason}) nor at {stack.index} ({second.reason})",
-                    "PIP_FIND_LINKS=FOLDER_WITH_THE_WHEEL make report",
-                ) from second
+            _from_own_index(stack, folder, local, error)
+    _pip_download(stack, folder, ordinary, [])
+
+
+def _from_own_index(stack: Stack, folder: Path, local: Sequence[Requirement], error: UnavailableError) -> None:
+    names = ", ".join(f"{requirement.name}=={requirement.version}" for requirement in local)
+    remedy = "PIP_FIND_LINKS=FOLDER_WITH_THE_WHEEL make report"
+    if stack.index is None:
+        raise NoLocalBuild(f"{names} was not found where the installer looks ({error.reason})", remedy) from error
+    options = ["--index-url", stack.index, "--timeout", str(INDEX_TIMEOUT_S), "--retries", "1"]
+    try:
+        _pip_download(stack, folder, local, options)
+    except UnavailableError as second:
+        raise NoLocalBuild(
+            f"{names} was found neither where the installer looks ({error.reason}) nor at {stack.index} "
+            f"({second.reason})",
+            remedy,
+        ) from second
 
 
 def _pip_download(stack: Stack, folder: Path, requirements: Sequence[Requirement], options: Sequence[str]) -> None:

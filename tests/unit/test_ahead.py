@@ -23,7 +23,7 @@ def made(monkeypatch):
         ahead, "build", lambda name, variant, assembled: make("image" if assembled else "tree", name, variant)
     )
     monkeypatch.setattr(ahead, "with_interpreter", lambda stack: (stack, None))
-    monkeypatch.setattr(ahead, "fetch_wheels", lambda stack: make("wheels", stack.name, stack.variant))
+    monkeypatch.setattr(ahead, "fetch_fitting", lambda stack: make("wheels", stack.name, stack.variant))
     return found, lacking
 
 

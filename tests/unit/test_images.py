@@ -109,7 +109,7 @@ def world(tmp_path, monkeypatch):
     world = World()
     wheel = Wheel(name="torch", version="2.13.0", sha256="a" * 64, path=tmp_path / "torch.whl")
     wheel.path.write_bytes(b"a wheel")
-    monkeypatch.setattr(build, "fetch_wheels", lambda _: Fetched(wheels=(wheel,), seconds=3.0))
+    monkeypatch.setattr(build, "fetch_fitting", lambda stack: (stack, Fetched(wheels=(wheel,), seconds=3.0)))
     monkeypatch.setattr(build, "build_tree", world.tree)
     monkeypatch.setattr(build, "get_base", world.get_base)
     monkeypatch.setattr(build, "load_recipe", lambda: world.recipe)

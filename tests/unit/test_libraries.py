@@ -165,7 +165,7 @@ ALIKE = {name: f"torch-{name}-openblas" for name in ("2.13", "1.4")}
 def test_a_stack_like_another_has_its_very_packages_and_a_library(release, name):
     stack, other = load_stack(name), load_stack(f"torch-{release}")
     assert stack.library.symbol == "sgemm_" and other.library is None
-    assert replace(stack, name=other.name, library=None) == other
+    assert replace(stack, name=other.name, library=None, otherwise=other.otherwise) == other
     beside = {str(path) for path in files_beside(name)}
     assert beside == {
         "containers/libraries/openblas.yaml",

@@ -157,7 +157,7 @@ def test_without_a_daemon_the_record_has_the_reason(tmp_path, monkeypatch):
 
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
     monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
-    monkeypatch.setattr(making, "fetch_wheels", lambda stack: SimpleNamespace(wheels=()))
+    monkeypatch.setattr(making, "fetch_fitting", lambda stack: (stack, SimpleNamespace(wheels=())))
     monkeypatch.setattr(making, "compare", refuse)
     built = DefinitionBuilds.model_validate_json(json.dumps(image_cost_builders.definition_builds()))
     monkeypatch.setattr(making, "build_definitions", lambda *arguments: built)
@@ -175,7 +175,7 @@ def test_without_a_daemon_the_record_has_the_reason(tmp_path, monkeypatch):
 def test_a_study_without_docker_has_the_definition_file_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
     monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
-    monkeypatch.setattr(making, "fetch_wheels", lambda stack: SimpleNamespace(wheels=()))
+    monkeypatch.setattr(making, "fetch_fitting", lambda stack: (stack, SimpleNamespace(wheels=())))
     calls, comparison = [], making._none(load_stack(STACK), UnavailableError("it was asked for"))
     monkeypatch.setattr(making, "compare", lambda *arguments: calls.append(arguments) or comparison)
     built = DefinitionBuilds.model_validate_json(json.dumps(image_cost_builders.definition_builds()))
@@ -197,7 +197,7 @@ def test_without_packages_or_apptainer_every_way_has_the_reason(tmp_path, monkey
 
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
     monkeypatch.setattr(making, "with_interpreter", lambda stack: (stack, None))
-    monkeypatch.setattr(making, "fetch_wheels", refuse)
+    monkeypatch.setattr(making, "fetch_fitting", refuse)
     out = tmp_path / "naive/record.json"
     making.measure_naive_image(STACK, "cpu", [], out)
     found = read(NaiveImageRecord, out)

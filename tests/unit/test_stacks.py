@@ -23,6 +23,7 @@ from tare.images import interpreter, wheels
 from tare.images import tree as trees
 from tare.images.interpreter import find_interpreter
 from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
+from tare.model.studies import stacks
 from tare.model.studies.stacks import (
     Stack,
     files_beside,
@@ -307,6 +308,53 @@ def test_local_build_is_taken_from_the_stacks_own_index(tmp_path, cache, install
         stack = replace(make_stack(tmp_path / "stack", sha256(wheel), "1.0+cpu"), index=f"{url}/simple")
         assert wheels.fetch_wheels(stack).wheels[0].version == "1.0+cpu"
         server.shutdown()
+
+
+@pytest.fixture
+def two_builds(tmp_path, cache, installer, monkeypatch):
+    """A stack in a folder of stacks, whose build for CPUs nobody has but whose plain one the installer finds."""
+    folder = tmp_path / "stacks" / "tiny"
+    wheel = make_wheel(installer)
+    make_stack(folder, sha256(wheel), "1.0+cpu")
+    text = STACK_YAML.replace(
+        "cpu: {lock: cpu.txt}", "cpu: {lock: cpu.txt, otherwise: plain}\n  plain: {lock: plain.txt}"
+    )
+    (folder / "stack.yaml").write_text(text)
+    (folder / "plain.txt").write_text(f"demo==1.0 --hash=sha256:{sha256(wheel)}\n")
+    monkeypatch.setattr(stacks, "stacks_dir", lambda: tmp_path / "stacks")
+    return wheel
+
+
+def test_where_a_build_for_cpus_is_nowhere_the_plain_one_stands_in_and_stays(two_builds, installer, capsys):
+    chosen, fetched = wheels.fetch_fitting(load_stack("tiny"))
+    assert (chosen.variant, fetched.wheels[0].version) == ("plain", "1.0")
+    assert "the variant plain of tiny stands in for cpu" in capsys.readouterr().out
+    make_wheel(installer, "1.0+cpu")  # what came to be there since changes nothing
+    assert wheels.fetch_fitting(load_stack("tiny")) == (chosen, fetched)
+    assert "stands in" not in capsys.readouterr().out
+
+
+def test_where_neither_build_is_to_be_had_both_are_told_once(two_builds):
+    two_builds.unlink()
+    with pytest.raises(UnavailableError) as caught:
+        wheels.fetch_fitting(load_stack("tiny"))
+    said = str(caught.value)
+    assert said.index("demo==1.0+cpu") < said.index("variant plain") < said.index("PIP_FIND_LINKS=")
+
+
+def test_a_build_that_is_there_is_taken_and_a_wrong_one_is_not_passed_over(two_builds, installer):
+    wheel = make_wheel(installer, "1.0+cpu")
+    with pytest.raises(IntegrityError):
+        wheels.fetch_fitting(load_stack("tiny"))
+    (stacks.stacks_dir() / "tiny" / "cpu.txt").write_text(f"demo==1.0+cpu --hash=sha256:{sha256(wheel)}\n")
+    assert wheels.fetch_fitting(load_stack("tiny"))[0].variant == "cpu"
+
+
+def test_a_stand_in_that_is_no_variant_is_refused_with_the_nearest(two_builds):
+    path = stacks.stacks_dir() / "tiny" / "stack.yaml"
+    path.write_text(path.read_text().replace("otherwise: plain", "otherwise: plane"))
+    with pytest.raises(UserError, match=r"otherwise.*plane.*plain"):
+        load_stack("tiny")
 
 
 def test_download_command_names_the_stacks_python_not_ours(tmp_path):

@@ -37,10 +37,15 @@ class Pruned(Record):
 
 
 class Variant(Record):
-    """One lock of a stack; `index`: where builds with a local version are published."""
+    """One lock of a stack.
+
+    `index`: where builds with a local version are published; `otherwise`: the variant that stands in where no index
+    that answers has them.
+    """
 
     lock: str
     index: str | None = None
+    otherwise: str | None = None
     prune: tuple[Pruned, ...] = ()
     before_imports: str = ""
 
@@ -130,6 +135,17 @@ class StackFile(Record):
             raise ValueError(f"no {name!r} in tare/worker/frameworks: {nearest(name, frameworks.names())}")
         return name
 
+    @field_validator("variants")
+    @classmethod
+    def _stand_in_is_there(cls, variants: Mapping[str, Variant]) -> Mapping[str, Variant]:
+        for name, variant in variants.items():
+            if variant.otherwise is not None and variant.otherwise not in {*variants} - {name}:
+                others = sorted({*variants} - {name})
+                raise ValueError(
+                    f"{name}: otherwise: no {variant.otherwise!r}: {nearest(variant.otherwise, others)}"
+                )
+        return variants
+
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
@@ -155,7 +171,8 @@ class Stack:
 
     Attributes:
         name: of the stack, `torch-2.13`.
-        variant: `cpu` or `cuda`.
+        variant: `cpu` or `cuda`, or the one that stands in for it.
+        otherwise: the variant that stands in where no index that answers has builds with a local version.
         python: version of CPython, major and minor.
         or_python: other versions that the lock fits, in the order in which they stand in for it.
         requirements: what the lock holds, in its order.
@@ -181,6 +198,7 @@ class Stack:
     requirements: tuple[Requirement, ...]
     lock_sha256: str
     index: str | None
+    otherwise: str | None
     prune: tuple[str, ...]
     keep: tuple[str, ...]
     imports: tuple[str, ...]
@@ -237,7 +255,7 @@ def framework_of(name: str | None) -> str:
 
 
 def variants_of(name: str) -> tuple[str, ...]:
-    """Devices that a stack is locked for, `cpu` and `cuda`."""
+    """What a stack is locked for: `cpu` and `cuda`, and what stands in for one of them."""
     return tuple(_read(stacks_dir() / name).content.variants)
 
 
@@ -295,7 +313,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
 
     Args:
         name: of the stack.
-        variant: which of its locks, `cpu` or `cuda`.
+        variant: which of its locks, `cpu`, `cuda` or what stands in for one.
         folder: holds stack.yaml and the locks; None takes containers/stacks/<name>.
 
     Raises:
@@ -320,6 +338,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         requirements=requirements,
         lock_sha256=sha256_text("\n".join(requirement.line() for requirement in requirements)),
         index=own.index,
+        otherwise=own.otherwise,
         prune=tuple(pattern for group in (*content.prune, *own.prune) for pattern in group.paths),
         keep=content.keep,
         imports=content.imports,
@@ -363,7 +382,8 @@ def _read(folder: Path) -> _Described:
             f"{nearest(alike.library.name, library_names())}"
         )
     found = _read(base)
-    content = found.content.replace(variants={"cpu": found.content.variants["cpu"]})  # it computes on a CPU
+    own = found.content.variants["cpu"].replace(otherwise=None)  # it computes on a CPU, in that build
+    content = found.content.replace(variants={"cpu": own})
     return replace(found, name=alike.name, content=content, library=alike.library, official=alike.official)
 
 
