@@ -99,6 +99,7 @@ def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
     other = replace(load_stack(stack.name, stack.otherwise), python=stack.python)
     wheels = cache_dir("wheels")
     if store.find(wheels, _key(stack)) is None and store.find(wheels, _key(other)) is not None:
+        say(f"{stack.name} in its variant {other.variant}, which stood in for {stack.variant} before")
         return other, fetch_wheels(other)
     try:
         return stack, fetch_wheels(stack)

@@ -115,6 +115,15 @@ def test_images_that_stand_in_and_broken_ones_are_told():
     assert lines[3] == f"Broken images, left out of it: 5 ({', '.join(broken[:3])}, …)."
 
 
+def test_a_build_that_stands_in_for_the_devices_own_is_told(evidence):
+    images = {name: record.replace(variant="plain") for name, record in evidence.images.items()}
+    assert images
+    told = material.images_table(replace(evidence, images=images)).note
+    assert told.endswith("in its variant plain: its builds for cpu were nowhere to be had.")
+    own = {name: record.replace(variant="cpu") for name, record in evidence.images.items()}
+    assert "variant" not in material.images_table(replace(evidence, images=own)).note
+
+
 # Did they compute the same?
 
 

@@ -44,7 +44,7 @@ def images_table(evidence: Evidence) -> Table:
         )
     note = (
         f"Packages: {len(packages(evidence))}, the same in every form. Each row shows the stages that it adds. "
-        "Stages that came from the cache show what they took when they were made."
+        f"Stages that came from the cache show what they took when they were made.{_stand_in(evidence)}"
     )
     return Table(
         caption="Images: one recipe, one image, each environment's own form of it",
@@ -53,6 +53,15 @@ def images_table(evidence: Evidence) -> Table:
         note=note,
         wide=True,
     )
+
+
+def _stand_in(evidence: Evidence) -> str:
+    """What is said where another variant of the stack stands in for the one of the device."""
+    device = evidence.study.device
+    others = sorted({record.variant for record in evidence.images.values()} - {device})
+    if not others:
+        return ""
+    return f" The stack is here in its variant {' and '.join(others)}: its builds for {device} were nowhere to be had."
 
 
 def _own_stages(images: Mapping[str, AnyImage], name: str) -> dict[str, float]:
