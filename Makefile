@@ -83,7 +83,7 @@ clean: ## results and .venv; downloads and images in the cache stay
 	@rm -rf .venv .snakemake *.egg-info
 	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-clean-runtimes: ## takes away what `make` installed on this machine; what was there before stays
+clean-runtimes: ## takes away what `make` installed on this machine, and images from its Docker; what was there before stays
 	@$(NEED_PYTHON)
 	@$(PYTHON) -m tare.runtimes.remove
 
@@ -91,4 +91,6 @@ clean-cache: ## the cache as well, after asking
 	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \
 	grep -q '"all": \[$$' "$$cache/runtimes/packages.json" 2>/dev/null \
 		&& echo "What tells which packages are ours goes with it: make clean-runtimes takes them away before"; \
+	test ! -e "$$cache/runtimes/daemon-images.json" \
+		|| echo "What tells which images of the machine's Docker are ours goes with it: make clean-runtimes takes them away before"; \
 	read -r -p "Delete $$cache? [y/N] " answer; [ "$$answer" = y ] && rm -rf "$$cache" || echo "kept"

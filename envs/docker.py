@@ -30,7 +30,8 @@ from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
-from tare.runtimes.daemon import docker_endpoint, endpoint_variables
+from tare.runtimes import daemon_images
+from tare.runtimes.daemon import docker_endpoint, endpoint_variables, is_private
 from tare.runtimes.programs import which
 
 CALL_S = 30.0
@@ -79,13 +80,17 @@ class Docker(Environment):
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the daemon lacks the image; the reference is the image ID.
 
+        What is loaded into the machine's own daemon is noted, so that `make clean-runtimes` takes it away.
+
         Raises:
             UnavailableError: no daemon, or it refuses the archive.
             IntegrityError: what the archive gave has another ID.
         """
-        with docker_endpoint():
+        with docker_endpoint() as variables:
             seconds = {}
             if not self._has(image.image_id):
+                if not is_private(variables):
+                    daemon_images.note(variables.get("DOCKER_HOST", ""), image.image_id)
                 started = time.monotonic()
                 self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
                 seconds["load"] = time.monotonic() - started

@@ -1,8 +1,8 @@
 """Which cells of a matrix of tests a run takes: one of each row, in turn by a seed.
 
-The seed is the day on which the checkout's newest commit was written: a commit passes or fails alike on any day,
-and the days of work try all cells. Without git it is today. TARE_TEST_SEED sets it, to repeat a run; `all` takes
-every cell.
+The seed is the number of days on which the checkout's commits were written: a commit passes or fails alike on any
+day, and the days of work try all cells, whichever days of a week these are. Where git does not know all commits it
+is today. TARE_TEST_SEED sets it, to repeat a run; `all` takes every cell.
 """
 
 import datetime
@@ -24,18 +24,22 @@ HURRIED = {"ends_at_once": True}
 SHIFT_NAMES = tuple(SHIFTS)
 
 
-def seed_of_commit(folder):
-    """The day of the newest commit's author as a number; today's where git knows of none."""
-    argv = ["git", "-C", str(folder), "log", "-1", "--format=%ad", "--date=format:%Y-%m-%d"]
+def days_of_work(folder):
+    """On how many days commits were written, up to the newest; today's number where git does not know them all."""
+
+    def git(*words):
+        argv = ["git", "-C", str(folder), *words]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+
     try:
-        told = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-        day = datetime.date.fromisoformat(told)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        day = datetime.date.today()
-    return str(day.toordinal())
+        days = set(git("log", "--format=%as"))
+        shallow = git("rev-parse", "--is-shallow-repository") == ["true"]
+    except (OSError, subprocess.SubprocessError):
+        days, shallow = set(), False
+    return str(len(days) if days and not shallow else datetime.date.today().toordinal())
 
 
-SEED = os.environ.get(VARIABLE) or seed_of_commit(project_root())
+SEED = os.environ.get(VARIABLE) or days_of_work(project_root())
 
 # What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}

@@ -16,7 +16,7 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.images.interpreter import with_interpreter
-from tare.images.wheels import Wheel, fetch_wheels
+from tare.images.wheels import Wheel, fetch_fitting
 from tare.model.studies.stacks import BOUND, load_stack
 
 FORMAT = 1  # counts up when the same wheels would give another folder
@@ -54,10 +54,11 @@ def headers_of(stack_name: str, variant: str) -> Path:
         IntegrityError: a wheel is not what its hash says.
     """
     stack, interpreter = with_interpreter(load_stack(stack_name, variant))
-    wheels = [wheel for wheel in fetch_wheels(stack).wheels if wheel.name in PACKAGES]
+    stack, fetched = fetch_fitting(stack)
+    wheels = [wheel for wheel in fetched.wheels if wheel.name in PACKAGES]
     own = python_headers(interpreter.executable, stack.python)
     key = store.key_of(FORMAT, interpreter.version, sorted(wheel.sha256 for wheel in wheels))
-    what = f"unpacking the headers of {stack_name} ({variant})"
+    what = f"unpacking the headers of {stack_name} ({stack.variant})"
     return store.keep(cache_dir("headers"), key, lambda folder: _fill(folder, wheels, own), what=what).path
 
 

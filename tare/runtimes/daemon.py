@@ -27,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,6 +140,11 @@ def endpoint_variables() -> dict[str, str]:
     if places.socket.exists() or not _context_answers():
         return {"DOCKER_HOST": f"unix://{places.socket}"}
     return {}
+
+
+def is_private(variables: Mapping[str, str]) -> bool:
+    """Whether what `docker_endpoint` gave leads to the private daemon, whose images go with the cache."""
+    return variables.get("DOCKER_HOST") == f"unix://{state().socket}"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""Takes away what Tare installed on this machine: packages that were not there before, and the relocated Apptainer.
+"""Takes away what Tare left on this machine: packages that were not there before, the relocated Apptainer, and
+images that it loaded into a Docker daemon of the machine's own.
 
 `python3 -m tare.runtimes.remove` (`make clean-runtimes`); standard library only. Packages that something of the
 machine's own has come to need since stay, and are named.
@@ -14,6 +15,7 @@ import sys
 from tare.core.errors import TareError
 from tare.core.files import locked
 from tare.core.progress import say, step
+from tare.runtimes import daemon_images
 from tare.runtimes.programs import (
     APT_S,
     added,
@@ -32,6 +34,12 @@ REMOVE = ("apt-get", "purge", "--yes")
 
 def remove() -> int:
     """Take away what is recorded, and say what went and what stays; 0 when nothing had to stay."""
+    emptied = daemon_images.remove()  # before the client goes
+    return remove_packages() if emptied else remove_packages() or 3
+
+
+def remove_packages() -> int:
+    """Take away packages and the relocated Apptainer; 0 when nothing had to stay."""
     with locked(lock_path(), waiting_for="the installation of the runtimes"):
         if relocated_prefix().exists():
             shutil.rmtree(relocated_prefix())

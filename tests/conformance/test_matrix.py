@@ -15,10 +15,10 @@ from matrix import (
     SEED,
     SHIFT_NAMES,
     WALLS,
+    days_of_work,
     envs_in_turn,
     in_matrix,
     in_turn,
-    seed_of_commit,
     workloads_in_turn,
     workloads_of,
 )
@@ -60,14 +60,23 @@ def test_a_test_belongs_to_the_shift_of_its_study_or_its_file():
     assert shift_of("tests/unit/test_written.py::test_extended", ["tmp_path"]) is None
 
 
-def test_a_commit_has_its_day_and_a_folder_without_any_has_today(tmp_path):
+def test_days_of_work_count_once_each_whichever_they_are(tmp_path):
+    """A week of five days takes as many turns as one of seven; a clone that lacks commits has today's."""
     today = str(datetime.date.today().toordinal())
-    assert seed_of_commit(tmp_path) == today
+    assert days_of_work(tmp_path) == today
     settings = ("-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", *settings, "init", "--quiet", str(tmp_path)], check=True)
-    argv = ["git", *settings, "-C", str(tmp_path), "commit", "--quiet", "--allow-empty", "-m", "a"]
-    subprocess.run([*argv, "--date", "2026-01-02T23:59:00+0000"], check=True)
-    assert seed_of_commit(tmp_path) == str(datetime.date(2026, 1, 2).toordinal())
+    project = tmp_path / "project"
+    subprocess.run(["git", *settings, "init", "--quiet", str(project)], check=True)
+    assert days_of_work(project) == today
+    found = []
+    for day in ("2026-01-02", "2026-01-02", "2026-01-05", "2026-01-06"):
+        argv = ["git", *settings, "-C", str(project), "commit", "--quiet", "--allow-empty", "-m", "a"]
+        subprocess.run([*argv, "--date", f"{day}T23:59:00+0000"], check=True)
+        found.append(days_of_work(project))
+    assert found == ["1", "1", "2", "3"]
+    short = tmp_path / "short"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", project.as_uri(), str(short)], check=True)
+    assert days_of_work(short) == today
 
 
 @pytest.mark.parametrize("seed", ["-1", "monday", ""])

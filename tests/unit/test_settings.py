@@ -11,7 +11,9 @@ import torch
 from project import ROOT
 
 from tare.cli import images as images_commands
-from tare.core.errors import UserError
+from tare.core.errors import UnavailableError, UserError
+from tare.images import headers
+from tare.launch import sites
 from tare.launch.conditions import program_environment
 from tare.machine import fitting
 from tare.model.studies import arms, study
@@ -410,3 +412,15 @@ def test_frameworks_before_2_3_have_the_scaler_in_another_place():
     assert scaler(framework()).device == ()
     assert scaler(framework(amp=type("A", (), {}))).device == ()
     assert scaler(framework(amp=type("A", (), {"GradScaler": Plain}))).device == ("cuda",)
+
+
+def test_headers_that_can_not_be_had_are_the_reason_why_nothing_compiles(monkeypatch):
+    """As where the distribution's Python came without: the arm's campaign has no units, and the study goes on."""
+
+    def none(*_):
+        raise UnavailableError("/usr/bin/python3.13 has no headers", "apt-get install python3.13-dev")
+
+    monkeypatch.setattr(headers, "compiler", lambda device: "g++")
+    monkeypatch.setattr(headers, "headers_of", none)
+    reason = sites._no_compiler({"stack": "torch-2.13", "device": "cpu"})
+    assert "has no headers" in reason and "python3.13-dev" in reason

@@ -61,7 +61,9 @@ def _stand_in(evidence: Evidence) -> str:
     others = sorted({record.variant for record in evidence.images.values()} - {device})
     if not others:
         return ""
-    return f" The stack is here in its variant {' and '.join(others)}: its builds for {device} were nowhere to be had."
+    return (
+        f" The stack is here in its variant {' and '.join(others)}: its builds for {device} were nowhere to be had."
+    )
 
 
 def _own_stages(images: Mapping[str, AnyImage], name: str) -> dict[str, float]:
