@@ -31,7 +31,7 @@ LEAST = {
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
     "turns": {
-        **{"also": [], "units": 2, "stack_units": 2, "setting_units": 2},
+        **{"workloads": None, "also": [], "units": 2, "stack_units": 2, "setting_units": 2},
         **{"budget_s": 10.0, "arm_budget_s": 10.0, "setting_budget_s": 5.0},
     },
     "causes": {"units": 1, "steps": 1},

@@ -18,6 +18,12 @@ find() {
     done
 }
 
+# What a user can do alone: pyenv where it is, a build of one's own elsewhere.
+by_oneself() {
+    if command -v pyenv > /dev/null || [ -x "$HOME/.pyenv/bin/pyenv" ]; then echo "pyenv install 3.13"
+    else echo "put a CPython 3.13 on PATH as python3.13"; fi
+}
+
 # As root, by sudo where a group of ours may, else through an administrator.
 as_we_can() {
     groups=" $(id -nG 2>/dev/null) "
@@ -26,11 +32,11 @@ as_we_can() {
         *" sudo "* | *" wheel "* | *" admin "*)
             if command -v sudo > /dev/null; then echo "$1" | sed 's/apt-get/sudo apt-get/g'; return; fi ;;
     esac
-    echo "ask an administrator for \`$1\`, or as yourself pyenv install 3.13"
+    echo "ask an administrator for \`$1\`, or as yourself $(by_oneself)"
 }
 
 remedy() {
-    if ! command -v apt-get > /dev/null; then echo "install CPython 3.13 by your package manager, or pyenv install 3.13"; return; fi
+    if ! command -v apt-get > /dev/null; then echo "install CPython 3.13 by your package manager, or $(by_oneself)"; return; fi
     case $(apt-cache policy python3 2>/dev/null | sed -n 's/^ *Candidate: *//p') in
         3.11* | 3.12* | 3.13*) as_we_can "apt-get install --yes python3" ;;
         "" | "(none)") as_we_can "apt-get update && apt-get install --yes python3" ;;
@@ -41,7 +47,7 @@ remedy() {
                     return
                 fi
             done
-            echo "pyenv install 3.13, as this distribution has none of them" ;;
+            echo "$(by_oneself), as this distribution has none of them" ;;
     esac
 }
 

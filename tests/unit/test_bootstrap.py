@@ -143,7 +143,8 @@ def find_python(path: Path, *, system: str = "Linux", groups: str = "users") -> 
         ("3.13.5-1", "users", "ask an administrator for `apt-get install --yes python3`"),
         ("3.12.3-0ubuntu2", "users sudo", "mend it: sudo apt-get install --yes python3)"),
         ("(none)", "sudo", "sudo apt-get update && sudo apt-get install --yes python3)"),
-        ("3.9.2-3", "sudo", "pyenv install 3.13"),
+        ("3.9.2-3", "sudo", "mend it: put a CPython 3.13 on PATH as python3.13, as this distribution"),
+        ("3.13.5-1", "users", "or as yourself put a CPython 3.13 on PATH as python3.13)"),
     ],
 )
 def test_without_a_python_the_line_says_what_this_user_can_do(tmp_path, candidate, groups, says):
@@ -154,6 +155,13 @@ def test_without_a_python_the_line_says_what_this_user_can_do(tmp_path, candidat
     assert done.returncode == 3 and done.stdout == ""
     assert "Tare needs CPython 3.11, 3.12 or 3.13, and there is none here" in done.stderr
     assert says in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_pyenv_is_named_where_it_is(tmp_path):
+    for name, text in (("pyenv", ""), ("apt-cache", "[ $1 = policy ] && echo '  Candidate: 3.9.2-3'\n")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    assert "(mend it: pyenv install 3.13, as this distribution" in find_python(tmp_path, groups="users").stderr
 
 
 def test_a_mac_is_told_what_is_needed_before_anything_else(tmp_path):

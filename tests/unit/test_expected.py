@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from project import ROOT, code_blocks
 
 from tare.core.remaining import Plan
 from tare.literature.contrasts import FEWEST_TO_SETTLE
@@ -94,6 +95,13 @@ NOT_IN_FULL = {
     "sif=fuse": "the headline's where this user may not mount a .sif",
     "vcpus": "of virtual machines: docs/virtual-machines.md",
 }
+
+
+def test_the_study_that_a_page_writes_takes_the_two_minutes_that_it_says(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(code_blocks("write-a-study.md", "yaml")[0])
+    assert "some two minutes" in (ROOT / "docs/write-a-study.md").read_text()
+    assert 90 < expected.whole_s(study.load_checked(str(path))) < 150
 
 
 def test_the_full_study_varies_all_that_can_be_varied_but_what_has_a_reason():
