@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from project import ROOT, code_blocks
+from project import code_blocks
 
 from tare.core.remaining import Plan
 from tare.literature.contrasts import FEWEST_TO_SETTLE
