@@ -404,9 +404,13 @@ def qemu_version() -> str:
 def setup_here() -> Setup:
     """The setup for this machine: with KVM where a guest boots under it, which is tried once in each boot.
 
+    Whether this user may open it at all is looked at each time: that can be mended without a boot.
+
     Raises:
         UnavailableError: no kernel is to be had, or QEMU is not installed.
     """
+    if reason := kvm_shut():
+        return setup_with("tcg", reason)
     inputs = {"boot": boot_id(), "qemu": qemu_version(), "kernel": guest().version}
     note = cache_dir("guest") / "accelerator.note"
     with locked(note.with_suffix(".lock"), waiting_for="a trial of KVM"):
@@ -418,12 +422,17 @@ def setup_here() -> Setup:
     return setup_with(known["accelerator"], known["reason"])
 
 
-def no_kvm() -> str | None:
-    """Why KVM can't be used here; None where a guest boots under it in time."""
+def kvm_shut() -> str | None:
+    """Why this user can't open KVM; None where a guest can be tried under it."""
     if not KVM.exists():
         return f"{KVM} is missing"
     if not os.access(KVM, os.R_OK | os.W_OK):
         return f"{KVM} may not be opened by this user"
+    return None
+
+
+def no_kvm() -> str | None:
+    """Why no guest comes to its end under KVM; None where one does, in time."""
     adapter = Vm(setup_with("kvm"))
     adapter.trial_s = TRY_S["kvm"]
     folder = cache_dir("trial", "prepared", adapter.name)

@@ -197,6 +197,8 @@ def _note(check: dict[str, Any]) -> str:
         words.append("canonical")
     if details.get("isolates_network") is False:
         words.append("with a network: it cannot be taken away here")
+    if details.get("emulated"):
+        words.append(f"emulated, so that no comparison takes it: {details['no_kvm']}")
     return ", ".join(word for word in words if word != "path")
 
 
@@ -224,6 +226,10 @@ def render(report: dict[str, Any], width: int = WIDTH) -> str:
     for key, title in SECTIONS.items():
         if report.get(key):
             lines += ["", title, *_lines(report[key], width)]
-    working = [check["name"] for check in report["environments"] if check["available"]]
+    working = [
+        check["name"]
+        for check in report["environments"]
+        if check["available"] and not check["details"].get("emulated")
+    ]
     lines += ["", f"It can measure: {', '.join(working) or 'nothing'}  (examined in {report['seconds']:.0f} s)"]
     return "\n".join(lines)

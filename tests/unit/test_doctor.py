@@ -86,6 +86,14 @@ def test_a_probe_is_passed_on_whole(monkeypatch):
     assert doctor.environment_check("fine").as_dict()["details"] == {"mount_mode": "squashfuse_ll"}
 
 
+def test_an_emulated_machine_is_there_and_nothing_that_can_be_measured():
+    details = {"emulated": True, "no_kvm": "/dev/kvm is missing"}
+    guest = {**REPORT["environments"][0], "name": "vm", "available": True, "details": details}
+    text = doctor.render({**REPORT, "environments": [*REPORT["environments"], guest]})
+    assert "emulated, so that no comparison takes it: /dev/kvm is missing" in text
+    assert "vm" not in text.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("number", "reason", "remedy"),
     [

@@ -349,13 +349,13 @@ def test_without_qemu_it_is_unavailable_with_the_remedy(monkeypatch):
 
 def test_without_kvm_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(vm, "KVM", tmp_path / "kvm")
-    assert vm.no_kvm() == f"{tmp_path}/kvm is missing"
+    assert vm.kvm_shut() == f"{tmp_path}/kvm is missing"
 
 
 def test_kvm_that_may_not_be_opened_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(vm, "KVM", tmp_path)
     monkeypatch.setattr(vm.os, "access", lambda *_: False)
-    assert vm.no_kvm() == f"{tmp_path} may not be opened by this user"
+    assert vm.kvm_shut() == f"{tmp_path} may not be opened by this user"
 
 
 @pytest.mark.parametrize(
@@ -378,6 +378,7 @@ def test_kvm_that_hangs_and_kvm_that_refuses_are_told_apart(monkeypatch, tmp_pat
 
 def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(vm, "KVM", tmp_path)
     tries = []
     monkeypatch.setattr(vm, "qemu_version", lambda: "7.2")
     monkeypatch.setattr(vm, "guest", lambda: guest.Guest(kernel=Path("/k"), initramfs=Path("/i"), version="6.1"))
@@ -385,6 +386,17 @@ def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
     assert [vm.setup_here().accelerator, vm.setup_here().reason, len(tries)] == ["tcg", "it hangs", 1]
     monkeypatch.setattr(vm, "boot_id", lambda: "another boot")
     assert vm.setup_here().accelerator == "tcg" and len(tries) == 2
+
+
+def test_kvm_that_is_opened_to_a_user_is_tried_in_the_same_boot(monkeypatch, tmp_path):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vm, "KVM", tmp_path / "kvm")
+    monkeypatch.setattr(vm, "qemu_version", lambda: "7.2")
+    monkeypatch.setattr(vm, "guest", lambda: guest.Guest(kernel=Path("/k"), initramfs=Path("/i"), version="6.1"))
+    monkeypatch.setattr(vm, "no_kvm", lambda: None)
+    assert vm.setup_here().reason == f"{tmp_path}/kvm is missing"
+    (tmp_path / "kvm").touch()
+    assert vm.setup_here().accelerator == "kvm"
 
 
 class Emulated(SimpleNamespace):
