@@ -54,6 +54,7 @@ class Compiled:
         graphs, breaks: graphs that it made of a job, and breaks between them.
         operators, left: operators in its graphs, and those outside of them.
         unsupported: those of the latter that it can't compile. All None where it does not say.
+        campaign: in which it was measured.
     """
 
     stack: str
@@ -66,6 +67,7 @@ class Compiled:
     operators: int | None = None
     left: int | None = None
     unsupported: int | None = None
+    campaign: str = ""
 
     @property
     def compile_s(self) -> float | None:
@@ -103,9 +105,8 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
         if without or always:
             counts = {word: _count(launches, f"compiled_{word}") for word in COUNTS}
             told_s = _median(launches, TOLD)
-            found.append(
-                Compiled(stack=stack, compiler=compiler, compiled=with_it, plain=without, told_s=told_s, **counts)
-            )
+            beside = {"compiled": with_it, "plain": without, "told_s": told_s}
+            found.append(Compiled(stack=stack, compiler=compiler, campaign=str(name), **beside, **counts))
     return found
 
 

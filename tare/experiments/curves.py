@@ -1,8 +1,8 @@
-"""Whether another stack computes the same job: its losses beside the headline's, without dropout, on few samples.
+"""Whether another stack or a compiled step computes the same: its losses beside the headline's, without dropout.
 
-One pair of launches for each campaign of another stack, side by side, as nothing of them is timed. Dropout draws
-each framework's own numbers; without it first weights, batches and their order are the same, and losses differ by
-rounding alone.
+One pair of launches for each campaign of another stack or of a graph compiler, side by side, on few samples, as
+nothing of them is timed. Dropout draws each framework's own numbers; without it first weights, batches and their
+order are the same, and losses differ by rounding alone.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from tare.model.studies.stacks import is_official
 
 STEPS = 4  # rounding grows by the step
 NEEDED = {"samples", "epochs", "dropout"}  # options by which a workload can be compared so
+COMPILE = "compile"  # the setting whose levels may compute something else than what they compile
 
 
 def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
-    """Write the losses of an arm's stack beside the headline's, where both trained and the workload can be told.
+    """Write the losses at an arm's level beside the headline's, where both trained and the workload can be told.
 
     Args:
         folder: of the campaign.
@@ -37,7 +38,9 @@ def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
         sealed: what it measured.
     """
     arm, path = setup.arm, folder / CURVES
-    if arm is None or arm.other_stack is None or setup.scenario != SINGLE or not sealed.units:
+    if arm is None or setup.scenario != SINGLE or not sealed.units:
+        return
+    if arm.other_stack is None and arm.factor != COMPILE:
         return
     if not set(options_of(setup.workload)) >= NEEDED:
         return
@@ -49,8 +52,9 @@ def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
     job = setup.study["workloads"][setup.workload]
     options = few_samples(job["batch"], job.get("options", {}))
     orders = _orders(setup, arm, env, job["batch"], options)
+    level = arm.name if arm.other_stack is None else arm.level
     try:
-        with step(f"{setup.workload}: losses of {arm.level} beside those of {setup.study['stack']}"):
+        with step(f"{setup.workload}: losses of {level} beside those of {setup.study['stack']}"):
             found = launch_side_by_side(orders)
         losses = {name: losses_of(record) for name, record in found.items() if record.ok}
         reasons = {name: record.reason or record.status for name, record in found.items() if not record.ok}
@@ -61,7 +65,7 @@ def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
     CurvesRecord(
         plan_sha256=sealed.plan_sha256,
         workload=setup.workload,
-        level=arm.level,
+        level=level,
         stack=setup.study["stack"],
         env=env,
         batch=job["batch"],

@@ -190,7 +190,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
 
 
 def _curves(sealed: Sequence[Campaign]) -> dict[tuple[str, str], CurvesRecord]:
-    """Curves of losses, by workload and campaign of another stack."""
+    """Curves of losses, by workload and campaign of another stack or of a graph compiler."""
     paths = {(one.workload, one.name): one.path.with_name(CURVES) for one in sealed}
     return {key: read(CurvesRecord, path) for key, path in paths.items() if path.exists()}
 

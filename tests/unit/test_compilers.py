@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tare.analysis.compilers import Compiled, Steps, compiled
+from tare.model.records.curves import HEADLINE, CurvesRecord
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 from tare.report.arms.compilers import compiler_table
@@ -40,6 +41,15 @@ def rows(campaign, env, stack, **values):
     ]
 
 
+CURVES = {"stack-paper-2022+xla": 2.1, "compile-inductor": 1.9}
+
+
+def curve(loss):
+    losses = {HEADLINE: (2.3, 2.1), HOST: (2.3, loss)}
+    given = {"plan_sha256": "a", "workload": "mnist_cnn", "level": "a level", "stack": "torch-2.13", "env": HOST}
+    return CurvesRecord(**given, batch=64, options={}, losses=losses, reasons={})
+
+
 def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_against_the_launch_beside_it():
     table = []
     for env in (HOST, CONTROL):
@@ -59,8 +69,10 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
     assert (xla.plain.first_s, xla.compile_s, xla.pays_from, xla.compiled.launches) == (1.0, 3.0, 31, 2)
     assert (inductor.plain.first_s, inductor.compile_s) == (1.5, 7.5)
     assert (inductor.graphs, inductor.breaks, inductor.operators, xla.graphs) == (2, 1, 40, None)
-    drawn = compiler_table(pd.DataFrame(table), "mnist_cnn")
+    curves = {("mnist_cnn", f"rounds.host.{name}"): curve(loss) for name, loss in CURVES.items()}
+    drawn = compiler_table(pd.DataFrame(table), "mnist_cnn", curves)
     shown = {row[0]: dict(zip(drawn.columns, row, strict=True)) for row in drawn.rows}
+    assert (shown["paper-2022"]["computes the same"], shown["torch-2.13"]["computes the same"]) == ("yes", "no")
     assert shown["paper-2022"]["pays from step"] == "31" and shown["paper-2022"]["graphs"] == "not told"
     assert shown["torch-2.13"]["compile time, s"] == "7.50" and shown["torch-2.13"]["operators inside"] == "40"
     assert (
@@ -84,6 +96,7 @@ def test_a_framework_that_always_compiles_has_its_own_word_for_it_and_nothing_be
     shown = dict(zip(drawn.columns, drawn.rows[0], strict=True))
     assert shown["compile time, s"] == "2.50" and shown["first step, s"] == "2.50"
     assert shown["pays from step"] == "always compiles" and shown["breaks"] == "not told"
+    assert shown["computes the same"] == "not compared"
 
 
 def test_without_a_plain_campaign_nothing_is_said():

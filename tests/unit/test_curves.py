@@ -99,6 +99,17 @@ def test_a_pair_without_dropout_is_launched_once_for_a_plan(setup, launched, tmp
     assert found.plan_sha256 == "b" and found.losses == {HEADLINE: BASE, "host": NEAR} and curve_check(found).equal
 
 
+def test_a_graph_compiler_is_held_against_what_it_compiles(setup, launched, tmp_path):
+    launched[1]["losses"]["host"] = (2.3, 1.0, 1.9, 1.7)
+    curves.compare_curves(tmp_path, setup("compile=inductor"), sealed())
+    (orders,) = launched[0]
+    assert orders["host"].conditions["settings"] == {"compile": "inductor"}
+    assert "settings" not in orders[HEADLINE].conditions and orders[HEADLINE].spec == orders["host"].spec
+    check = curve_check(read(CurvesRecord, tmp_path / CURVES))
+    assert check.equal is False and "compile=inductor: it computes something else" in check.sentence
+    assert "are the same to step 1, then 1 beside 2.1 at step 2" in check.sentence
+
+
 def test_what_fails_is_a_reason_and_no_end_of_the_campaign(setup, launched, tmp_path):
     _, answers = launched
     answers["losses"]["host"] = None

@@ -146,7 +146,7 @@ def workload_choices(
         unavailable=unavailable_settings(metrics, workload),
         controls=[sentence_case(control_sentence(row)) for row in reversed(firsts.values())],
         table=_table(workload, rows),
-        compilers=compiler_table(metrics, workload),
+        compilers=compiler_table(metrics, workload, curves),
     )
 
 

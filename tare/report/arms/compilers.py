@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from tare.analysis.compilers import Compiled, compiled
+from tare.model.records.curves import CurvesRecord
+from tare.report.methods.curves import curve_check
 from tare.report.words.labels import workload_title
 from tare.report.words.layout import Row, Table
 
+NO_CURVES: Mapping[tuple[str, str], CurvesRecord] = {}
 
-def compiler_table(metrics: pd.DataFrame, workload: str) -> Table | None:
-    """Compile time, steps, memory, counts of every compiler; None where none was measured."""
+
+def compiler_table(
+    metrics: pd.DataFrame, workload: str, curves: Mapping[tuple[str, str], CurvesRecord] = NO_CURVES
+) -> Table | None:
+    """Compile time, steps, memory, counts of every compiler; None where none was measured.
+
+    `curves`, by workload and campaign, say whether what was compiled still computes the same.
+    """
     found = compiled(metrics, workload)
     if not found:
         return None
@@ -19,19 +30,29 @@ def compiler_table(metrics: pd.DataFrame, workload: str) -> Table | None:
         columns=[
             "stack", "compiler", "compile time, s", "first step, s", "later steps, ms", "peak memory, MiB",
             "programs called, MiB", "pays from step", "graphs", "breaks", "operators inside", "operators outside",
-            "unsupported",
+            "unsupported", "computes the same",
         ],
-        rows=[_row(one) for one in found],
+        rows=[_row(one, _same(one, curves, workload)) for one in found],
         note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first step "
         "takes longer; of a framework that always compiles, what it says itself, of all its programs. It pays from "
         "the step on at which faster later steps have made good for that. Programs called: the most that one took, "
         "such as the compiler of C++ that inductor writes for, or the launch itself when it called one, whichever "
-        "is more. Operators outside of clusters: unsupported ones, what is fed, and what is too small to compile.",
+        "is more. Operators outside of clusters: unsupported ones, what is fed, and what is too small to compile. "
+        "Of what does not compute the same the times are another job's.",
         wide=True,
     )  # fmt: skip
 
 
-def _row(one: Compiled) -> Row:
+def _same(one: Compiled, curves: Mapping[tuple[str, str], CurvesRecord], workload: str) -> str:
+    """Whether its losses without dropout are those of the headline's launch."""
+    record = curves.get((workload, one.campaign))
+    if record is None:
+        return "not compared"
+    equal = curve_check(record).equal
+    return "not known" if equal is None else "yes" if equal else "no"
+
+
+def _row(one: Compiled, same: str) -> Row:
     pair = [each for each in (one.compiled, one.plain) if each is not None]
     counts = (one.graphs, one.breaks, one.operators, one.left, one.unsupported)
     child = one.compiled.child_bytes
@@ -45,4 +66,5 @@ def _row(one: Compiled) -> Row:
         "none" if child is None else f"{child / 2**20:.0f}",
         "always compiles" if one.plain is None else str(one.pays_from or "never"),
         *("not told" if count is None else str(count) for count in counts),
+        same,
     ]
