@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import campaign_builders
 import pandas as pd
@@ -294,6 +295,94 @@ def test_time_under_way_is_a_union_and_what_is_exposed_begins_with_the_last_grad
     assert exchange.union_ns([]) == exchange.exposed_ns([]) == 0
 
 
+class Device:
+    """A CUDA device that has not come to an event until it is waited for; its time is what was submitted."""
+
+    def __init__(self):
+        self.done_ms, self.submitted_ms = -1.0, 0.0
+
+    def works(self, ms):
+        self.submitted_ms += ms
+
+    def synchronize(self):
+        self.done_ms = self.submitted_ms
+
+    def Event(self, *, enable_timing):
+        assert enable_timing
+        device = self
+
+        class Event:
+            def record(self):
+                self.at_ms = device.submitted_ms
+
+            def elapsed_time(self, other):
+                assert device.done_ms >= max(self.at_ms, other.at_ms), "not ready"
+                return other.at_ms - self.at_ms
+
+        return Event()
+
+
+class Sums:
+    """A collective's future: its callbacks run when the device has the sums."""
+
+    def __init__(self, device, ms, gradients):
+        self.device, self.ms, self.gradients = device, ms, gradients
+
+    def get_future(self):
+        return self
+
+    def value(self):
+        return [self.gradients]
+
+    def then(self, done):
+        self.device.works(self.ms)
+        return done(self)
+
+
+def test_on_a_cuda_device_a_step_is_split_by_its_events():
+    """Two buckets of 3 and 5 ms, the second handed over after 2 ms of computing; 4 ms before, 1 ms after."""
+    device = Device()
+
+    class Parallel:
+        def __init__(self, model, broadcast_buffers):
+            pass
+
+        def register_comm_hook(self, state, hook):
+            Parallel.hook = staticmethod(hook)
+
+    class Bucket:
+        def buffer(self):
+            return self
+
+        def div_(self, size):
+            assert size == 2
+            return self
+
+    takes = iter((3.0, 5.0, 3.0, 5.0))
+    module = SimpleNamespace(
+        cuda=device,
+        nn=SimpleNamespace(parallel=SimpleNamespace(DistributedDataParallel=Parallel)),
+        distributed=SimpleNamespace(all_reduce=lambda gradients, async_op: Sums(device, next(takes), gradients)),
+    )
+
+    def step(batch):
+        device.works(4)
+        Parallel.hook(None, Bucket())
+        device.works(2)
+        Parallel.hook(None, Bucket())
+        device.works(1)
+        return "loss"
+
+    training = SimpleNamespace(step=step, model=SimpleNamespace(parameters=lambda: []))
+    framework = SimpleNamespace(device="cuda", module=module, size=2, workers=2)
+    shared = exchange.AllReduce(framework, training)
+    assert [training.step(None), training.step(None)] == ["loss", "loss"]
+    assert device.done_ms < 0, "nothing waits for the device while it trains"
+    told = shared.told()
+    assert told["reason"] is None and told["step_ns"] == [15_000_000] * 2
+    assert told["in_flight_ns"] == [8_000_000] * 2 and told["exposed_ns"] == [5_000_000] * 2
+
+
 def member(rank, *, samples=8, step_s=0.1, exposed_s=0.04, reason=None):
     """A member of a group with four steps, the first of which is not like the others; times by hand."""
     at = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -340,7 +429,8 @@ def test_a_parameter_server_has_no_part_in_rates():
 
 
 def test_where_an_exchange_is_not_timed_the_reason_stands_instead():
-    found = rows_of(record_of(member(0, reason=exchange.ON_CUDA), member(1, reason=exchange.ON_CUDA)))
+    untimed = "the host submits without waiting"
+    found = rows_of(record_of(member(0, reason=untimed), member(1, reason=untimed)))
     assert found["group_step_s"]["kind"] == "unavailable" and "without waiting" in found["group_step_s"]["reason"]
     assert found["exchange_bytes"]["value"] == 4000
     alone = member(0)["inside"]

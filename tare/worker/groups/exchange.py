@@ -8,7 +8,8 @@ others 2014, synchronous).
 Of each step three times are kept, in nanoseconds: what the whole step took, for how much of it an exchange was
 under way (`in_flight`, the union of all buckets), and for how much of it nothing but the exchange was left to be
 done (`exposed`: from the last gradient on). A member that waits for a slower one counts as exchanging: from within,
-the two can't be told apart. On a CUDA device the host submits without waiting, so nothing is timed there.
+the two can't be told apart. On a CUDA device, where the host submits without waiting for anything, instants are
+events of the device, read when all is done.
 """
 
 from typing import Any, Dict, List, Tuple
@@ -16,8 +17,42 @@ from typing import Any, Dict, List, Tuple
 from tare.worker.marks import now_ns
 
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
-ON_CUDA = "on a CUDA device the host submits a step and its exchange without waiting for either"
 Span = Tuple[int, int]  # from, to
+
+
+class HostClock(object):
+    """Instants of a job whose calls return when their work is done."""
+
+    def now(self) -> Any:
+        """An instant."""
+        return now_ns()
+
+    def told_ns(self, instants: List[Any]) -> List[int]:
+        """Instants in nanoseconds."""
+        return instants
+
+
+class DeviceClock(object):
+    """Instants of a CUDA device: events in its current stream, which come when what was submitted before is done.
+
+    The callback of a collective's future runs with a stream as the current one that waits for the collective
+    (`torch.futures.Future.then`), so that an event in it is the instant at which the sums are there. Resolution is
+    half a microsecond (cudaEventElapsedTime).
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+
+    def now(self) -> Any:
+        """An event, which the device has not come to yet."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def told_ns(self, instants: List[Any]) -> List[int]:
+        """Instants in nanoseconds since the first of them, once the device has done all."""
+        self._cuda.synchronize()
+        return [round(instants[0].elapsed_time(one) * 1e6) for one in instants]
 
 
 def union_ns(spans: List[Span]) -> int:
@@ -48,26 +83,30 @@ class Exchange(object):
 
     def __init__(self, framework: Any, training: Any) -> None:
         self.framework = framework
-        self.timed = framework.device != "cuda"
+        self.clock: Any = DeviceClock(framework.module.cuda) if framework.device == "cuda" else HostClock()
         self.payload_bytes = 0
-        self._spans: List[Span] = []
-        self._steps: List[Tuple[int, int, int]] = []
+        self._spans: List[Tuple[Any, Any]] = []
+        self._steps: List[Tuple[Any, Any, List[Tuple[Any, Any]]]] = []
         self._step = training.step
         training.step = self._timed_step
 
     def _timed_step(self, batch: Any) -> Any:
         self._spans = []
-        started = now_ns()
+        started = self.clock.now()
         loss = self._step(batch)
-        self._steps.append((now_ns() - started, union_ns(self._spans), exposed_ns(self._spans)))
+        self._steps.append((started, self.clock.now(), self._spans))
         return loss
 
     def told(self) -> Dict[str, Any]:
         """As the record holds it; lists have one number for each step."""
+        step, in_flight, exposed = [], [], []
+        for started, ended, spans in self._steps:
+            own = self.clock.told_ns([started, ended] + [instant for span in spans for instant in span])
+            pairs = list(zip(own[2::2], own[3::2]))
+            step.append(own[1] - own[0])
+            in_flight.append(union_ns(pairs))
+            exposed.append(exposed_ns(pairs))
         found = {"kind": self.kind, "workers": self.framework.workers, "payload_bytes": self.payload_bytes}
-        if not self.timed:
-            return dict(found, reason=ON_CUDA)
-        step, in_flight, exposed = ([row[place] for row in self._steps] for place in range(3))
         return dict(found, step_ns=step, in_flight_ns=in_flight, exposed_ns=exposed, reason=None)
 
 
@@ -85,18 +124,17 @@ class AllReduce(Exchange):
         parameters = [one for one in training.model.parameters() if one.requires_grad]
         self.payload_bytes = sum(one.numel() * one.element_size() for one in parameters)
         parallel = framework.module.nn.parallel.DistributedDataParallel(training.model, broadcast_buffers=False)
-        if self.timed:
-            parallel.register_comm_hook(None, lambda _, bucket: self._hook(bucket))  # which checks annotations
+        parallel.register_comm_hook(None, lambda _, bucket: self._hook(bucket))  # which checks annotations
         training.model = parallel
 
     def _hook(self, bucket: Any) -> Any:
         """The mean over all members, as DDP's own hook makes it, with its two instants."""
-        spans, started = self._spans, now_ns()
+        spans, started = self._spans, self.clock.now()
         gradients = bucket.buffer().div_(self.framework.size)
         sums = self.framework.module.distributed.all_reduce(gradients, async_op=True).get_future()
 
         def done(future: Any) -> Any:
-            spans.append((started, now_ns()))
+            spans.append((started, self.clock.now()))
             return future.value()[0]
 
         return sums.then(done)
@@ -134,10 +172,10 @@ class ParameterServer(Exchange):
         """A worker's step of its optimizer: send the gradients, wait for parameters."""
         none = self.torch.zeros_like
         flat = self._flat([none(one) if one.grad is None else one.grad for one in self.parameters])
-        started = now_ns()
+        started = self.clock.now()
         self.torch.distributed.send(flat, dst=self.server)
         self.torch.distributed.recv(flat, src=self.server)
-        self._spans.append((started, now_ns()))
+        self._spans.append((started, self.clock.now()))
         self._take(flat)
 
     def serve(self, steps: int) -> List[int]:
