@@ -24,8 +24,9 @@ import pandas as pd
 
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
-from tare.model.registry import DISTRIBUTED, HOST
+from tare.model.registry import DISTRIBUTED, HOST, environment
 from tare.model.schema import read
+from tare.model.studies import arms
 
 BITS = 8
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
@@ -120,13 +121,14 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
         levels = dict(level.partition("=")[::2] for level in str(arm).split(","))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
-        is_measured = levels["network"] == measured_on(record)
+        met_on = environment(arms.environment_of(str(env))).network_of(levels["network"])
+        is_measured = met_on == measured_on(record)
         rows.append(
             {
                 "workload": workload,
                 "env": env,
                 "exchange": levels["exchange"],
-                "network": levels["network"],
+                "network": met_on,
                 "input": levels.get("input", "real"),
                 "n": int((unit["metric"] == "group_step_s").sum()),
                 "real_s": of["real_s"],

@@ -14,7 +14,7 @@ from tare.analysis.choice import compared
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here
 from tare.literature.published_file import DEVICE, NETWORK, RUNTIMES, STACK, Claim, MeasuredWith
-from tare.model.registry import DISTRIBUTED, HOST
+from tare.model.registry import DISTRIBUTED, HOST, environment
 from tare.model.studies.stacks import load_stack, with_setting
 
 # Packages that are a framework, by what studies call it.
@@ -137,7 +137,9 @@ def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -
     ours = {name.partition("=")[2] for name in told}
     environments = claim.environments or published.environments
     had = [env for env in environments if env in published.network]
-    same = had == [env for env in environments if ours == {"overlay"}]
+    (kind,) = ours if len(ours) == 1 else ("several",)
+    have = [env for env in environments if environment(env).network_of(kind) == "overlay"]
+    same = had == have
     plain = [env for env in environments if env not in had]
     return Compared(
         name=NETWORK,
@@ -145,8 +147,14 @@ def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -
         published=f"an overlay of {listed(had)}, none of {listed(plain)}"
         if had
         else f"no overlay of {listed(plain)}",
-        here=f"{listed(sorted(ours))} of all" if ours else UNKNOWN,
+        here=_here(sorted(ours), have, environments) if ours else UNKNOWN,
     )
+
+
+def _here(kinds: Sequence[str], have: Sequence[str], environments: Sequence[str]) -> str:
+    if not have or len(have) == len(environments):
+        return f"{listed(kinds)} of all"
+    return f"an overlay of {listed(have)}, none of {listed([env for env in environments if env not in have])}"
 
 
 def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], known: bool) -> Compared:

@@ -216,6 +216,12 @@ class Environment(ABC):
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 
+    def network_of(self, kind: str) -> str:
+        """What its instances meet on where a study asks for a kind of network: an overlay may be containers'."""
+        if kind != "overlay-of-containers":
+            return kind
+        return "overlay" if self.contained and not self.bridges_networks else "switch"
+
     @abstractmethod
     def probe(self) -> Probe:
         """Try a real launch of a tiny image, under the same flags as a measured launch; never raises."""

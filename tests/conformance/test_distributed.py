@@ -254,6 +254,15 @@ def test_a_parameter_server_trains_as_all_reduce_does_over_another_network(kind,
     assert len(networks) == (2 if kind == "overlay" else 1)
 
 
+@pytest.mark.parametrize("name", ["host", *in_turn(0, ("docker", "charliecloud", "apptainer"))])
+def test_an_overlay_of_containers_is_theirs_alone(name, study, forms, data, spec):
+    site = site_of(name, environment(name), forms(name), data)
+    with site.environment.session():
+        record = distributed.launched(site, spec, conditions_of(study, network="overlay-of-containers"), 64)
+    assert record.ok, record.reason
+    assert record.network.kind == ("switch" if name == "host" else "overlay")
+
+
 def test_a_server_that_dies_ends_its_workers_within_seconds(study, forms, data, spec):
     site = site_of("host", environment("host"), forms("host"), data)
 

@@ -142,6 +142,7 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     assert barred("distributed", sites, "switch") == {} == barred("distributed", sites, "host")
     guest = {"vm": replace(SITE, environment=Vm())}
     assert barred("distributed", guest, "switch") == {}
+    assert barred("distributed", {**sites, **guest}, "overlay-of-containers") == {}
     for kind in ("overlay", "host", "own"):
         assert barred("distributed", guest, kind)["vm"].endswith("its guests meet on a switch alone")
     (reason,) = barred("distributed", {"gvisor": replace(SITE, environment=Gvisor())}, "switch").values()
@@ -534,6 +535,11 @@ def test_points_of_the_network_roofline_by_hand():
     assert host["modelled_s"] == pytest.approx(1e-4 + 1e6 / 1e8)
     elsewhere = network_record().replace(group={"workers": 2, "network": "hosts"})
     assert network.points(metrics_table(), elsewhere)["modelled_s"].isna().all(), "of another network"
+    mixed = metrics_table()
+    mixed["arm"] = mixed["arm"].str.replace("network=switch", "network=overlay-of-containers")
+    apart = network.points(mixed, network_record()).set_index("env")
+    assert apart["network"].to_dict() == {"docker": "overlay", "host": "switch"}
+    assert apart.loc["host", "modelled_s"] == host["modelled_s"] and pd.isna(apart.loc["docker", "modelled_s"])
     empty = network.points(metrics_table().iloc[-2:], network_record())
     assert empty.empty and list(empty.columns) == list(network.COLUMNS)
 

@@ -23,7 +23,7 @@ from tare.model.schema import parse
 from tare.model.studies.study import NamedHost
 
 SERVED = "parameter-server"
-SWITCH, OVERLAY, OTHER_HOSTS = "switch", "overlay", "hosts"
+SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS, OTHER_HOSTS = "switch", "overlay", "overlay-of-containers", "hosts"
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def surround(around: Around) -> Iterator[Problem]:
     Raises:
         UnavailableError: it can't, or one does not.
     """
-    network, group = network_of(around.conditions), around.conditions["group"]
+    network, group = network_of(around.conditions), around.conditions["group"]  # an overlay, if any has one
     if isinstance(network, Wires):
         with switched(around.environment, 1, network):
             pass
@@ -47,7 +47,7 @@ def barred(environment: Environment, network: str) -> str | None:
     """Why instances of an environment can't meet on a network of this kind; None where they can."""
     if network == OTHER_HOSTS:
         return hosts.barred(environment)
-    return networks.barred(environment, network)
+    return networks.barred(environment, environment.network_of(network))
 
 
 def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
@@ -60,7 +60,7 @@ def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any],
         conditions,
         size=size_of(group),
         pad_bytes=pad_bytes,
-        network=network_of(conditions),
+        network=network_of(conditions, site.environment),
     )
 
 
@@ -69,9 +69,12 @@ def size_of(group: Mapping[str, Any]) -> int:
     return int(group["workers"]) + (1 if group["exchange"] == SERVED else 0)
 
 
-def network_of(conditions: Mapping[str, Any]) -> Wires | Hosts | Literal["host", "own"]:
-    """What a group meets on, as its conditions ask for it."""
+def network_of(
+    conditions: Mapping[str, Any], environment: Environment | None = None
+) -> Wires | Hosts | Literal["host", "own"]:
+    """What a group of an environment meets on, by its conditions; of None, as those that have an overlay."""
     group = conditions["group"]
+    kind = environment.network_of(group["network"]) if environment is not None else group["network"]
     if group["network"] == OTHER_HOSTS:
         named = [parse(NamedHost, one, "a host of the study") for one in group["hosts"]]
         return Hosts(named=tuple(named), cpus=conditions["cpus"])
@@ -83,5 +86,5 @@ def network_of(conditions: Mapping[str, Any]) -> Wires | Hosts | Literal["host",
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,
         delay_ms=group["delay_ms"],
-        overlay=group["network"] == OVERLAY,
+        overlay=kind in (OVERLAY, OVERLAY_OF_CONTAINERS),
     )

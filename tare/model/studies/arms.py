@@ -59,7 +59,10 @@ INSIDE = {**SETTINGS, **INPUTS}
 # What a neighbour is, and what keeps two jobs apart; the first level is the headline's of the scenario `shared`.
 BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")}
 # How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
-GROUPED = {"exchange": ("all-reduce", "parameter-server"), "network": ("switch", "overlay", "host", "own", "hosts")}
+GROUPED = {
+    "exchange": ("all-reduce", "parameter-server"),
+    "network": ("switch", "overlay", "overlay-of-containers", "host", "own", "hosts"),
+}
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",
     "graph": "graphs are captured from the streams of a CUDA device",

@@ -39,6 +39,7 @@ SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
 NETWORKS = {
     "switch": "switch",
     "overlay": "overlay",
+    "overlay-of-containers": "overlay for containers, switch for others",
     "host": "host's network",
     "own": "its own",
     "hosts": "other hosts",
@@ -120,7 +121,11 @@ def _wires(wanted: Distributed) -> str:
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
-    over = "an overlay (VXLAN) over one switch" if wanted.network == "overlay" else "one switch"
+    overlays = {
+        "overlay": "an overlay (VXLAN) over one switch",
+        "overlay-of-containers": "one switch, containers over an overlay (VXLAN) of their own on it",
+    }
+    over = overlays.get(wanted.network, "one switch")
     return f"each in a network namespace of its own on {over}, {cable}{late}"
 
 
