@@ -105,8 +105,17 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
         if without or always:
             counts = {word: _count(launches, f"compiled_{word}") for word in COUNTS}
             told_s = _median(launches, TOLD)
-            beside = {"compiled": with_it, "plain": without, "told_s": told_s}
-            found.append(Compiled(stack=stack, compiler=compiler, campaign=str(name), **beside, **counts))
+            found.append(
+                Compiled(
+                    stack=stack,
+                    compiler=compiler,
+                    compiled=with_it,
+                    plain=without,
+                    told_s=told_s,
+                    campaign=str(name),
+                    **counts,
+                )
+            )
     return found
 
 
