@@ -7,39 +7,48 @@ which leaves 2,330,857 parameters; embeddings start at random instead of as GloV
 every row has 100 tokens, padding included, as in that notebook before it packed its sequences.
 
 A processor core takes 0.2 s for a step of 8 rows, and a second for one of the notebook's 64: the batch is 8, and a
-run takes the first 128 rows.
+run takes the first 128 rows, unless the study says otherwise; the prepared set has 999 of them.
 """
 
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
 from workloads import _reviews
+
+SAMPLES = 128
 
 DESCRIPTION: Dict[str, Any] = {
     "title": "LSTM on film reviews",
     "dataset": "sentiment",
     "parameters": 2330857,
-    "samples": 128,
+    "samples": SAMPLES,
     "batch": 8,
     "optimizer": "Adam, learning rate 0.001",
     "loss": "binary cross-entropy with logits",
     "seed": 1234,
     "imports": ("torch", ("tokenizers", "torchtext")),
+    "options": {"samples": {"default": SAMPLES, "least": 1, "most": 999}},
 }
+DEFAULTS: Dict[str, Any] = {"samples": SAMPLES}
 EMBEDDING, HIDDEN, LAYERS, DROPOUT = 100, 256, 2, 0.5
+
+
+def described(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """DESCRIPTION at these options."""
+    return dict(DESCRIPTION, samples=options["samples"])
 
 
 class Training(_reviews.Classification):
     """One training job: model, data, and what one step does."""
 
-    def __init__(self, torch: Any, device: str) -> None:
+    def __init__(self, torch: Any, device: str, options: Mapping[str, Any] = DEFAULTS) -> None:
         torch.manual_seed(DESCRIPTION["seed"])
         model = build_model(torch).to(device)
         super(Training, self).__init__(torch, device, model, torch.optim.Adam(model.parameters()))
 
     @staticmethod
-    def load(folder: str) -> Any:
-        """The map-style dataset: (token ids of shape [100], label 0.0 or 1.0) for each of the first 128 rows."""
-        return _reviews.load(folder, DESCRIPTION["samples"])
+    def load(folder: str, options: Mapping[str, Any] = DEFAULTS) -> Any:
+        """The map-style dataset: (token ids of shape [100], label 0.0 or 1.0) for each of the first rows."""
+        return _reviews.load(folder, options["samples"])
 
 
 def build_model(torch: Any, tokens: int = _reviews.TOKENS) -> Any:

@@ -85,6 +85,8 @@ def test_matrices_decay_and_norms_do_not():
 def test_the_lstm_reads_what_the_rnn_reads(reviews):
     some, every = sentiment_lstm.Training.load(str(reviews)), sentiment_rnn.Training.load(str(reviews))
     assert (len(some), len(every)) == (128, 999)
+    assert len(sentiment_lstm.Training.load(str(reviews), {"samples": 999})) == 999
+    assert describe_workload("sentiment_lstm", {"samples": 999})["samples"] == 999
     for ours, theirs in zip(some.tensors, every.tensors, strict=True):
         assert torch.equal(ours, theirs[:128])
 
