@@ -86,11 +86,12 @@ class Docker(Environment):
             UnavailableError: no daemon, or it refuses the archive.
             IntegrityError: what the archive gave has another ID.
         """
-        with docker_endpoint() as variables:
+        with docker_endpoint():
             seconds = {}
             if not self._has(image.image_id):
-                if not is_private(variables):
-                    daemon_images.note(variables.get("DOCKER_HOST", ""), image.image_id)
+                reached = endpoint_variables()  # by which the client is called
+                if not is_private(reached):
+                    daemon_images.note(reached.get("DOCKER_HOST", ""), image.image_id)
                 started = time.monotonic()
                 self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
                 seconds["load"] = time.monotonic() - started

@@ -38,6 +38,8 @@ from tare.model.records.images import ImageRecord
 from tare.model.records.naive_image import CountedLayer, FormCost, MadeImage, NaiveImageRecord
 from tare.model.registry import environment
 from tare.model.studies.stacks import Stack, load_stack
+from tare.runtimes import daemon_images
+from tare.runtimes.daemon import endpoint_variables
 
 DOCKER = "docker"
 CALL_S = 120.0
@@ -216,6 +218,7 @@ class _Comparison:
                 yield self.client.docker.prepare(self._image(folder, made), folder)
             finally:
                 self.client.call(*removal, check=False)
+                daemon_images.forget(endpoint_variables().get("DOCKER_HOST", ""), made["image_id"])
 
     def _naive(self, tree: Tree) -> tuple[MadeImage, Sequence[naive.SavedLayer], int]:
         """Built cold, built again, built with another line of code; checked, saved, converted."""

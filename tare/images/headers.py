@@ -89,6 +89,18 @@ def _fill(folder: Path, wheels: Sequence[Wheel], own: Path) -> dict[str, str]:
     return {}
 
 
+def look(stack: str, device: str) -> None:
+    """See that this machine has what a stack's launches compile with; nothing is fetched.
+
+    Raises:
+        UnavailableError: no compiler, or an interpreter without headers.
+    """
+    compiler(device)
+    if stack != BOUND:
+        chosen, interpreter = with_interpreter(load_stack(stack, device))
+        python_headers(interpreter.executable, chosen.python)
+
+
 def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:
     """Folders that a launch that compiles sees beside the others, and variables of its program.
 

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import cache_dir
+from tare.core.files import cache_dir, write_text
 from tare.core.process import Finished, run, scratch_folder
 from tare.core.progress import say
 from tare.core.remedies import no_index
@@ -88,7 +88,8 @@ def fetch_wheels(stack: Stack) -> Fetched:
 def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
     """The wheels of a stack, or of the variant that stands in for its own; and the stack in that variant.
 
-    A variant whose wheels are in the store stays: a stack does not change because the network does.
+    What had to stand in once does so while its wheels are in the store and the other's are not: a stack does not
+    change because the network does.
 
     Raises:
         IntegrityError: a file that was served is not the one that the lock names.
@@ -98,7 +99,8 @@ def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
         return stack, fetch_wheels(stack)
     other = replace(load_stack(stack.name, stack.otherwise), python=stack.python)
     wheels = cache_dir("wheels")
-    if store.find(wheels, _key(stack)) is None and store.find(wheels, _key(other)) is not None:
+    note = wheels / f"{_key(stack)}.otherwise"  # variants may share a lock, and so an entry of the store
+    if note.exists() and store.find(wheels, _key(stack)) is None and store.find(wheels, _key(other)) is not None:
         say(f"{stack.name} in its variant {other.variant}, which stood in for {stack.variant} before")
         return other, fetch_wheels(other)
     try:
@@ -106,11 +108,13 @@ def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
     except NoLocalBuild as error:
         say(f"{error.reason}: the variant {other.variant} of {stack.name} stands in for {stack.variant}")
         try:
-            return other, fetch_wheels(other)
+            fetched = fetch_wheels(other)
         except UnavailableError as second:
             raise UnavailableError(
                 f"{error.reason}; its variant {other.variant}: {second.reason}", error.remedy
             ) from second
+        write_text(note, other.variant)
+        return other, fetched
 
 
 def _key(stack: Stack) -> str:

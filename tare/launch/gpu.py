@@ -151,7 +151,7 @@ def with_gpu(
     """
     driver = driver or driver_here()
     versions = {package.name: package.version for package in image.packages}
-    if image.variant == "cpu" or versions.get("torch", "").endswith("+cpu"):
+    if image.variant != "cuda" or versions.get("torch", "").endswith("+cpu"):
         raise UnavailableError(
             f"{name}: its image holds the stack {image.stack} for the CPU",
             "snakemake --cores 1 --forcerun build_tree",

@@ -227,7 +227,7 @@ def launch_sites(
 def _no_compiler(study: Mapping[str, Any]) -> str | None:
     """Why nothing can be compiled here, for want of a compiler or of headers; None where it can be tried."""
     try:
-        headers.needed(study["stack"], study["device"])
+        headers.look(study["stack"], study["device"])
     except UnavailableError as error:
         return str(error)
     return None

@@ -27,6 +27,7 @@ WORDS = {
     "flops": "FLOPs",
     "hbm_transactions": "HBM transactions",
     "turn_step_s": "time of a step",
+    "epoch_rest_s": "time of an epoch after its first step",
     "flop_per_s": "FLOPs a second",
     "gpu_utilization": "utilisation of the GPU",
     "gpu_utilization_mean": "mean utilisation of the GPU",

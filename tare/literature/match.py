@@ -147,13 +147,14 @@ def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -
         published=f"an overlay of {listed(had)}, none of {listed(plain)}"
         if had
         else f"no overlay of {listed(plain)}",
-        here=_here(sorted(ours), have, environments) if ours else UNKNOWN,
+        here=_here(kind, sorted(ours), have, environments) if ours else UNKNOWN,
     )
 
 
-def _here(kinds: Sequence[str], have: Sequence[str], environments: Sequence[str]) -> str:
+def _here(kind: str, kinds: Sequence[str], have: Sequence[str], environments: Sequence[str]) -> str:
+    met = kinds if len(kinds) > 1 else sorted({environment(env).network_of(kind) for env in environments})
     if not have or len(have) == len(environments):
-        return f"{listed(kinds)} of all"
+        return f"{listed(met)} of all"
     return f"an overlay of {listed(have)}, none of {listed([env for env in environments if env not in have])}"
 
 

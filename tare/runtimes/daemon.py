@@ -143,7 +143,7 @@ def endpoint_variables() -> dict[str, str]:
 
 
 def is_private(variables: Mapping[str, str]) -> bool:
-    """Whether what `docker_endpoint` gave leads to the private daemon, whose images go with the cache."""
+    """Whether a client with these variables reaches the private daemon, whose images go with the cache."""
     return variables.get("DOCKER_HOST") == f"unix://{state().socket}"
 
 

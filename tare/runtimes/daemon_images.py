@@ -35,6 +35,18 @@ def note(address: str, image_id: str) -> None:
         write_json(path(), {**images, address: sorted({*images.get(address, []), image_id})})
 
 
+def forget(address: str, image_id: str) -> None:
+    """An image that whoever loaded it has removed."""
+    with locked(path().with_suffix(".lock"), waiting_for="images of a Docker daemon are noted"):
+        images = noted()
+        left = [one for one in images.get(address, []) if one != image_id]
+        others = {name: ids for name, ids in images.items() if name != address}
+        if left or others:
+            write_json(path(), {**others, **({address: left} if left else {})})
+        else:
+            path().unlink(missing_ok=True)
+
+
 def remove() -> bool:
     """Remove what is noted from its daemon, and say so; false where something had to stay.
 
@@ -53,16 +65,20 @@ def remove() -> bool:
 def _remove(address: str, image_ids: list[str]) -> list[str]:
     """Those that stay."""
     if shutil.which("docker") is None:
-        say(f"{len(image_ids)} images stay in a Docker daemon{_at(address)}: there is no docker to ask it by")
+        say(
+            f"{len(image_ids)} images stay in a Docker daemon{_at(address)}: there is no docker to ask it by "
+            f"({path()} names them)"
+        )
         return image_ids
-    staying = []
+    staying, removed = [], 0
     for image_id in image_ids:
         done = run(["docker", "image", "rm", image_id], timeout_s=REMOVE_S, env=_variables(address))
         if not done.ok and GONE not in done.stderr:
             say(f"{image_id} stays in the Docker daemon{_at(address)}: {done.explain()}")
             staying.append(image_id)
-    if gone := len(image_ids) - len(staying):
-        say(f"removed {gone} of {len(image_ids)} images that Tare had loaded into the Docker daemon{_at(address)}")
+        removed += done.ok
+    if removed:
+        say(f"removed {removed} images that Tare had loaded into the Docker daemon{_at(address)}")
     return staying
 
 

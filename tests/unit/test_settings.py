@@ -421,6 +421,6 @@ def test_headers_that_can_not_be_had_are_the_reason_why_nothing_compiles(monkeyp
         raise UnavailableError("/usr/bin/python3.13 has no headers", "apt-get install python3.13-dev")
 
     monkeypatch.setattr(headers, "compiler", lambda device: "g++")
-    monkeypatch.setattr(headers, "headers_of", none)
+    monkeypatch.setattr(headers, "python_headers", none)
     reason = sites._no_compiler({"stack": "torch-2.13", "device": "cpu"})
     assert "has no headers" in reason and "python3.13-dev" in reason

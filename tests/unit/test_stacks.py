@@ -317,7 +317,8 @@ def two_builds(tmp_path, cache, installer, monkeypatch):
     wheel = make_wheel(installer)
     make_stack(folder, sha256(wheel), "1.0+cpu")
     text = STACK_YAML.replace(
-        "cpu: {lock: cpu.txt}", "cpu: {lock: cpu.txt, otherwise: plain}\n  plain: {lock: plain.txt}"
+        "cpu: {lock: cpu.txt}",
+        "cpu: {lock: cpu.txt, otherwise: plain}\n  plain: &plain {lock: plain.txt}\n  cuda: *plain",
     )
     (folder / "stack.yaml").write_text(text)
     (folder / "plain.txt").write_text(f"demo==1.0 --hash=sha256:{sha256(wheel)}\n")
@@ -332,6 +333,14 @@ def test_where_a_build_for_cpus_is_nowhere_the_plain_one_stands_in_and_stays(two
     make_wheel(installer, "1.0+cpu")  # what came to be there since changes nothing
     assert wheels.fetch_fitting(load_stack("tiny")) == (chosen, fetched)
     assert "tiny in its variant plain, which stood in for cpu before" in capsys.readouterr().out
+
+
+def test_wheels_that_another_variant_shares_make_nothing_stand_in(two_builds, installer):
+    """As those of a study on a CUDA device: the build for CPUs is still looked for."""
+    wheels.fetch_fitting(load_stack("tiny", "cuda"))
+    wheel = make_wheel(installer, "1.0+cpu")
+    (stacks.stacks_dir() / "tiny" / "cpu.txt").write_text(f"demo==1.0+cpu --hash=sha256:{sha256(wheel)}\n")
+    assert wheels.fetch_fitting(load_stack("tiny"))[0].variant == "cpu"
 
 
 def test_where_neither_build_is_to_be_had_both_are_told_once(two_builds):

@@ -136,7 +136,8 @@ def package_table(evidence: Evidence) -> Table:
     several Pythons: the one that ran is shown.
     """
     names = evidence.study.stacks_needed
-    stacks = [load_stack(name, evidence.study.device) for name in names]
+    ran_as = {name: record.variant for name, record in evidence.trees.items() if record.status == "ok"}
+    stacks = [load_stack(name, ran_as.get(name, evidence.study.device)) for name in names]
     locked = [{r.name: r.version for r in stack.requirements} for stack in stacks if stack.official is None]
     versions = {name: held for name, record in evidence.official.items() if (held := packages_of(record))}
     versions |= zip((stack.name for stack in stacks if stack.official is None), locked, strict=True)

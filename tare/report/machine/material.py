@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tare.analysis import suspects
 from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
 from tare.model.records.images import AnyImage, BaseImage, Channels, DataRecord, TreeRecord
+from tare.model.studies.stacks import BOUND, load_stack
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_title, seconds, size_bytes, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table
@@ -57,13 +58,11 @@ def images_table(evidence: Evidence) -> Table:
 
 def _stand_in(evidence: Evidence) -> str:
     """What is said where another variant of the stack stands in for the one of the device."""
-    device = evidence.study.device
-    others = sorted({record.variant for record in evidence.images.values()} - {device})
-    if not others:
+    name, device = evidence.study.stack, evidence.study.device
+    other = None if name == BOUND else load_stack(name, device).otherwise
+    if other is None or other not in {record.variant for record in evidence.images.values()}:
         return ""
-    return (
-        f" The stack is here in its variant {' and '.join(others)}: its builds for {device} were nowhere to be had."
-    )
+    return f" The stack is here in its variant {other}: its builds for {device} were nowhere to be had."
 
 
 def _own_stages(images: Mapping[str, AnyImage], name: str) -> dict[str, float]:

@@ -191,6 +191,7 @@ LEVELS = {
     "exchange=parameter-server": "a parameter server",
     "network=switch": "a switch of its own",
     "network=overlay": "an overlay network (VXLAN)",
+    "network=overlay-of-containers": "an overlay network (VXLAN) of containers alone",
     "network=host": "the host's network",
     "network=own": "the network that each environment brings",
     "network=hosts": "other hosts",
