@@ -199,14 +199,12 @@ def test_a_build_that_no_run_saves_anything_of_is_never_paid_back(tmp_path):
     assert rows.loc["resnet50", "published_says"] == "contradicted"
 
 
-def test_step_times_are_judged_here_by_turns_once_the_study_trains_the_model():
-    rows = [
-        verdict("docker", "turn_step_s", 0.9, 0.95, "different", campaign="turns.docker+host", workload="resnet18")
-    ]
+def test_step_times_are_judged_here_by_whole_runs_once_the_study_trains_the_model():
+    rows = [verdict("docker", "epoch_rest_s", 0.9, 0.95, "different", workload="resnet18")]
     own = [metric("host", "user_s", 5.0, workload="resnet18")]
     found = claims.judge_claims(study("columbia2025"), here(metrics=own, verdicts=rows))
     row = found[(found["claim"] == "containerization_minimal") & (found["workload"] == "resnet18")].iloc[0]
-    assert row["here"] == "does not hold here" and "turn_step_s docker / host 0.925" in row["evidence"]
+    assert row["here"] == "does not hold here" and "epoch_rest_s docker / host 0.925" in row["evidence"]
     assert "runtimes: unknown" in row["match"]
 
 
@@ -262,8 +260,8 @@ def test_a_setting_of_a_paper_is_no_property_of_a_machine(nthu):
         ("{result: flops,", "{result: flop,", "formulas: result: no row 'flop'"),
         ("facts: [step_last,", "facts: [step_lst,", "container_more_efficient: facts: no entry or row 'step_lst'"),
         ("restates: batches_stop", "restates: batches", "iterations_logged: restates: no entry 'batches'"),
-        ("facts: [step_last,", "facts: [clock_max,", "facts: clock_max '2025 MHz' is no turn_step_s"),
-        ("    metrics: [flop_per_s]", "    metrics: [flop_per_s, turn_step_s]", "facts are of one metric"),
+        ("facts: [step_last,", "facts: [clock_max,", "facts: clock_max '2025 MHz' is no epoch_rest_s"),
+        ("    metrics: [flop_per_s]", "    metrics: [flop_per_s, epoch_rest_s]", "facts are of one metric"),
     ],
 )  # fmt: skip
 def test_a_name_that_is_nowhere_is_refused_in_one_line(tmp_path, old, new, message):
