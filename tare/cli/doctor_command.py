@@ -15,6 +15,7 @@ def add(subparsers: Any) -> None:
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Examine, then print; the exit status is 0 whatever is found, since lacking something is no failure."""
+    import contextlib
     import json
     import os
     import sys
@@ -25,7 +26,8 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             print(f"\r\033[K    {text}", end="", file=sys.stderr, flush=True)
 
-    report = doctor.examine(progress)
+    with contextlib.redirect_stdout(sys.stderr):  # what a probe says on its way is no part of what is found
+        report = doctor.examine(progress)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     try:

@@ -9,7 +9,9 @@ import pytest
 from processes import finished
 
 from tare.cli import doctor
+from tare.cli.main import main
 from tare.core.errors import UnavailableError
+from tare.core.progress import say
 from tare.images import interpreter, pull
 from tare.images.interpreter import Interpreter
 from tare.machine import facts as machine
@@ -320,3 +322,14 @@ def test_a_stack_without_its_interpreter_is_lacking_with_one_command(monkeypatch
     check = next(check for check in doctor.stack_checks() if check.name == "tensorflow-2.1")
     assert not check.available and check.reason == "no CPython 3.7 on this machine"
     assert check.remedy.endswith(remedy) and "\n" not in check.remedy
+
+
+def test_what_is_said_on_the_way_is_no_part_of_the_json(monkeypatch, capsys):
+    def examine(tell):
+        say("waiting for another process: making the trial image")
+        return REPORT
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    assert main(["doctor", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == REPORT and "trial image" in printed.err
