@@ -74,7 +74,7 @@ NOTEBOOKS = {
         ["metrics", "verdicts", "operators", "samples", "steps"],
         [],
         [
-            *figures("split", "Environments", "where the time goes", WORKLOADS),
+            *figures("split", "Environments", "where the time goes", ["all"]),
             *figures("intervals", "Environments", "ratio to the host", WORKLOADS),
             *figures("units", "Environments", "every launch", WORKLOADS),
             *figures(

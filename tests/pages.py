@@ -41,10 +41,10 @@ def stand_in(stem):
 
 def draw(results):
     """Small stand-ins for the figures, which have tests of their own."""
-    names = ["batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"]
+    names = ["batch_size", "intervals", "units", "utilisation", "operators", "why", "roofline"]
     names += ["stacks", "job_length"]
     stems = [f"{name}_{workload}" for workload in builders.WORKLOADS for name in (*names, "choices")]
-    stems += ["arms_mnist_cnn", "roofline", "image_costs"]
+    stems += ["arms_mnist_cnn", "split", "roofline", "image_costs"]
     study = load("nyu2022", project_root() / "config/published")  # a test may have papers elsewhere
     stems += [figures.file_name(study.paper, number) for number in figures.figure_names(study)]
     for stem in stems:
@@ -53,10 +53,10 @@ def draw(results):
 
 def draw_papers(results, papers, workloads):
     """The figures of papers as they are; small stand-ins for all others, of these workloads."""
-    names = ["batch_size", "split", "intervals", "units", "utilisation", "operators", "why", "roofline"]
+    names = ["batch_size", "intervals", "units", "utilisation", "operators", "why", "roofline"]
     names += ["stacks", "job_length", "choices"]
     stems = [f"{name}_{workload}" for workload in workloads for name in names]
-    for stem in [*stems, "roofline", "image_costs"]:
+    for stem in [*stems, "split", "roofline", "image_costs"]:
         write_text(results / f"figures/{stem}.svg", stand_in("figure"))
     given = figures.read_given(results)
     for paper in papers:
@@ -103,7 +103,11 @@ def host_drawings(results):
     )
     jobs, costs = (tables.read(name, folder / f"{name}.csv") for name in ("job_length", "image_costs"))
     own, headline = figures.joint(metrics), figures.joint(verdicts)
-    drawings = {"image_costs": partial(figures.image_costs, costs), **roofline_drawings(results, metrics)}
+    drawings = {
+        "image_costs": partial(figures.image_costs, costs),
+        "split": partial(figures.split, own, builders.WORKLOADS),
+        **roofline_drawings(results, metrics),
+    }
     for workload in figures.arm_workloads(metrics):
         drawings[f"arms_{workload}"] = partial(figures.arms, verdicts, workload)
     for workload in builders.WORKLOADS:
@@ -111,7 +115,6 @@ def host_drawings(results):
             f"batch_size_{workload}": partial(figures.batch_size, metrics, workload),
             f"intervals_{workload}": partial(figures.intervals, headline, workload),
             f"units_{workload}": partial(figures.units, own, workload),
-            f"split_{workload}": partial(figures.split, own, workload),
             f"utilisation_{workload}": partial(figures.utilisation, samples, workload, steps),
             f"operators_{workload}": partial(figures.operator_times, operators, workload),
             f"job_length_{workload}": partial(figures.job_length, jobs, workload),

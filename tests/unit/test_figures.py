@@ -49,7 +49,7 @@ def every_drawing(results, metrics, verdicts):
         "intervals": figures.intervals(figures.joint(verdicts), "mnist_cnn"),
         "arms": figures.arms(verdicts, "mnist_cnn"),
         "units": figures.units(own, "mnist_cnn"),
-        "split": figures.split(own, "mnist_cnn"),
+        "split": figures.split(own, ["mnist_cnn", "sentiment_rnn"]),
         "utilisation": figures.utilisation(
             samples, "mnist_cnn", tables.read("steps", results / "tables/steps.csv")
         ),
@@ -293,6 +293,17 @@ def test_parts_of_a_run_add_up_to_the_whole(metrics):
     assert list(table.index) == ["host", "apptainer", "charliecloud", "docker", "host.control"]
 
 
+def test_each_workload_has_a_panel_of_its_own_seconds_and_a_part_its_colour_in_both(metrics):
+    own = figures.joint(metrics)
+    without = own[~((own["workload"] == "mnist_cnn") & (own["metric"] == "runtime_start_s"))]
+    drawing = figures.split(without, ["mnist_cnn", "sentiment_rnn", "nowhere"])
+    titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
+    assert titles == ["CNN on MNIST", "RNN on film reviews"]
+    fills = [[bars.patches[0].get_facecolor() for bars in axes.containers] for axes in drawing.figure.axes]
+    assert len(fills[0]) == len(fills[1]) - 1 and fills[0] == fills[1][1:]
+    assert all(title in drawing.alt for title in titles)
+
+
 def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(metrics):
     few = metrics["env"].isin(["host", "docker"])
     small = [
@@ -351,7 +362,7 @@ def test_a_figure_keeps_its_width_with_one_environment_or_twelve(results, metric
         "job_length": figures.job_length(jobs, "mnist_cnn"),
         "intervals": figures.intervals(headline, "mnist_cnn"),
         "units": figures.units(own, "mnist_cnn"),
-        "split": figures.split(own, "mnist_cnn"),
+        "split": figures.split(own, ["mnist_cnn"]),
     }
     for name, drawing in drawings.items():
         figure = drawing.figure

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import kind_of
@@ -108,32 +112,49 @@ def split_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     return table.loc[sorted(table.index, key=env_order)]
 
 
-def split(metrics: pd.DataFrame, workload: str) -> style.Drawing:
-    """Stacked bars of the mean parts of a whole run."""
-    title = f"{workload_title(workload)}: where the time goes"
-    table = split_table(metrics, workload)
-    if table.empty:
+def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
+    """Stacked bars of the mean parts of a whole run: a panel for each workload, each with its own seconds."""
+    title = "Where the time goes"
+    found = {name: split_table(metrics, name) for name in workloads}
+    found = {name: table for name, table in found.items() if not table.empty}
+    if not found:
         return style.empty(title, "no launch succeeded")
-    total = table.sum(axis=1)
-    with style.sheet(0.34 * len(table) + 1.75) as (figure, axes):
-        left = pd.Series(0.0, index=table.index)
-        for part, fill in zip(table.columns, style.PHASE_COLOURS, strict=False):
-            axes.barh(
-                range(len(table)), table[part], left=left, height=0.68, color=fill, label=metric_title(part),
-                edgecolor=style.PAPER, linewidth=0.6,
-            )  # fmt: skip
-            left += table[part]
-        for place, value in enumerate(total):
-            axes.annotate(
-                f"{value:.2f} s", (value, place), (6, 0), textcoords="offset points", va="center", fontsize=9
-            )
-        axes.set_yticks(range(len(table)), [env_title(env, short=True) for env in table.index])
-        axes.set_ylim(len(table) - 0.5, -0.5)
-        axes.set_xlim(0, total.max() * 1.16)
+    parts = [part for part in PHASE_METRICS if any(part in table.columns for table in found.values())]
+    fills = dict(zip(parts, style.PHASE_COLOURS, strict=False))
+    rows = [len(table) for table in found.values()]
+    with style.sheet(0.34 * sum(rows) + 0.75 * len(rows) + 1.0, len(rows), height_ratios=rows) as (figure, panels):
+        for (name, table), axes in zip(found.items(), np.atleast_1d(panels), strict=True):
+            _stack(axes, table, fills)
+            axes.set_title(workload_title(name))
         axes.set_xlabel("seconds")
-        style.bare(axes)
-        style.legend(figure, title, axes.get_legend_handles_labels(), 4, columnspacing=1.2, handlelength=1.0)
-        launches = measured(metrics, workload, ("real_s",))["rep"].nunique()
-        style.footnote(figure, f"Means of n = {launches} launches: the parts add up to the mean whole run.")
-    told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in total.items())
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. Mean whole run: {told}.")
+        keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
+        style.legend(
+            figure, title, (keys, [key.get_label() for key in keys]), 4, columnspacing=1.2, handlelength=1.0
+        )
+        launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
+        many = " or ".join(str(count) for count in launches)
+        style.footnote(figure, f"Means of n = {many} launches: the parts add up to the mean whole run.")
+    told = ". ".join(f"{workload_title(name)}, mean whole run: {_totals(table)}" for name, table in found.items())
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. {told}.")
+
+
+def _stack(axes: Axes, table: pd.DataFrame, fills: Mapping[str, str]) -> None:
+    total = table.sum(axis=1)
+    left = pd.Series(0.0, index=table.index)
+    for part in table.columns:
+        width = table[part].fillna(0.0)
+        axes.barh(
+            range(len(table)), width, left=left, height=0.68, color=fills[part],
+            edgecolor=style.PAPER, linewidth=0.6,
+        )  # fmt: skip
+        left += width
+    for place, value in enumerate(total):
+        axes.annotate(f"{value:.2f} s", (value, place), (6, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_yticks(range(len(table)), [env_title(env, short=True) for env in table.index])
+    axes.set_ylim(len(table) - 0.5, -0.5)
+    axes.set_xlim(0, total.max() * 1.16)
+    style.bare(axes)
+
+
+def _totals(table: pd.DataFrame) -> str:
+    return "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.sum(axis=1).items())
