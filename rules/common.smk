@@ -118,7 +118,7 @@ def code_of(kind):
         settings = list(arm.settings) if arm else []
         other = arm.other_stack if arm else None
         frameworks = sorted({stack_framework(STACK), stack_framework(other or STACK)})
-        return closure.code_sha256(
+        programs = closure.code_sha256(
             kind,
             wildcards.get("workload"),
             names,
@@ -127,8 +127,22 @@ def code_of(kind):
             scenario_of(wildcards),
             STUDIED.shared.workload if scenario_of(wildcards) == SHARED else None,
         )
+        return " ".join(filter(None, [programs, not_compiled(arm)]))
 
     return code
+
+
+def not_compiled(arm):
+    """Why an arm's launches can't compile on this machine, or None: once they can, the arm is measured."""
+    if arm is None or arm.factor != "compile":
+        return None
+    from tare.launch.sites import NEEDS_COMPILER, no_compiler  # takes a while
+    from tare.machine.fitting import AUTO, fitting_device
+
+    if arm.name != NEEDS_COMPILER:
+        return None
+    device = fitting_device(STACK)[0] if STUDIED.device == AUTO else STUDIED.device
+    return no_compiler({"stack": STACK, "device": device})
 
 
 def code_of_lanes(kind):

@@ -135,20 +135,25 @@ MEASUREMENTS = (ROUNDS, TURNS, PROFILE, "kernels, operators and files", "batch s
 SMOKE = ("--cores", "1", "all", "--configfile", "config/smoke.yaml")
 
 
-def planned(folder):
-    done = snakemake(folder, "-n", *SMOKE)
+def planned(folder, command=SMOKE):
+    done = snakemake(folder, "-n", *command)
     return done.stdout + done.stderr
+
+
+def take_for_done(folder, command):
+    """Have Snakemake take a study for done: empty files, with its records of how they came."""
+    listed = snakemake(folder, "--summary", *command).stdout.splitlines()[1:]
+    for name in (line.split("\t")[0] for line in listed):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    snakemake(folder, "--touch", "--forceall", *command)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A copy in which Snakemake takes the smoke study for done: empty files, with its records of how they came."""
+    """A copy in which the smoke study is taken for done."""
     folder = copy_checkout(tmp_path_factory.mktemp("finished") / "tare")
-    listed = snakemake(folder, "--summary", *SMOKE).stdout.splitlines()[1:]
-    for name in (line.split("\t")[0] for line in listed):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    snakemake(folder, "--touch", "--forceall", *SMOKE)
+    take_for_done(folder, SMOKE)
     return folder
 
 
@@ -196,6 +201,24 @@ def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
     text = planned(copied)
     assert not [message for message in MEASUREMENTS[:-1] if message not in text]
     assert "profiled launch in host" in text and MEASUREMENTS[-1] not in text  # ceilings train nothing
+
+
+def test_an_arm_that_could_not_compile_is_measured_once_a_compiler_is_there(tmp_path):
+    """The copy looks for a compiler that is nowhere; then for those that there are."""
+    folder = copy_checkout(tmp_path / "tare")
+    study = code_blocks("write-a-study.md", "yaml")[0].replace("arms: {rounds: []", "arms: {rounds: [compile=inductor]")
+    (folder / "config/mine.yaml").write_text(study)
+    command = ("--cores", "1", "all", "--configfile", "config/mine.yaml")
+    headers = folder / "tare/images/headers.py"
+    theirs = headers.read_text()
+    headers.write_text(theirs.replace('("c++", "g++", "clang++")', '("c++-of-nobody",)'))
+    assert headers.read_text() != theirs
+    take_for_done(folder, command)
+    assert "nothing to be done" in planned(folder, command).lower()
+    headers.write_text(theirs)
+    text = planned(folder, command)
+    assert "compile-inductor" in text and "write the report" in text
+    assert len(re.findall(rf"^\[?.*{ROUNDS}", text, re.MULTILINE)) == 1
 
 
 DESCRIBE = ("--cores", "1", "results/machine.json", "--forcerun", "describe_machine")
