@@ -207,7 +207,7 @@ def test_an_arm_that_could_not_compile_is_measured_once_a_compiler_is_there(tmp_
     """The copy looks for a compiler that is nowhere; then for those that there are."""
     folder = copy_checkout(tmp_path / "tare")
     study = code_blocks("write-a-study.md", "yaml")[0]
-    (folder / "config/mine.yaml").write_text(study.replace("{rounds: [], turns", "{rounds: [compile=inductor], turns"))
+    (folder / "config/mine.yaml").write_text(study.replace("rounds: []", "rounds: [compile=inductor]"))
     command = ("--cores", "1", "all", "--configfile", "config/mine.yaml")
     headers = folder / "tare/images/headers.py"
     theirs = headers.read_text()
