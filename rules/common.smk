@@ -96,6 +96,12 @@ PROFILES = collect(
     workload=WORKLOADS,
     env=ENVIRONMENTS,
 )
+# In other stacks, on the host; what is launched there and then is the arm's.
+STACK_PROFILES = [
+    f"results/profiles/{STUDY}/{workload}/"
+    f"{study_module.profile_folder('host', arms.parse(level))}/profile.json"
+    for workload, level in study_module.profiled_stacks(STUDIED)
+]
 PIPELINES = collect(
     f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
     workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
@@ -110,9 +116,9 @@ def code_of(kind):
     """Input function of `params.code`: hash of what a measurement of one kind runs, at its arm's settings."""
 
     def code(wildcards):
-        names, arm = ["host"], None
+        names, arm = ["host"], arm_of(wildcards)
         if "environments" in wildcards.keys():
-            names, arm = campaign_environments(wildcards), arm_of(wildcards)
+            names = campaign_environments(wildcards)
         elif "env" in wildcards.keys():
             names = [wildcards.env]
         settings = list(arm.settings) if arm else []

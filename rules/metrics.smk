@@ -16,6 +16,7 @@ rule extract_tables:
     input:
         campaigns=CAMPAIGNS,
         profiles=PROFILES,
+        stack_profiles=STACK_PROFILES,
         pipelines=PIPELINES,
         copies=COPIES,
     output:
@@ -27,6 +28,7 @@ rule extract_tables:
         counts="<results>/tables/counts.csv",
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",
+        stack_profiles="<results>/tables/stack_profiles.csv",
         samples="<results>/tables/samples.csv",
         steps="<results>/tables/steps.csv",
         device_samples="<results>/tables/device_samples.csv",
@@ -44,7 +46,8 @@ rule extract_tables:
         "extract metrics and judge them"
     shell:
         "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
-        " --profiles {input.profiles:q} --pipelines {input.pipelines:q} --copies {input.copies:q} --jobs {threads} --out {params.folder:q} 2> {log:q}"
+        " --profiles {input.profiles:q} --stack-profiles {input.stack_profiles:q} --pipelines {input.pipelines:q}"
+        " --copies {input.copies:q} --jobs {threads} --out {params.folder:q} 2> {log:q}"
 
 
 rule judge_published:

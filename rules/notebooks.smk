@@ -16,6 +16,9 @@ ARM_WORKLOADS = sorted(
     }
 )
 STACK_WORKLOADS = list(study_module.workloads_of_stacks(STUDIED))
+PROFILED_IN_STACKS = sorted(
+    {workload for workload, _ in study_module.profiled_stacks(STUDIED)}
+)
 # Workloads of which anything was varied that the host can be weighed by.
 CHOICE_WORKLOADS = sorted({one.workload for one in VARIED})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.
@@ -71,7 +74,7 @@ NOTEBOOKS = {
     ),
     "environments": (
         "environments",
-        ["metrics", "verdicts", "operators", "samples", "steps"],
+        ["metrics", "verdicts", "operators", "samples", "steps", "stack_profiles"],
         [],
         [
             *figures("split", "Environments", "where the time goes", ["all"]),
@@ -85,6 +88,12 @@ NOTEBOOKS = {
             ),
             *figures("operators", "Environments", "operators by own time", WORKLOADS),
             *figures("stacks", "Environments", "stacks", STACK_WORKLOADS),
+            *figures(
+                "stack_steps",
+                "Environments",
+                "what a step is made of, by stack",
+                PROFILED_IN_STACKS,
+            ),
             *figures("arms", "Environments", "arms", ARM_WORKLOADS),
         ],
     ),

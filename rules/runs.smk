@@ -246,6 +246,30 @@ rule run_profile:
         " {params.jobs} 2> {log:q}"
 
 
+ruleorder: run_profile_of_stack > run_profile
+
+
+use rule run_rounds as run_profile_of_stack with:
+    input:
+        images=lambda wildcards: arms.image_record(
+            Path("results/images") / STACK, "host", arm_of(wildcards)
+        ),
+        data=dataset_record,
+    output:
+        record="results/profiles/{study}/{workload}/host{arm,[.]stack-[^/]+}/profile.json",
+    log:
+        "results/logs/{study}/profile/{workload}/host{arm}.log",
+    priority: 20
+    params:
+        kind="profile",
+        study=study_json("profile"),
+        code=code_of("profile"),
+        options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
+        images=f"results/images/{STACK}",
+    message:
+        "{wildcards.workload}: profiled launch in host{wildcards.arm}"
+
+
 rule measure_network:
     input:
         images=collect(f"results/images/{STACK}/{{env}}.json", env=GROUPED_IN),

@@ -14,7 +14,7 @@ from tare.analysis.choice import headlines
 from tare.analysis.copies import between_copies
 from tare.analysis.launch_rows import Row
 from tare.analysis.pipeline import read_pipeline
-from tare.analysis.profile_rows import ProfileRows, read_profile
+from tare.analysis.profile_rows import ProfileRows, read_profile, stack_profile_rows
 from tare.analysis.tries import Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.core.forked import forked
@@ -38,6 +38,7 @@ def build(
     copies: CopiesRecord | None = None,
     jobs: int = 1,
     pipelines: Sequence[Path] = (),
+    stack_profiles: Sequence[Path] = (),
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
@@ -48,6 +49,7 @@ def build(
         witnesses: who holds the hash of a study's stamp beside the stamp itself.
         copies: how much copies of the files differ, where this machine has measured it.
         pipelines: pipeline.json of each workload whose input was measured alone.
+        stack_profiles: profile.json of each profiled launch in another stack: a table of their own.
         jobs: processes; from two on the profiled launches, whose traces are long, are read beside the campaigns.
 
     Raises:
@@ -59,7 +61,8 @@ def build(
     records = [(path, read_profile(path)) for path in profiles]
     refuse_mixtures(read, margins)
     inputs = [(path, read_pipeline(path)) for path in pipelines]
-    told = [(path, one.study) for path, one in records] + [(path, one.study) for path, one in inputs]
+    other = [(path, read_profile(path)) for path in stack_profiles]
+    told = [(path, one.study) for path, one in (*records, *other)] + [(path, one.study) for path, one in inputs]
     _refuse_studies([(one.path, one.plan.study) for one in read] + told)
     studies = Studies(read, witnesses)
     with _profiled(records, jobs) as profiled:
@@ -67,6 +70,7 @@ def build(
         for found in profiled:
             for name, own in found.items():
                 rows[name] += own
+    rows["stack_profiles"] = list(_rows_of_stacks(records, other))
     rows["metrics"] += [row for _, record in inputs for row in pipeline.metric_rows(record)]
     by_name = {(one.workload, one.name): one for one in read}
     alone = {one.workload: one for one in read if one.plan.scenario == SINGLE}
@@ -133,6 +137,17 @@ def _rows_of_profile(one: tuple[Path, ProfileRecord]) -> dict[str, list[Row]]:
         "device_samples": profile.device_sample_rows(),
         "fingerprints": profile.fingerprint_rows(),
     }
+
+
+def _rows_of_stacks(
+    records: Sequence[tuple[Path, ProfileRecord]], other: Sequence[tuple[Path, ProfileRecord]]
+) -> Iterator[Row]:
+    """Profiled launches in other stacks, behind the headline's of the same workload in the same environment."""
+    places = list(dict.fromkeys((one.workload, one.env) for _, one in other))
+    for place in places:
+        for path, record in (*records, *other):
+            if (record.workload, record.env) == place:
+                yield from stack_profile_rows(record, path.parent)
 
 
 def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:

@@ -41,6 +41,13 @@ JOINED = "joined"  # the mark of a group's member when all have met
 # Metrics of an exchange, and what each is of its members' steps: the median of those behind the warm-up.
 EXCHANGE_SOURCE = {"all-reduce": "communication hook", "parameter-server": "send and receive"}
 EXCHANGE_TIMES = ("group_step_s", "compute_step_s", "exchange_s", "exposed_exchange_s", "exchange_share")
+# What names the operators of a framework, by its name.
+PROFILERS = {
+    "torch": "torch.profiler",
+    "tensorflow": "TensorFlow's run metadata",
+    "jax": "jax.profiler",
+    "mxnet": "mxnet.profiler",
+}
 # Metric and source that stand for a launch that could not be, by kind of campaign.
 ANSWERS = {
     "rounds": ("real_s", "launcher"),
@@ -54,6 +61,13 @@ def failure(launch: LaunchRecord, otherwise: str = "") -> str:
     """Why a launch has no numbers; of a group, also each member's reason."""
     members = [f"rank {one.rank}: {one.reason}" for one in launch.instances if one.status != "ok" and one.reason]
     return f"{launch.status}: {'; '.join([launch.reason or otherwise, *members])}"
+
+
+def profiler_of(launch: LaunchRecord) -> str:
+    """What named, or would name, the operators of a launch that succeeded."""
+    framework = launch.seen_inside().facts.framework
+    name = framework.name if framework else "torch"
+    return PROFILERS.get(name, f"a profiler of {name}")
 
 
 def absent(kind: str, reason: str) -> Row:
@@ -330,7 +344,7 @@ def cause_rows(launch: LaunchRecord) -> list[Row]:
         measured("files_bytes", files.modules_bytes, "B", "imports"),
         measured("libraries_count", files.libraries, "1", "/proc/self/maps"),
         measured("libraries_touched_bytes", files.touched_bytes, "B", "/proc/self/pagemap"),
-        _calls(operators, "operators_per_step", "torch.profiler"),
+        _calls(operators, "operators_per_step", profiler_of(launch)),
         _calls(kernels, "kernels_per_step", "oneDNN and MKL"),
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.choice import PROFILE
-from tare.analysis.launch_rows import Row, failure
+from tare.analysis.launch_rows import PROFILERS, Row, failure, profiler_of
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
@@ -22,7 +22,7 @@ from tare.model.records.launches import Count, ProfileResults, Sample
 from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
-from tare.model.studies.arms import stack_of
+from tare.model.studies.arms import SAME, level_of, stack_of
 from tare.profilers import activity, counters, timeline, torch_trace
 from tare.profilers.ncu import read_metrics
 
@@ -55,7 +55,8 @@ TOTALS = {
     "throttled_s": ("throttled_s", "s", "throttled"),
     "throttled_periods": ("throttled_periods", "1", "throttled"),
 }
-# Host-side operators under their own names, as a CPU has no memset or HtoD.
+NOT_NAMED = "only PyTorch's operators for it are known by name"
+# PyTorch's host-side operators under their own names, as a CPU has no memset or HtoD.
 HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("aten::copy_",)}
 
 
@@ -66,9 +67,11 @@ def read_profile(path: Path) -> ProfileRecord:
         IntegrityError: it is no such record, or another's.
     """
     record = read(ProfileRecord, path)
+    env, _, slug = path.parent.name.partition(".stack-")
     for key, has, folder in (
         ("workload", record.workload, path.parent.parent.name),
-        ("env", record.env, path.parent.name),
+        ("env", record.env, env),
+        ("stack", level_of(record.arm), slug or SAME),
     ):
         if has != folder:
             raise IntegrityError(f"{path} is of {key} {has!r} and lies under {folder!r}: run it again")
@@ -155,7 +158,7 @@ class ProfileRows:
         ]
 
     def _timed(self) -> list[Row]:
-        source = "torch.profiler"
+        source = profiler_of(self.record)
         plain = statistics.median(self._told.plain_step_s)
         rows = [measured("plain_step_s", plain, "s", "marks")]
         if self.events is None:
@@ -169,6 +172,9 @@ class ProfileRows:
             measured("operators_per_step", operators["calls"].sum() / self.steps, "1", source),
         ]
         for metric, names in HOST_SIDE.items():
+            if source != PROFILERS["torch"]:
+                rows.append(unavailable(metric, "s", source, NOT_NAMED))
+                continue
             found = operators.loc[operators.index.isin(names), "self_s"].sum()
             rows.append(measured(metric, found / self.steps, "s", source))
         return rows
@@ -387,6 +393,22 @@ def _rate(before: Sample | None, sample: Sample, total: str, factor: float) -> f
     if first is None or second is None or second < first:
         return None
     return factor * float(second - first) / ((sample.at_ns - before.at_ns) / 1e9)
+
+
+def stack_profile_rows(record: ProfileRecord, folder: Path) -> list[Row]:
+    """Families of operators of a profiled launch in another stack, beside what a step took without the profiler.
+
+    A launch that could not be, or whose framework names no operators, is one row with its reason.
+    """
+    rows = ProfileRows(record, folder)
+    own = {**rows.identity, "level": level_of(record.arm), "source": None, "plain_step_s": None, "reason": None}
+    nothing = {"family": None, "steps": 0, "calls_per_step": None, "self_s_per_step": None, "self_s_sd": None}
+    if rows.results is None:
+        return [{**own, **nothing, "reason": failure(record)}]
+    own |= {"source": profiler_of(record), "plain_step_s": statistics.median(rows.results.plain_step_s)}
+    if rows.events is None:
+        return [{**own, **nothing, "reason": rows.results.profiler_reason or NO_TRACE}]
+    return [{**own, **{key: row[key] for key in nothing}} for row in rows.family_rows()]
 
 
 def device_rows(record: ProfileRecord, folder: Path, timed: Iterable[Row]) -> list[Row]:

@@ -12,6 +12,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("tables", help="extract metrics from records and judge them")
     parser.add_argument("--campaigns", nargs="*", type=Path, default=[], help="sealed.json of campaigns")
     parser.add_argument("--profiles", nargs="*", type=Path, default=[], help="profile.json of profiled launches")
+    parser.add_argument("--stack-profiles", nargs="*", type=Path, default=[], help="profile.json in other stacks")
     parser.add_argument("--pipelines", nargs="*", type=Path, default=[], help="pipeline.json of each workload's")
     parser.add_argument(
         "--copies", nargs="*", type=Path, default=[], help="copies.json of benchmarks/copies.py, where it was run"
@@ -43,7 +44,14 @@ def run_tables(arguments: argparse.Namespace) -> int:
     margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
     copies = read(CopiesRecord, arguments.copies[0]) if arguments.copies else None
     tables = extract.build(
-        arguments.campaigns, arguments.profiles, margins, witnesses, copies, arguments.jobs, arguments.pipelines
+        arguments.campaigns,
+        arguments.profiles,
+        margins,
+        witnesses,
+        copies,
+        arguments.jobs,
+        arguments.pipelines,
+        arguments.stack_profiles,
     )
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:

@@ -49,6 +49,7 @@ def add(subparsers: Any) -> None:
     profile = subparsers.add_parser("profile", parents=[common], help="one profiled launch")
     profile.add_argument("--workload", required=True)
     profile.add_argument("--env", required=True)
+    profile.add_argument("--arm", help="another stack: `stack=NAME`")
     profile.add_argument("--out", type=Path, required=True, help="profile.json; the trace goes beside it")
     profile.set_defaults(run=run_profile)
 
@@ -158,7 +159,13 @@ def run_profile(arguments: argparse.Namespace) -> int:
     from tare.experiments import measure
 
     measure.profile(
-        arguments.study, arguments.workload, arguments.env, arguments.images, arguments.data, arguments.out
+        arguments.study,
+        arguments.workload,
+        arguments.env,
+        arguments.images,
+        arguments.data,
+        arguments.out,
+        arguments.arm,
     )
     return 0
 

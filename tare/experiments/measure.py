@@ -173,17 +173,27 @@ def sweep(source: str, workload: str, folder: Path | None, record: Path | None, 
         run_campaign(out.parent, rounds.sweep(setup))
 
 
-def profile(source: str, workload: str, env: str, folder: Path | None, record: Path | None, out: Path) -> None:
-    """One profiled launch; an environment that can't run gets a record with its reason."""
+def profile(
+    source: str,
+    workload: str,
+    env: str,
+    folder: Path | None,
+    record: Path | None,
+    out: Path,
+    arm_name: str | None = None,
+) -> None:
+    """One profiled launch, of the headline or of another stack; one that can't be gets a record with its reason."""
     study = _job(ProfilePart, source, workload)
     settings = study["workloads"][workload]
+    arm = arms.parse(arm_name) if arm_name else None
+    levels = arms.levels_of(rounds.headline_levels(study), arm)
     identity = {
         "schema": PROFILE_SCHEMA,
         "study": study["study"],
         "workload": workload,
         "env": env,
         "stack": study["stack"],
-        "arm": arms.describe(rounds.headline_levels(study)),
+        "arm": arms.describe(levels),
         "batch": settings["batch"],
         "device": study["device"],
         "trace": None,
@@ -191,7 +201,7 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
     }
     with (
         measuring(out),
-        sites(study, workload, [env], folder, record) as (available, unavailable, provenance),
+        sites(study, workload, [env], folder, record, arm) as (available, unavailable, provenance),
     ):
         if env in unavailable:
             write_json(out, {**identity, "status": "unavailable", "reason": unavailable[env], "inside": None})
@@ -200,7 +210,7 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
         settings = {**study["profile"], **({"steady_s": STEADY_S} if on_device else {})}
         spec = {**rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study), **settings}
         trace = out.with_name("trace.json.gz")
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        conditions = arms.conditions_at(study["conditions"], levels)
         with (
             gpu_health.watched(on_device) as gpu,
             _sampled(on_device, study["profile"]["sample_interval_s"], provenance, env) as sensors,
@@ -213,7 +223,8 @@ def profile(source: str, workload: str, env: str, folder: Path | None, record: P
         keeps_parts = WORKFLOW not in os.environ
         if keeps_parts:
             write_json(out, done)
-        say(f"{workload} in {env}: {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
+        where = f"{env}, {arm.name}" if arm else env
+        say(f"{workload} in {where}: {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))
         if on_device and result["status"] == "ok":
             from tare.experiments import counter_launches  # with pandas, a third of what a command imports
 

@@ -27,6 +27,7 @@ from tare.worker.frameworks import DEFAULT
 
 MAIN = "tare.worker.main"
 WORKLOADS, FRAMEWORKS, SETTINGS = "workloads", "tare.worker.frameworks", "tare.worker.settings"
+INSTRUMENTS = "tare.worker.instruments"  # a module of a framework's name, where it has any
 SCENARIOS = "tare.launch.scenarios"
 INSIDE = ("tare", "tare.worker", WORKLOADS)  # packages whose modules are followed inside a launch
 AROUND = ("tare.core.process", "tare.experiments", "tare.launch")
@@ -66,6 +67,7 @@ def inside(
         (WORKLOADS, workloads),
         (SETTINGS, tuple(sorted(settings))),
         (FRAMEWORKS, (framework or DEFAULT,)),
+        (INSTRUMENTS, (framework or DEFAULT,)),
     )
     roots = (MAIN, *(f"{WORKLOADS}.{name}" for name in chosen[0][1]))
     return _follow(roots, INSIDE, chosen, (("mode", mode),))

@@ -152,6 +152,23 @@ FAMILIES = _strict(
     },
 )
 
+# Families of operators in the stacks of a study, each from one profiled launch: no timing, no interval. Without
+# operators, one row with the reason.
+STACK_PROFILES = _strict(
+    {
+        "level": pa.Column(TEXT),  # of the factor stack; `same` is the headline's
+        "source": pa.Column(TEXT, nullable=True),
+        "family": pa.Column(TEXT, nullable=True),
+        "steps": pa.Column(int, pa.Check.ge(0)),
+        "calls_per_step": pa.Column(float, nullable=True),
+        "self_s_per_step": pa.Column(float, nullable=True),
+        "self_s_sd": pa.Column(float, nullable=True),
+        "plain_step_s": pa.Column(float, nullable=True),  # without the profiler
+        "reason": pa.Column(TEXT, nullable=True),
+    },
+    pa.Check(lambda table: table["family"].isna() == table["reason"].notna()),
+)
+
 # Instants of samples: from the launcher's call on, and from the start of the first step on (start-up is negative).
 INSTANT = {"at_s": pa.Column(float), "aligned_s": pa.Column(float, nullable=True)}
 
@@ -295,6 +312,7 @@ SCHEMAS = {
     "counts": COUNTS,
     "operators": OPERATORS,
     "families": FAMILIES,
+    "stack_profiles": STACK_PROFILES,
     "samples": SAMPLES,
     "steps": STEPS,
     "fingerprints": FINGERPRINTS,

@@ -51,8 +51,8 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, kernels, image_costs,
-            ledger: its tables.
+        metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, stack_profiles, kernels,
+            image_costs, ledger: its tables.
         published, claims: what other studies published, judged by their own data and by this machine.
         samples: its tables of samples, by name.
         papers: those that it repeats.
@@ -77,6 +77,7 @@ class Evidence:
     counts: pd.DataFrame
     fingerprints: pd.DataFrame
     families: pd.DataFrame
+    stack_profiles: pd.DataFrame
     kernels: pd.DataFrame
     image_costs: pd.DataFrame
     ledger: pd.DataFrame
@@ -163,6 +164,7 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         counts=tables.read("counts", folder / "counts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         families=tables.read("families", folder / "families.csv"),
+        stack_profiles=tables.read("stack_profiles", folder / "stack_profiles.csv"),
         kernels=tables.read("kernels", folder / "kernels.csv"),
         image_costs=tables.read("image_costs", folder / "image_costs.csv"),
         ledger=tables.read("ledger", folder / "ledger.csv"),

@@ -201,6 +201,7 @@ def _stacks(evidence: Evidence) -> Context | None:
         {
             "stacks": found,
             "stack_packages": stacks.package_table(evidence),
+            "stack_steps": stacks.step_tables(evidence),
             "stack_losses": {item.name: stacks.loss_sentences(evidence, item.name) for item in found},
         }
         if evidence.other_stacks()

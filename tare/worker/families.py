@@ -29,6 +29,26 @@ ELEMENTS = (
 COPIES = "copy fill zero _to_copy clone cat stack contiguous ones_like zeros_like ones zeros repeat".split()
 LOOKUPS = ("embedding", "index_select", "gather", "index", "scatter")
 
+# Of other frameworks, whose operators are named as `tensorflow::Conv2DBackpropFilter`: the first of these that has
+# a word of the name, in lower case, decides. What XLA fused is named after some of what is in it.
+OTHER_FRAMEWORKS = ("tensorflow", "mxnet", "xla")
+WORDS = (
+    (OPTIMIZER, ("apply", "adadelta", "adam", "sgd")),
+    (DROPOUT, ("dropout", "random", "rng", "threefry")),
+    (CONVOLUTION, ("convolution", "conv2d", "conv3d")),
+    (PRODUCT, ("matmul", "dot", "fullyconnected", "gemm", "einsum")),
+    (POOLING, ("pool", "reduce-window", "reduce_window", "select-and-scatter", "select_and_scatter")),
+    (LOSS, ("softmax", "crossentropy", "loss")),
+    (LOOKUP, ("embedding", "gather", "scatter", "onehot", "one_hot", "pick")),
+    (
+        ELEMENT_WISE,
+        ("add", "mul", "sub", "div", "bias", "relu", "activation", "sqrt", "square", "power")
+        + ("exp", "log", "tanh", "sigmoid", "sum", "mean", "reduce", "maximum", "minimum", "compare", "greater")
+        + ("select", "negative"),
+    ),
+    (COPY, ("copy", "fill", "zeros", "ones", "cast", "convert", "concat", "assign", "broadcast", "transpose")),
+)
+
 
 def base_name(operator: str) -> str:
     """`mul` of `aten::mul_` and of `aten::_foreach_mul_`, `tanh` of `aten::tanh_backward`."""
@@ -54,6 +74,10 @@ def family(operator: str, inside: Optional[str] = None) -> str:
     """Family of an operator by its name, or `inside` where a call around it decides."""
     if inside is not None:
         return inside
+    namespace, _, rest = operator.partition("::")
+    if namespace in OTHER_FRAMEWORKS:
+        name = rest.lower()
+        return next((found for found, words in WORDS if any(word in name for word in words)), OTHER)
     if not operator.startswith("aten::") and "::" in operator and not operator.startswith("mkldnn"):
         return OTHER
     name = base_name(operator)

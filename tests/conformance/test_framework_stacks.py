@@ -1,6 +1,7 @@
 """The same job in the stacks of other frameworks, really built and run on the host and in a container."""
 
 import functools
+import statistics
 
 import inside_code
 import pytest
@@ -18,6 +19,7 @@ from tare.model.registry import HOST, environment
 from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
+from tare.profilers import torch_trace
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn_equal"
@@ -130,3 +132,29 @@ def test_each_draw_begins_anew_and_trains_on_the_batches_of_the_run(stack, image
         assert talk.end(timeout_s=30).returncode == 0
     assert launches.record()["results"]["draws"] == 2
     assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("stack", in_turn(0, OTHERS))
+def test_a_profiled_launch_names_its_operators(stack, image_of, folders, tmp_path):
+    """What a step's operators took is most of the step, where a framework has a profiler that names them."""
+    framework, trace = framework_of(stack), tmp_path / "trace.json.gz"
+    launches = inside_code.Inside(ROOT, tmp_path, image_of(stack).python)
+    launches.variables["OMP_NUM_THREADS"] = "1"
+    launches.defaults |= {"workload": WORKLOAD, "framework": framework, "data": str(folders("mnist")), **JOB}
+    launches.defaults |= {"warmup_steps": 2, "steps": 3}
+    results = launches.run(mode="profile", sample_interval_s=0.05, trace=str(trace))["results"]
+    assert min(results["plain_step_s"]) > 0.001, "a step ends before it is timed"
+    if framework == "cntk" or stack == "torch-1.4":
+        assert results["profiler_reason"] and not trace.exists()
+        return
+    assert results["profiler_reason"] is None
+    events = torch_trace.read_events(trace)
+    assert torch_trace.step_count(events) == results["profiled_steps"] == 3
+    found = torch_trace.families(events).groupby("family")["self_s"].sum() / 3
+    took = statistics.median(results["profiled_step_s"])
+    assert {"convolution", "matrix product", "pooling"} <= set(found.index) or framework == "jax"
+    assert 0.3 * took < found.sum() < 2.2 * took, "XLA runs operators on two threads at once"
+    listed = launches.run(mode="causes")["results"]["listed"]
+    looked = launches.run(mode="causes", files=listed, repetitions=1)["results"]["operators"]
+    assert looked["reason"] is None and looked["steps"] == 3
+    assert {row["kernel"] for row in looked["rows"]} == set(torch_trace.operators(events)["name"])

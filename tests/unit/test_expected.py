@@ -42,6 +42,9 @@ def test_every_campaign_of_a_study_is_expected_once(name):
     assert named == own and len(outs) == len(set(outs))
     others = {out.removeprefix(f"results/profiles/{checked.study}/") for out in outs if "/profiles/" in out}
     profiled = {f"{name}/{env}/profile.json" for name in checked.workloads for env in checked.environments}
+    profiled |= {
+        f"{name}/host.{arms.parse(level).slug}/profile.json" for name, level in study.profiled_stacks(checked)
+    }
     alone = checked.pipeline.workloads if checked.pipeline else ()
     assert others == profiled | {f"{name}/pipeline.json" for name in alone}
     assert {job.rule for job in jobs} <= set(expected.RULES)

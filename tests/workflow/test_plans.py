@@ -14,6 +14,7 @@ from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, sn
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
+from tare.model.studies.study import load_checked, profiled_stacks
 
 pytestmark = pytest.mark.workflow
 
@@ -46,14 +47,19 @@ def test_lint_finds_nothing_but_what_we_accept(checkout):
     assert not [line for line in found if not line.startswith(tuple(ACCEPTED_LINTS))]
 
 
-PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018", "nthu2018-kvm")
+WITHOUT_STEPS = ("nthu2018", "nthu2018-kvm", "modak2020", "modak2020-resnet50")  # studies whose papers timed none
+PROFILED = "modak2020-resnet50"  # the study that profiles its stacks
+PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", *WITHOUT_STEPS)
+STACK_PROFILE = "profiled launch in host.stack-"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_plans(checkout, preset):
     done = snakemake(checkout, "-n", "--cores", "1", "all", "--configfile", f"config/{preset}.yaml")
     said = done.stdout + done.stderr
-    assert ROUNDS in said and (TURNS in said) == ("nthu2018" not in preset)  # whose paper timed no steps
+    assert ROUNDS in said and (TURNS in said) == (preset not in WITHOUT_STEPS)
+    wanted = profiled_stacks(load_checked(ROOT / f"config/{preset}.yaml"))
+    assert said.count(STACK_PROFILE) == len(wanted) and bool(wanted) == (preset == PROFILED)
 
 
 def test_one_environment_touches_nothing_of_the_others(checkout):

@@ -29,7 +29,8 @@ from tare.model.words import nearest
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
 # of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
-COMMON = {"stack": ("same", "native"), "allocator": ("default", "steady", "huge")}
+SAME = "same"  # the level of `stack` that is the study's own
+COMMON = {"stack": (SAME, "native"), "allocator": ("default", "steady", "huge")}
 # Settings of the framework itself (tare/worker/settings/ applies them); the first level is the headline's.
 SETTINGS = {
     "tf32": ("default", "off", "on"),
@@ -245,15 +246,21 @@ def describe(levels: Mapping[str, str]) -> str:
     return ",".join(f"{factor}={level}" for factor, level in levels.items())
 
 
+def level_of(described: str, factor: str = "stack") -> str:
+    """The level of a factor among those that `describe` wrote; `same` where there is none."""
+    levels = dict(level.partition("=")[::2] for level in described.split(","))
+    return levels.get(factor, SAME)
+
+
 def stack_of(described: str, headline: str, env: str | None = None) -> str:
     """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own.
 
     `env` is the launch's, where it has one: on the host an official image is what that is like.
     """
-    levels = dict(level.partition("=")[::2] for level in described.split(","))
-    if levels.get("stack", "same") in COMMON["stack"]:
+    level = level_of(described)
+    if level in COMMON["stack"]:
         return headline
-    stack = with_setting(levels["stack"])[0]
+    stack = with_setting(level)[0]
     return on_the_host(stack) if env in (HOST, CONTROL) else stack
 
 

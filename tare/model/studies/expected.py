@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tare.core.remaining import Expected, ExpectedJob, Plan
-from tare.model.registry import DISTRIBUTED, SHARED, describe_workload, options_of
+from tare.model.registry import DISTRIBUTED, HOST, SHARED, describe_workload, options_of
 from tare.model.studies import arms
 from tare.model.studies.study import (
     Batch,
@@ -21,6 +21,8 @@ from tare.model.studies.study import (
     campaign_name,
     campaigns,
     lanes,
+    profile_folder,
+    profiled_stacks,
     sampling_beside,
     sampling_of,
 )
@@ -70,6 +72,7 @@ RULES: Mapping[str, Expected] = {
     "run_causes": Expected(stage=CAUSES, seconds=100, alone=True),
     "run_sweep": Expected(stage=SWEEPS, seconds=50, alone=True),
     "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
+    "run_profile_of_stack": Expected(stage=ARMS, seconds=10, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
     "measure_pipeline": Expected(stage=PROFILES, seconds=20, alone=True),
     "build_naive_image": Expected(stage=IMAGES, seconds=280, alone=True),
@@ -107,6 +110,13 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
                 stage=PROFILES,
                 seconds=COMMAND_S / len(study.workloads) + PROFILE_S + _run_s(name, job),
             )
+    for name, level in profiled_stacks(study):
+        yield ExpectedJob(
+            rule="run_profile_of_stack",
+            outs=(_profiled(study, name, profile_folder(HOST, arms.parse(level)), "profile.json"),),
+            stage=ARMS,
+            seconds=COMMAND_S + PROFILE_S + _run_s(name, study.workloads[name]),
+        )
     for one in campaigns(study):
         if one not in together:
             yield ExpectedJob(

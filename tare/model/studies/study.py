@@ -600,6 +600,15 @@ class TablesPart(Record):
     margins: Margins
 
 
+def _timed(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    if not {"rounds", "turns"} & set(kinds):
+        raise ValueError("name rounds, turns or both: a profiled launch is no comparison")
+    return kinds
+
+
+Timed = AfterValidator(_timed)
+
+
 class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, ImageCostsPart):
     """A whole study: the union of its parts.
 
@@ -609,7 +618,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         environments: modules of envs/; host is the reference.
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stacks_everywhere: other stacks that run in all of them all the same, without a setting.
-        stack_kinds: what is measured of the other stacks: whole runs, training steps.
+        stack_kinds: what is measured of the other stacks: whole runs, training steps, a profile on the host.
         stack_workloads: those that are measured in the other stacks; all where it is not given.
         workload_stacks: by workload, in which of `stacks` it is measured; in all of them where it is not named.
         scenarios: how many run and what runs beside them.
@@ -625,10 +634,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     naive_image: bool = False
     rounds: Rounds
     scenarios: Scenarios = (SINGLE,)
-    stack_kinds: Annotated[tuple[Literal["rounds", "turns"], ...], Field(min_length=1), Distinct] = (
-        "rounds",
-        "turns",
-    )
+    stack_kinds: Annotated[tuple[Literal["rounds", "turns", "profile"], ...], Timed, Distinct] = ("rounds", "turns")
     stack_workloads: Annotated[tuple[str, ...], Distinct] | None = None
     workload_stacks: Mapping[Name, Annotated[tuple[StackLevel, ...], Distinct]] = {}
     data: DataChoices
@@ -1149,6 +1155,21 @@ def stacks_of(study: Study, workload: str) -> tuple[str, ...]:
     return tuple(name for name in study.stacks if _chosen(name, study.workload_stacks.get(workload)))
 
 
+def profiled_stacks(study: Study) -> tuple[tuple[str, str], ...]:
+    """Workload and level of each profiled launch in another stack, on the host, where no official image runs."""
+    return tuple(
+        (workload, f"stack={level}")
+        for workload in (study.workloads if "profile" in study.stack_kinds else ())
+        for level in stacks_of(study, workload)
+        if not is_official(with_setting(level)[0])
+    )
+
+
+def profile_folder(env: str, arm: arms.Arm | None = None) -> str:
+    """Name of the folder of a profiled launch, below its workload's: its environment, and its arm if it has one."""
+    return f"{env}.{arm.slug}" if arm else env
+
+
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     every = study.environments
     own = [lane for lane in lanes(study) if lane.workload == workload]
@@ -1164,9 +1185,10 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
             yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
     for stack in stacks_of(study, workload):
         where, arm_name = study.environments_of(stack), f"stack={stack}"
-        for kind in study.stack_kinds:
-            base = with_setting(stack)[0]
-            yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=base)
+        base = with_setting(stack)[0]
+        for kind in kinds:
+            if kind in study.stack_kinds:
+                yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=base)
     for scenario in study.scenarios:
         for kind in kinds if scenario not in (SINGLE, SHARED, DISTRIBUTED) else ():
             yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)

@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from tare.analysis.choice import is_level
 from tare.model.records.images import OciRecord
 from tare.model.studies.stacks import Stack, load_stack
 from tare.model.tables import DIFFERENT
 from tare.report.arms.settings import ArmAnswer, arm_answer
 from tare.report.evidence import Campaign, Evidence
+from tare.report.figures.stack_steps import NAMED, REST, step_table
 from tare.report.machine.conditions import pythons
 from tare.report.methods.curves import curve_check
 from tare.report.number_tables import compared
-from tare.report.words.labels import env_title, metric_order, metric_title, workload_title
+from tare.report.words.labels import env_title, metric_order, metric_title, seconds, workload_title
 from tare.report.words.layout import MOST_SHOWN, Row, Table, folded
 from tare.report.words.wording import between, listed
 
@@ -185,6 +188,35 @@ def compiled_sentences(evidence: Evidence) -> list[str]:
         for name, tree in evidence.trees.items()
         if (one := tree.library) is not None
     ]
+
+
+def step_tables(evidence: Evidence) -> dict[str, Table]:
+    """By workload, what a step is made of in each stack that was profiled; none where the study asks for none."""
+    profiles = evidence.stack_profiles
+    return {
+        name: _step_table(profiles, name) for name in evidence.workloads if (profiles["workload"] == name).any()
+    }
+
+
+def _step_table(profiles: pd.DataFrame, workload: str) -> Table:
+    parts = (*NAMED, REST)
+    return Table.of(
+        step_table(profiles, workload).to_dict("records"),
+        {
+            "stack": lambda row: row["label"],
+            "step, no profiler": lambda row: _seconds(row["plain_step_s"]),
+            **{part: lambda row, part=part: _seconds(row[part]) for part in parts},
+            "operators not named, because": lambda row: row["reason"] if isinstance(row["reason"], str) else None,
+        },
+        caption=f"{workload_title(workload)}: own time of a step's operators by family, a profiled launch each",
+        wide=True,
+        note="Families go by the operators' names: an optimizer made of many operators counts as element-wise, and "
+        "what a graph compiler fused goes by some of what is in it, or by nothing: then it is other.",
+    )
+
+
+def _seconds(value: float) -> str | None:
+    return None if pd.isna(value) else seconds(value)
 
 
 def loss_sentences(evidence: Evidence, workload: str) -> list[str]:

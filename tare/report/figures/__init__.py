@@ -19,6 +19,7 @@ from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import figure_names, file_name
 from tare.report.figures.rooflines import families_roofline, roofline
 from tare.report.figures.runs import split, split_table, units
+from tare.report.figures.stack_steps import stack_steps, step_table
 from tare.report.figures.style import Drawing, inline, show, write
 from tare.report.figures.usage import operator_times, utilisation
 from tare.report.figures.why import why
@@ -58,7 +59,9 @@ __all__ = [
     "show",
     "split",
     "split_table",
+    "stack_steps",
     "stacks",
+    "step_table",
     "units",
     "utilisation",
     "why",

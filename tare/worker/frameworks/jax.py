@@ -1,4 +1,4 @@
-"""JAX on a CPU. A step ends before its call returns, as on a CPU nothing else tells when it did."""
+"""JAX on a CPU. A call may return before its step has ended, whatever it is told; then arrays are waited for."""
 
 import os
 from typing import Any, Dict
@@ -59,6 +59,10 @@ class Jax(frameworks.Framework):
             "compiled": {"graphs": self.programs} if self.programs else None,
             "compile_s": self.compile_s if self.programs else None,
         }
+
+    def synchronize(self) -> None:
+        """Wait for all arrays: a program whose inputs were not there yet runs behind the call, in any case."""
+        self.module.block_until_ready(self.module.live_arrays())
 
     def parameters(self, training: Any) -> int:
         """Numbers in its weights."""

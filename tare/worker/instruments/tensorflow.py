@@ -1,0 +1,154 @@
+"""When each operator of a graph or function ran: by TensorFlow's record of a run (`RunMetadata.step_stats`), or its
+profiler where later releases no longer fill that for functions.
+
+What a graph compiler took over is one operator to both, whatever is inside.
+"""
+
+import contextlib
+import glob
+import importlib
+import os
+import re
+import tempfile
+import time
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from tare.worker.instruments.calls import Call, CallInstruments, Step
+
+EVENT = re.compile(r"^[^\s:]+:(\w+)$")  # of the profiler: "gradient_tape/Conv2DBackpropFilter:Conv2DBackpropFilter"
+FORMS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tensorflow.core.profiler.protobuf.xplane_pb2")
+LABEL = re.compile(r"(?:=|^)\s*(\w+)\(")  # of "gradients/conv = Conv2DBackpropFilter(a, b, c)"
+# What hands values in, on and out, or holds other operators, which stand in the record themselves.
+PLUMBING = frozenset(
+    "NoOp Const _Arg _Retval _DeviceArg _DeviceRetval _Send _Recv _HostSend _HostRecv PartitionedCall "
+    "StatefulPartitionedCall VarHandleOp Placeholder IdentityN".split()
+)
+SECOND_US = 1e6
+
+
+class TensorFlowInstruments(CallInstruments):
+    """TensorFlow's."""
+
+    def record(
+        self, training: Any, batches: Sequence[Any], spec: Mapping[str, Any]
+    ) -> Tuple[List[Step], Optional[str]]:
+        """A record of each step by itself."""
+        if not self.framework.module.executing_eagerly():
+            return self.steps(training, batches, spec, self.sessions), None
+        steps = self.steps(training, batches, spec, self.functions)
+        if any(step.calls for step in steps):
+            return steps, None
+        return self.steps(training, batches, spec, self.profiled), None
+
+    def steps(
+        self, training: Any, batches: Sequence[Any], spec: Mapping[str, Any], watched: Callable[[], Any]
+    ) -> List[Step]:
+        """Steps after a warm-up, each with the calls that `watched` gives in the end."""
+        steps = []
+        for index in range(spec["warmup_steps"] + spec["steps"]):
+            with watched() as calls:
+                start_us = time.time() * SECOND_US
+                training.step(batches[index % len(batches)])
+                self.framework.synchronize()
+                end_us = time.time() * SECOND_US
+            if index >= spec["warmup_steps"]:
+                steps.append(Step(start_us, end_us, calls))
+        return steps
+
+    @contextlib.contextmanager
+    def functions(self) -> Iterator[List[Call]]:
+        """The record of all functions that ran; filled when it ends."""
+        from tensorflow.python.eager import context
+
+        own = context.context()
+        calls: List[Call] = []
+        own.enable_run_metadata()
+        try:
+            yield calls
+            calls.extend(calls_of(own.export_run_metadata()))
+        finally:
+            own.disable_run_metadata()
+
+    @contextlib.contextmanager
+    def profiled(self) -> Iterator[List[Call]]:
+        """What the profiler saw; filled when it ends."""
+        profiler = self.framework.module.profiler.experimental
+        calls: List[Call] = []
+        with tempfile.TemporaryDirectory() as folder:
+            profiler.start(folder)
+            try:
+                yield calls
+            finally:
+                profiler.stop()
+            for path in glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True):
+                space = first_of(FORMS).XSpace()
+                with open(path, "rb") as handle:
+                    space.ParseFromString(handle.read())
+                calls.extend(calls_in(space))
+
+    @contextlib.contextmanager
+    def sessions(self) -> Iterator[List[Call]]:
+        """The records of each run of any session; filled as they run."""
+        v1 = self.framework.module.compat.v1
+        calls: List[Call] = []
+        plain = v1.Session.run
+
+        def run(session: Any, fetches: Any, feed_dict: Any = None, **_: Any) -> Any:
+            metadata = v1.RunMetadata()
+            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+            found = plain(session, fetches, feed_dict, options=options, run_metadata=metadata)
+            calls.extend(calls_of(metadata))
+            return found
+
+        v1.Session.run = run
+        try:
+            yield calls
+        finally:
+            v1.Session.run = plain
+
+
+INSTRUMENTS = TensorFlowInstruments
+
+
+def calls_of(metadata: Any) -> Iterator[Call]:
+    """Runs of operators in a record; its instants are microseconds since 1970."""
+    for device in metadata.step_stats.dev_stats:
+        for node in device.node_stats:
+            operator = operator_of(node)
+            if operator is not None:
+                duration_us = node.op_end_rel_micros - node.op_start_rel_micros
+                if getattr(node, "op_end_rel_nanos", 0):
+                    duration_us = (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e3
+                start_us = node.all_start_micros + node.op_start_rel_micros
+                yield Call("tensorflow::" + operator, float(start_us), float(duration_us), int(node.thread_id))
+
+
+def calls_in(space: Any) -> Iterator[Call]:
+    """Runs of operators that the profiler saw; its instants are of 1970 too, each of its lines is a thread."""
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                named = EVENT.match(plane.event_metadata[event.metadata_id].name)
+                if named is not None and named.group(1) not in PLUMBING:
+                    start_us = line.timestamp_ns / 1e3 + event.offset_ps / 1e6
+                    yield Call("tensorflow::" + named.group(1), start_us, event.duration_ps / 1e6, int(line.id))
+
+
+def first_of(names: Sequence[str]) -> Any:
+    """The first of some modules that this release has.
+
+    Raises:
+        ImportError: it has none of them.
+    """
+    for name in names[:-1]:
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    return importlib.import_module(names[-1])
+
+
+def operator_of(node: Any) -> Optional[str]:
+    """What a node of a record ran; None where that is no work of its own."""
+    named = LABEL.search(node.timeline_label)
+    if named is None or named.group(1) in PLUMBING:
+        return None
+    return named.group(1)

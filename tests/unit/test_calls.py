@@ -1,0 +1,169 @@
+"""Operators as the profilers of other frameworks record them: sums, one trace, reasons."""
+
+import types
+
+import pytest
+
+from tare.analysis.launch_rows import PROFILERS, profiler_of
+from tare.model import closure
+from tare.profilers import torch_trace
+from tare.worker import families, frameworks, instruments
+from tare.worker.instruments import calls, jax, mxnet, tensorflow
+from tare.worker.instruments.calls import Call, CallInstruments, Step
+
+NAMED = types.SimpleNamespace
+
+
+def two_steps():
+    """In each a product with another operator inside, and one of the other's on a thread of its own."""
+    return [
+        Step(
+            start, start + 100.0,
+            [
+                Call("x::MatMul", start + 10, 40.0, 1), Call("x::Add", start + 20, 10.0, 1),
+                Call("x::Add", start + 15, 30.0, 2), Call("x::Add", start + 50, 5.0, 1),
+            ],
+        )
+        for start in (1000.0, 2000.0)
+    ]  # fmt: skip
+
+
+def test_sums_are_own_times_by_operator():
+    rows = {row["kernel"]: (row["calls"], row["s"]) for row in calls.rows_of(two_steps())}
+    assert rows == {"x::MatMul": (2, pytest.approx(60e-6)), "x::Add": (6, pytest.approx(90e-6))}
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_the_trace_is_read_as_pytorchs(tmp_path, name):
+    path = tmp_path / name
+    calls.write_trace(str(path), two_steps())
+    events = torch_trace.read_events(path)
+    assert torch_trace.step_count(events) == 2
+    found = torch_trace.operators(events).set_index("name")
+    sums = {row["kernel"]: (row["calls"], row["s"]) for row in calls.rows_of(two_steps())}
+    assert {key: (row["calls"], pytest.approx(row["self_s"])) for key, row in found.iterrows()} == sums
+    assert len(torch_trace.families(events)) == 2, "one family in each of two steps"
+
+
+class Recording(CallInstruments):
+    """Gives what it was told."""
+
+    def __init__(self, found):
+        super().__init__(NAMED(name="other"))
+        self.found = found
+
+    def record(self, training, batches, spec):
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (([], "no such release"), "no such release"),
+        (([Step(0.0, 1.0, [])], None), "the profiler of other named no operator"),
+        (AttributeError("no\n  module"), "the profiler of other failed: AttributeError: no module"),
+    ],
+)
+def test_what_can_not_be_recorded_is_a_reason(tmp_path, found, reason):
+    watcher, path = Recording(found), tmp_path / "trace.json"
+    assert watcher.operators(None, [], {}) == {"rows": None, "steps": 0, "reason": reason}
+    assert watcher.trace(None, [], {"trace": str(path)})[1] == reason and not path.exists()
+
+
+def test_what_was_recorded_has_durations_rows_and_no_reason(tmp_path):
+    watcher, path = Recording((two_steps(), None)), tmp_path / "trace.json"
+    durations, reason = watcher.trace(None, [], {"trace": str(path)})
+    assert durations == pytest.approx([1e-4, 1e-4]) and reason is None and path.exists()
+    found = watcher.operators(None, [], {})
+    assert (found["steps"], found["reason"], len(found["rows"])) == (2, None, 2)
+    assert watcher.count(None, None)["reason"] == "nothing here counts operations, or switches counters, of other"
+
+
+def node(label, start_us, end_us, **more):
+    return NAMED(
+        timeline_label=label, all_start_micros=1_000_000, op_start_rel_micros=start_us, op_end_rel_micros=end_us,
+        thread_id=7, **more,
+    )  # fmt: skip
+
+
+def test_tensorflows_record_names_operators_by_their_labels():
+    nodes = [
+        node("conv = Conv2D(Placeholder, Variable/read)", 2, 12),
+        node("gradients/conv_grad/Filter = Conv2DBackpropFilter(a, b, c)", 3, 9, op_start_rel_nanos=3100,
+             op_end_rel_nanos=8600),
+        node("_SOURCE = NoOp()", 0, 1),
+        node("call = StatefulPartitionedCall(x)", 0, 50),
+        node("[CPU] something else", 0, 1),
+    ]  # fmt: skip
+    found = list(tensorflow.calls_of(NAMED(step_stats=NAMED(dev_stats=[NAMED(node_stats=nodes)]))))
+    assert found == [
+        Call("tensorflow::Conv2D", 1_000_002.0, 10.0, 7),
+        Call("tensorflow::Conv2DBackpropFilter", 1_000_003.0, 5.5, 7),
+    ]
+
+
+def test_mxnets_dump_has_begins_and_ends():
+    def event(phase, name, at_us, tid=1, cat="operator"):
+        return {"ph": phase, "name": name, "ts": at_us, "tid": tid, "cat": cat, "pid": 0}
+
+    events = [
+        event("B", "Convolution", 10), event("B", "Convolution", 11, tid=2), event("E", "Convolution", 14, tid=2),
+        event("E", "Convolution", 30), event("B", "MXNDArrayFree", 31, cat="api"), event("E", "Pooling", 40),
+        {"ph": "M", "name": "process_name", "args": {}},
+    ]  # fmt: skip
+    assert mxnet.calls_of(events) == [Call("mxnet::Convolution", 11, 3, 2), Call("mxnet::Convolution", 10, 20, 1)]
+
+
+def test_xlas_operators_are_those_events_that_say_so():
+    def event(name, *stats):
+        return NAMED(name=name, start_ns=5000.0, duration_ns=2000.0, stats=stats)
+
+    lines = [
+        NAMED(events=[event("PjitFunction(step)", ("other", 1))]),
+        NAMED(events=[event("dot.12", ("hlo_op", "dot.12")), event("add_fusion.3.clone", ("hlo_op", "x"))]),
+    ]
+    found = jax.calls_of(NAMED(planes=[NAMED(lines=lines)]))
+    assert found == [Call("xla::dot", 5.0, 2.0, 1), Call("xla::add_fusion", 5.0, 2.0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "family"),
+    [
+        ("tensorflow::Conv2DBackpropFilter", families.CONVOLUTION),
+        ("tensorflow::_FusedMatMul", families.PRODUCT),
+        ("tensorflow::MaxPoolGrad", families.POOLING),
+        ("tensorflow::ResourceApplyAdadelta", families.OPTIMIZER),
+        ("tensorflow::SparseSoftmaxCrossEntropyWithLogits", families.LOSS),
+        ("tensorflow::RandomUniform", families.DROPOUT),
+        ("tensorflow::BiasAddGrad", families.ELEMENT_WISE),
+        ("tensorflow::XlaLaunch", families.OTHER),
+        ("mxnet::_backward_FullyConnected", families.PRODUCT),
+        ("mxnet::Pooling", families.POOLING),
+        ("xla::convolution", families.CONVOLUTION),
+        ("xla::select-and-scatter", families.POOLING),
+        ("xla::broadcast_multiply_fusion", families.ELEMENT_WISE),
+        ("xla::convert", families.COPY),
+    ],
+)
+def test_family_of_another_frameworks_operator(operator, family):
+    assert families.family(operator) == family
+
+
+@pytest.mark.parametrize("name", frameworks.names())
+def test_a_launch_takes_its_own_frameworks_instruments_inside(name):
+    own = {path for path in closure.inside("profile", framework=name) if "/instruments/" in path}
+    there = name in {"torch", "tensorflow", "jax", "mxnet"}
+    shared = {"calls.py"} if there and name != "torch" else set()
+    wanted = {"__init__.py", *shared, *([f"{name}.py"] if there else [])}
+    assert own == {f"tare/worker/instruments/{one}" for one in wanted}
+    assert there == (name in PROFILERS)
+    found = instruments.of(frameworks.of({"framework": name, "device": "cpu"}))
+    assert type(found) is not instruments.Instruments if there else type(found) is instruments.Instruments
+
+
+def test_a_source_is_named_for_a_framework_without_any():
+    for name, source in [("jax", "jax.profiler"), ("cntk", "a profiler of cntk")]:
+        launch = NAMED(seen_inside=lambda name=name: NAMED(facts=NAMED(framework=NAMED(name=name))))
+        assert profiler_of(launch) == source
