@@ -44,7 +44,7 @@ EXCHANGE_TIMES = ("group_step_s", "compute_step_s", "exchange_s", "exposed_excha
 # What names the operators of a framework, by its name.
 PROFILERS = {
     "torch": "torch.profiler",
-    "tensorflow": "TensorFlow's run metadata",
+    "tensorflow": "TensorFlow's own profiler",
     "jax": "jax.profiler",
     "mxnet": "mxnet.profiler",
 }

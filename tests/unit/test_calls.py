@@ -104,6 +104,32 @@ def test_tensorflows_record_names_operators_by_their_labels():
     ]
 
 
+def test_tensorflows_profilers_name_a_node_and_its_operator():
+    """As 2.1 and 2.21 wrote them: what runs operators, and what has no work of its own, is none."""
+    names = ("gradient_tape/MaxPoolGrad:MaxPoolGrad", "ExecutorState::Process", "EagerLocalExecute: __inference_1",
+             "dense/ReadVariableOp:ReadVariableOp", "x/_Send:_Send", "step")  # fmt: skip
+    kinds = dict(enumerate(NAMED(name=name) for name in names))
+    events = [NAMED(metadata_id=key, offset_ps=2_000_000, duration_ps=5_000_000) for key in kinds]
+    line = NAMED(timestamp_ns=1000, id=9, events=events)
+    found = list(tensorflow.calls_in(NAMED(planes=[NAMED(event_metadata=kinds, lines=[line])])))
+    assert found == [
+        Call("tensorflow::MaxPoolGrad", 3.0, 5.0, 9),
+        Call("tensorflow::ReadVariableOp", 3.0, 5.0, 9),
+    ]
+    older = [
+        NAMED(args={"long name": name} if name != "step" else {}, timestamp_ps=3_000_000, duration_ps=5_000_000,
+              resource_id=9) for name in names
+    ]  # fmt: skip
+    assert list(tensorflow.calls_among(older)) == found
+    assert [call.start_us for call in tensorflow.moved(found, 70.0)] == [70.0, 70.0]
+
+
+def test_a_module_that_a_release_moved_is_found_where_it_is():
+    assert tensorflow.first_of(("no_such_module", "json")).__name__ == "json"
+    with pytest.raises(ImportError):
+        tensorflow.first_of(("no_such_module", "nor_this"))
+
+
 def test_mxnets_dump_has_begins_and_ends():
     def event(phase, name, at_us, tid=1, cat="operator"):
         return {"ph": phase, "name": name, "ts": at_us, "tid": tid, "cat": cat, "pid": 0}

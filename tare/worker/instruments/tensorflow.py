@@ -1,7 +1,7 @@
-"""When each operator of a graph or function ran: by TensorFlow's record of a run (`RunMetadata.step_stats`), or its
-profiler where later releases no longer fill that for functions.
+"""When each operator ran: of a session by TensorFlow's record of a run (`RunMetadata.step_stats`), of functions by
+its profiler, whose form version 2.2 changed.
 
-What a graph compiler took over is one operator to both, whatever is inside.
+What a graph compiler took over is one operator to them, whatever is inside.
 """
 
 import contextlib
@@ -33,12 +33,11 @@ class TensorFlowInstruments(CallInstruments):
         self, training: Any, batches: Sequence[Any], spec: Mapping[str, Any]
     ) -> Tuple[List[Step], Optional[str]]:
         """A record of each step by itself."""
-        if not self.framework.module.executing_eagerly():
+        module = self.framework.module
+        if not module.executing_eagerly():
             return self.steps(training, batches, spec, self.sessions), None
-        steps = self.steps(training, batches, spec, self.functions)
-        if any(step.calls for step in steps):
-            return steps, None
-        return self.steps(training, batches, spec, self.profiled), None
+        watched = self.profiled if hasattr(module, "profiler") else self.traced
+        return self.steps(training, batches, spec, watched), None
 
     def steps(
         self, training: Any, batches: Sequence[Any], spec: Mapping[str, Any], watched: Callable[[], Any]
@@ -52,22 +51,8 @@ class TensorFlowInstruments(CallInstruments):
                 self.framework.synchronize()
                 end_us = time.time() * SECOND_US
             if index >= spec["warmup_steps"]:
-                steps.append(Step(start_us, end_us, calls))
+                steps.append(Step(start_us, end_us, moved(calls, start_us)))
         return steps
-
-    @contextlib.contextmanager
-    def functions(self) -> Iterator[List[Call]]:
-        """The record of all functions that ran; filled when it ends."""
-        from tensorflow.python.eager import context
-
-        own = context.context()
-        calls: List[Call] = []
-        own.enable_run_metadata()
-        try:
-            yield calls
-            calls.extend(calls_of(own.export_run_metadata()))
-        finally:
-            own.disable_run_metadata()
 
     @contextlib.contextmanager
     def profiled(self) -> Iterator[List[Call]]:
@@ -85,6 +70,22 @@ class TensorFlowInstruments(CallInstruments):
                 with open(path, "rb") as handle:
                     space.ParseFromString(handle.read())
                 calls.extend(calls_in(space))
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[List[Call]]:
+        """As `profiled`, by the profiler that 2.0 and 2.1 have."""
+        from tensorflow.core.protobuf import trace_events_pb2
+        from tensorflow.python.eager import profiler
+
+        calls: List[Call] = []
+        profiler.start()
+        try:
+            yield calls
+        finally:
+            found = profiler.stop()
+        trace = trace_events_pb2.Trace()
+        trace.ParseFromString(found)
+        calls.extend(calls_among(trace.trace_events))
 
     @contextlib.contextmanager
     def sessions(self) -> Iterator[List[Call]]:
@@ -111,7 +112,7 @@ INSTRUMENTS = TensorFlowInstruments
 
 
 def calls_of(metadata: Any) -> Iterator[Call]:
-    """Runs of operators in a record; its instants are microseconds since 1970."""
+    """Runs of operators in a record."""
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
             operator = operator_of(node)
@@ -123,8 +124,27 @@ def calls_of(metadata: Any) -> Iterator[Call]:
                 yield Call("tensorflow::" + operator, float(start_us), float(duration_us), int(node.thread_id))
 
 
+def moved(calls: List[Call], start_us: float) -> List[Call]:
+    """Calls of a step, the first at its start: clocks of profilers begin when they please."""
+    first_us = min((call.start_us for call in calls), default=0.0)
+    return [call._replace(start_us=call.start_us - first_us + start_us) for call in calls]
+
+
+def calls_among(events: Any) -> Iterator[Call]:
+    """Runs of operators among events of a trace."""
+    for event in events:
+        named = EVENT.match(event.args.get("long name", ""))
+        if named is not None and named.group(1) not in PLUMBING:
+            yield Call(
+                "tensorflow::" + named.group(1),
+                event.timestamp_ps / 1e6,
+                event.duration_ps / 1e6,
+                int(event.resource_id),
+            )
+
+
 def calls_in(space: Any) -> Iterator[Call]:
-    """Runs of operators that the profiler saw; its instants are of 1970 too, each of its lines is a thread."""
+    """Runs of operators that the profiler saw; each of its lines is a thread."""
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
