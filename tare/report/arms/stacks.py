@@ -211,7 +211,8 @@ def _step_table(profiles: pd.DataFrame, workload: str) -> Table:
         caption=f"{workload_title(workload)}: own time of a step's operators by family, a profiled launch each",
         wide=True,
         note="Families go by the operators' names: an optimizer made of many operators counts as element-wise, and "
-        "what a graph compiler fused goes by some of what is in it, or by nothing: then it is other.",
+        "what a graph compiler fused goes by some of what is in it, or by nothing: then it is other. "
+        "XLA may run operators side by side, which then add up to more than a step.",
     )
 
 
