@@ -186,6 +186,8 @@ def profile(
     study = _job(ProfilePart, source, workload)
     settings = study["workloads"][workload]
     arm = arms.parse(arm_name) if arm_name else None
+    if arm is not None and arm.other_stack is None:
+        raise UserError(f"a profiled launch is of the headline or of another stack (stack=NAME), not of {arm.name}")
     levels = arms.levels_of(rounds.headline_levels(study), arm)
     identity = {
         "schema": PROFILE_SCHEMA,

@@ -121,7 +121,7 @@ def test_tensorflows_profilers_name_a_node_and_its_operator():
               resource_id=9) for name in names
     ]  # fmt: skip
     assert list(tensorflow.calls_among(older)) == found
-    assert [call.start_us for call in tensorflow.moved(found, 70.0)] == [70.0, 70.0]
+    assert [call.start_us for call in calls.moved(found, 70.0)] == [70.0, 70.0]
 
 
 def test_a_module_that_a_release_moved_is_found_where_it_is():

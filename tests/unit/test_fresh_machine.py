@@ -69,7 +69,7 @@ def test_a_cache_of_its_own_and_what_is_shown_are_nothing_left(fresh, tmp_path):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "pip.conf").touch()
     assert fresh.foreign_files(arguments, tmp_path) == ["/etc/pip.conf", "/srv/tare/cache/pip.conf"]
-    arguments = fresh.parse(["--user", "root", "--env", "TARE_CACHE=/root/a cache"])
+    arguments = fresh.parse(["--user", "root", "--env", f"TARE_CACHE={fresh.USERS['root'][1]}/a cache"])
     assert fresh.cache_of(arguments, tmp_path) == tmp_path / "home/a cache"
     assert fresh.cache_of(fresh.parse([]), tmp_path) == tmp_path / "home/.cache/tare"
     assert fresh.cache_inside(fresh.parse([]), tmp_path) == "/home/ordinary/.cache/tare"

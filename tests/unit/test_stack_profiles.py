@@ -8,6 +8,7 @@ import pytest
 from tare.analysis import extract, profile_rows
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json, write_json
+from tare.experiments import measure
 from tare.model import tables
 from tare.model.studies import arms, expected, study
 from tare.report import figures
@@ -63,6 +64,13 @@ def test_profiled_launches_alone_are_no_comparison():
     alone = study.load(project_root() / "config/modak2020.yaml") | {"stack_kinds": ["profile"]}
     with pytest.raises(UserError, match="stack_kinds: name rounds, turns or both: a profiled launch is no compar"):
         study.check(study.load(project_root() / "config/config.yaml") | alone)
+
+
+def test_a_launch_by_hand_of_what_is_no_stack_is_refused(tmp_path):
+    source, out = str(project_root() / "config/modak2020.yaml"), tmp_path / "profile.json"
+    with pytest.raises(UserError, match=r"another stack \(stack=NAME\), not of allocator=steady"):
+        measure.profile(source, "mnist_cnn_equal", "host", None, None, out, "allocator=steady")
+    assert not out.exists()
 
 
 def test_rows_are_families_behind_the_headlines_or_the_reason(profiles):

@@ -91,6 +91,12 @@ def rows_of(steps: Sequence[Step]) -> List[Dict[str, Any]]:
     ]
 
 
+def moved(calls: List[Call], start_us: float) -> List[Call]:
+    """Calls of a step, the first at its start: clocks of profilers begin when they please."""
+    first_us = min((call.start_us for call in calls), default=0.0)
+    return [call._replace(start_us=call.start_us - first_us + start_us) for call in calls]
+
+
 def own_times(calls: Sequence[Call]) -> List[Tuple[Call, float]]:
     """Each call with its own microseconds: without those of the calls that it contains on its thread."""
     found: List[Tuple[Call, List[float]]] = []

@@ -7,7 +7,7 @@ import tempfile
 import time
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from tare.worker.instruments.calls import Call, CallInstruments, Step
+from tare.worker.instruments.calls import Call, CallInstruments, Step, moved
 
 OPERATOR = "hlo_op"  # what XLA says of an event that is an operator of a program
 NUMBER = re.compile(r"(?:\.\d+|\.clone)+$")  # of a name's own copy in a program, as in dot.12
@@ -30,10 +30,8 @@ class JaxInstruments(CallInstruments):
                     step_us = (time.perf_counter() - started) * 1e6
                 if index >= spec["warmup_steps"]:
                     calls = [call for data in self.read(folder) for call in calls_of(data)]
-                    first_us = min((call.start_us for call in calls), default=0.0)
-                    moved = [call._replace(start_us=call.start_us - first_us + at_us) for call in calls]
-                    steps.append(Step(at_us, at_us + step_us, moved))
-                    at_us = max([at_us + step_us] + [call.start_us + call.duration_us for call in moved])
+                    steps.append(Step(at_us, at_us + step_us, moved(calls, at_us)))
+                    at_us = max([at_us + step_us] + [one.start_us + one.duration_us for one in steps[-1].calls])
         return steps, None
 
     def read(self, folder: str) -> Iterator[Any]:

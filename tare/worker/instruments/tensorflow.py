@@ -13,7 +13,7 @@ import tempfile
 import time
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from tare.worker.instruments.calls import Call, CallInstruments, Step
+from tare.worker.instruments.calls import Call, CallInstruments, Step, moved
 
 EVENT = re.compile(r"^[^\s:]+:(\w+)$")  # of the profiler: "gradient_tape/Conv2DBackpropFilter:Conv2DBackpropFilter"
 FORMS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tensorflow.core.profiler.protobuf.xplane_pb2")
@@ -122,12 +122,6 @@ def calls_of(metadata: Any) -> Iterator[Call]:
                     duration_us = (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e3
                 start_us = node.all_start_micros + node.op_start_rel_micros
                 yield Call("tensorflow::" + operator, float(start_us), float(duration_us), int(node.thread_id))
-
-
-def moved(calls: List[Call], start_us: float) -> List[Call]:
-    """Calls of a step, the first at its start: clocks of profilers begin when they please."""
-    first_us = min((call.start_us for call in calls), default=0.0)
-    return [call._replace(start_us=call.start_us - first_us + start_us) for call in calls]
 
 
 def calls_among(events: Any) -> Iterator[Call]:
