@@ -93,8 +93,12 @@ def parse(output: str, trouble: str) -> tuple[float, float]:
 
 def agree(tries: list[Comparison], within: float, bound: float) -> bool:
     """Whether the median quotient is `within` of 1, or that and the programs' own noise, together up to `bound`."""
-    noise = statistics.median(tried.noise for tried in tries)
-    return abs(statistics.median(tried.ratio for tried in tries) - 1) <= min(within + noise, bound)
+    return abs(statistics.median(tried.ratio for tried in tries) - 1) <= min(within + noise_of(tries), bound)
+
+
+def noise_of(tries: list[Comparison]) -> float:
+    """The median of how far the programs differ from themselves."""
+    return statistics.median(tried.noise for tried in tries)
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:

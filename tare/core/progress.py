@@ -41,8 +41,10 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def step(text: str) -> Iterator[None]:
+def step(text: str, announced: bool = True) -> Iterator[None]:
     """Announce a step, say every HEARTBEAT_S that it still runs, and how long it took if that was long.
+
+    One that is over in a moment on most machines need not be announced.
 
     Not for use while something is being timed: the heartbeat is a thread that wakes up.
     """
@@ -53,7 +55,8 @@ def step(text: str) -> Iterator[None]:
         while not done.wait(HEARTBEAT_S):
             say(f"{text} … {duration(time.monotonic() - started)}")
 
-    say(text)
+    if announced:
+        say(text)
     if below_a_line():
         yield
         return

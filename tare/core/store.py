@@ -86,6 +86,7 @@ def keep(
     *,
     what: str,
     in_place: bool = False,
+    announced: bool = True,
     fits: Callable[[Kept], bool] = lambda kept: True,
 ) -> Kept:
     """What `key` names, from the store while it is whole, else made.
@@ -96,6 +97,7 @@ def keep(
         make: fills an empty folder, and returns what is worth knowing of it, as JSON holds it.
         what: is made, for the person who waits: `making the base`.
         in_place: it can't be moved when it is finished, as a virtual environment.
+        announced: whether the person is told when it begins; else only if it lasts.
         fits: whether one that is whole will do; else it is made again.
     """
     path = parent / key
@@ -109,7 +111,7 @@ def keep(
         clear_unfinished(parent)
         if path.exists():
             raise UnavailableError(f"{path} is in the way of {what}, and can't be removed")
-        with step(what), tempfile.TemporaryDirectory(prefix=making(key), dir=parent) as temporary:
+        with step(what, announced), tempfile.TemporaryDirectory(prefix=making(key), dir=parent) as temporary:
             folder = path if in_place else Path(temporary) / key
             folder.mkdir()
             try:

@@ -211,7 +211,7 @@ def _staged(names: tuple[str, ...], parent: Path) -> tuple[Path, str]:
         return {}
 
     key = store.key_of([[name, sha256_file(root / name)] for name in names])[:16]
-    kept = store.keep(parent, key, make, what="copying the code that runs inside")
+    kept = store.keep(parent, key, make, what="copying the code that runs inside", announced=False)
     return kept.path, closure.programs_sha256(names)
 
 

@@ -1,8 +1,10 @@
 """The measured ceilings agree with likwid-bench, an independent program, within a tenth: copy, triad, products.
 
 Both on one core by turns, the best of each of four repetitions, or of two where they agree: up to five attempts,
-whose median counts. Memory and the last cache are shared with other machines, which take bandwidth from either
-program for seconds or hours: there what each program differs from itself is added to the tenth, up to a bound.
+ten where a program differs from itself by more than the tenth. Their median counts, or the best that each program
+ever had: whatever else a machine does takes from either, and gives to none. Memory and the last cache are shared
+with other machines, which do so for seconds or hours: there what each program differs from itself is added to the
+tenth, up to a bound.
 """
 
 import statistics
@@ -52,14 +54,17 @@ def alone(one_process):
 def test_bandwidth_agrees_with_likwid_bench(level, kernel, alone):
     size = likwid.sizes(facts.describe()["cpu_caches_bytes"])[level]
     tries: list[likwid.Comparison] = []
-    for _ in range(ATTEMPTS):
+    best = None
+    while len(tries) < ATTEMPTS or (len(tries) < 2 * ATTEMPTS and likwid.noise_of(tries) > AGREE):
         tries.append(alone(likwid.compare_bandwidth, kernel, size, REPETITIONS, likwid.MATCH[kernel], AGREE))
-        print(tries[-1], f"{tries[-1].ratio:.3f}")
-        if likwid.agree(tries, AGREE, AGREE):
+        best = tries[-1].joined(best)
+        print(tries[-1], f"{tries[-1].ratio:.3f}, best by best {best.ratio:.3f}")
+        if likwid.agree(tries, AGREE, AGREE) or abs(best.ratio - 1) <= AGREE:
             return
     assert likwid.agree(tries, AGREE, SHARED.get(level, AGREE)), (
         f"{kernel} at {size} B ({level}) of likwid-bench's {tries[-1].likwid_kernel}: "
         + ", ".join(f"{tried.ratio:.2f} (noise {tried.noise:.0%})" for tried in tries)
+        + f"; best by best {best.ratio:.2f}"
     )
 
 
