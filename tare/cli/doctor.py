@@ -82,8 +82,8 @@ def network_checks() -> list[Check]:
 
 
 def stack_checks() -> list[Check]:
-    """Which lock of each stack fits this machine, and whether its interpreter is here, or its registry answers."""
-    from tare.images.interpreter import on_this_machine
+    """Which lock of each stack fits this machine, and whether its interpreter, libraries or registry are here."""
+    from tare.images.interpreter import check_libraries, on_this_machine
     from tare.machine.fitting import fitting_device
     from tare.model.studies.stacks import load_stack, stack_names
 
@@ -96,6 +96,7 @@ def stack_checks() -> list[Check]:
                 checks.append(registry_check(name, stack.official))
                 continue
             python = on_this_machine(stack)[1].version
+            check_libraries(stack)
         except TareError as error:
             reason, remedy = getattr(error, "reason", str(error)), getattr(error, "remedy", None)
             checks.append(lacking(name, reason, remedy, variant=variant))

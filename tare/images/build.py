@@ -18,7 +18,7 @@ from tare.core.files import cache_dir
 from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.images import installed, native, official
 from tare.images.base import Base, debian_base, get_base
-from tare.images.interpreter import with_interpreter
+from tare.images.interpreter import bring_libraries, with_interpreter
 from tare.images.oci import FolderLayer, assemble
 from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import (
@@ -68,6 +68,7 @@ def build_stack_tree(name: str, variant: str) -> BuiltTree:
         raise UnavailableError(_no_tree(name))
     # The interpreter comes before a long download that would be for nothing.
     stack, interpreter = with_interpreter(stack)
+    bring_libraries(stack)
     stack, fetched = fetch_fitting(stack)
     tree = build_tree(stack, fetched.wheels, interpreter)
     stages = {f"tree_{stage}": value for stage, value in tree.seconds.items()}

@@ -11,16 +11,18 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.process import run
 from tare.model.studies.stacks import Stack
 from tare.runtimes import portable, programs
+from tare.runtimes.install import install_for
 
 # Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
 STDLIB_PRUNE = (
@@ -31,7 +33,7 @@ STDLIB_PRUNE = (
 )  # fmt: skip
 # Wheels may expect these of any Linux (PEP 600); taken from the host, they are the same everywhere.
 WHEELS_EXPECT = ("libstdc++.so.6", "libgcc_s.so.1", "libz.so.1")
-MPI = "libopenmpi3"  # Debian 12's package of Open MPI 4.1
+PACKAGES = "libstdc++6 zlib1g libgomp1"  # of Debian, which bring what wheels expect
 _ASK = """
 import json, sys, sysconfig
 print(json.dumps({
@@ -92,6 +94,11 @@ def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
             instead = f"put a CPython {versions[-1]} on PATH as python{versions[-1]}; pyenv builds one"
             raise UnavailableError(reason, command(versions) or instead) from error
         return stack, find_interpreter(stack.python)
+
+
+def bring_libraries(stack: Stack) -> None:
+    """Install what brings a stack's libraries, where we may; what is missed then, building its tree says."""
+    install_for(stack.name, stack.library_packages, lambda soname: soname in loader_cache())
 
 
 def on_this_machine(stack: Stack) -> tuple[Stack, Interpreter]:
@@ -176,7 +183,10 @@ def _is_pruned(path: str) -> bool:
 
 
 def shared_libraries(
-    interpreter: Interpreter, extensions: Sequence[str], more: Sequence[str] = ()
+    interpreter: Interpreter,
+    extensions: Sequence[str],
+    more: Sequence[str] = (),
+    packages: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[dict[str, Path], list[str]]:
     """What the interpreter and its extension modules need beyond glibc.
 
@@ -184,6 +194,7 @@ def shared_libraries(
         interpreter: whose executable to start from.
         extensions: paths of extension modules relative to the standard library.
         more: sonames that a stack's packages expect of any machine, beside those that all may expect.
+        packages: soname -> the distribution's packages of which one brings it.
 
     Returns:
         soname -> file, and the extension modules that this machine itself could not load.
@@ -202,8 +213,7 @@ def shared_libraries(
         else:
             missing.append(soname)
     if missing:
-        packages = MPI if any("mpi" in soname for soname in missing) else "libstdc++6 zlib1g libgomp1"
-        raise UnavailableError(f"the loader finds no {', '.join(missing)}", f"apt-get install {packages}")
+        raise _lacks(missing, packages)
     own = read_dynamic(interpreter.executable)
     inherited = _expand(own.rpath, interpreter.executable) if own else ()
     for name in extensions:
@@ -213,6 +223,27 @@ def shared_libraries(
         else:
             libraries = wanted
     return dict(sorted(libraries.items())), broken
+
+
+def check_libraries(stack: Stack) -> None:
+    """See that this machine has what a stack's packages expect of it.
+
+    Raises:
+        UnavailableError: it lacks some.
+    """
+    here = loader_cache()
+    if missing := [soname for soname in stack.libraries if soname not in here]:
+        raise _lacks(missing, stack.library_packages)
+
+
+def _lacks(missing: Sequence[str], packages: Mapping[str, Sequence[str]]) -> UnavailableError:
+    """No file of these sonames; the command brings them in the package that this release has."""
+    known = programs.candidate if programs.which("apt-cache") else lambda name: None
+    bringing = {
+        next(filter(known, packages[soname]), packages[soname][0]) for soname in missing if soname in packages
+    }
+    command = f"apt-get install {' '.join(sorted(bringing)) or PACKAGES}"
+    return UnavailableError(f"the loader finds no {', '.join(missing)}", command)
 
 
 def _collect(

@@ -114,7 +114,7 @@ def _sources(stack: Stack, interpreter: Interpreter, library: Library | None) ->
     """What a tree takes from the host: files of the standard library, and shared libraries by soname."""
     names = stdlib_files(interpreter)
     extensions = [name for name in names if name.startswith("lib-dynload/")]
-    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries)
+    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries, stack.library_packages)
     if library is not None:
         libraries[library.path.name] = library.path
     return [name for name in names if name not in set(broken)], libraries

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tare.core.errors import TareError, UserError, apt_has_lists, as_we_can
@@ -95,22 +95,27 @@ def command_for(wants: list[Want]) -> str | None:
     return " ".join(["apt-get", "install", *options, *packages]) if packages else None
 
 
-def install_for(purpose: str, packages: Mapping[str, str]) -> None:
-    """Install what one environment needs besides, where we may; what can't be had its probe will say.
+def install_for(
+    purpose: str, packages: Mapping[str, str | Sequence[str]], find: Callable[[str], object] | None = None
+) -> None:
+    """Install what an environment or a stack needs besides, where we may; what can't be had is told later.
 
     Args:
-        purpose: the environment, as people read it.
-        packages: program -> the Debian package that brings it.
+        purpose: the environment or the stack, as people read it.
+        packages: program or library -> the Debian package that brings it, or those of which one does.
+        find: says whether one is on this machine; None for programs on its paths.
     """
+    find = find or which
+    named = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in packages.items()}
     wants = [
-        Want(programs=(program,), packages=(package,), purpose=purpose)
-        for program, package in packages.items()
-        if not which(program) and not failed_lately(package)
+        Want(programs=(name,), packages=brings, purpose=purpose)
+        for name, brings in named.items()
+        if not find(name) and not any(map(failed_lately, brings))
     ]
     if not wants or may_install():
         return
     with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
-        install_missing([want for want in wants if not which(want.programs[0])])
+        install_missing([want for want in wants if not find(want.programs[0])])
     keep_services_off()
 
 

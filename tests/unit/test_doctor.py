@@ -298,6 +298,7 @@ def without_registry(monkeypatch):
 def test_the_stacks_line_names_the_lock_that_fits_and_the_interpreter(monkeypatch, without_registry):
     found = Interpreter(version="3.7.9", executable=Path("/python"), stdlib=Path("/lib"), platlibdir="lib")
     monkeypatch.setattr(interpreter, "find_interpreter", lambda version: found)
+    monkeypatch.setattr(interpreter, "check_libraries", lambda stack: None)
     checks = {check.name: check for check in doctor.stack_checks()}
     assert checks["tensorflow-2.1"].version == "cpu lock, CPython 3.7.9"
     assert all(Path(profiler_checks.project_root() / "containers/stacks" / name).is_dir() for name in checks)
@@ -322,6 +323,20 @@ def test_a_stack_without_its_interpreter_is_lacking_with_one_command(monkeypatch
     check = next(check for check in doctor.stack_checks() if check.name == "tensorflow-2.1")
     assert not check.available and check.reason == "no CPython 3.7 on this machine"
     assert check.remedy.endswith(remedy) and "\n" not in check.remedy
+
+
+@pytest.mark.parametrize("package", ["libopenmpi3", "libopenmpi3t64"])
+def test_a_stack_without_its_library_is_lacking_with_the_package_of_this_release(
+    monkeypatch, without_registry, package
+):
+    found = Interpreter(version="3.6.9", executable=Path("/python"), stdlib=Path("/lib"), platlibdir="lib")
+    monkeypatch.setattr(interpreter, "find_interpreter", lambda version: found)
+    monkeypatch.setattr(interpreter, "loader_cache", lambda: {"libuuid.so.1": Path("/libuuid.so.1")})
+    monkeypatch.setattr(interpreter.programs, "which", lambda name: name)
+    monkeypatch.setattr(interpreter.programs, "candidate", lambda name: "4.1" if name == package else None)
+    check = next(check for check in doctor.stack_checks() if check.name == "cntk-2.7")
+    assert not check.available and check.reason == "the loader finds no libmpi_cxx.so.40"
+    assert check.remedy.endswith(f"apt-get install {package}")
 
 
 def test_what_is_said_on_the_way_is_no_part_of_the_json(monkeypatch, capsys):

@@ -474,6 +474,19 @@ def test_what_one_environment_needs_is_installed_once_and_where_it_is_missing(ma
     assert len(machine.calls) == asked
 
 
+def test_a_library_comes_by_the_package_that_this_release_has(machine, policy, monkeypatch, capsys):
+    machine.brings["libopenmpi3t64"] = ["libopenmpi3t64"]
+    monkeypatch.setattr(programs, "candidate", lambda name: "4.1" if name == "libopenmpi3t64" else None)
+    monkeypatch.setattr(install, "may_install", lambda: None)
+    wanted = {"libmpi_cxx.so.40": ("libopenmpi3", "libopenmpi3t64")}
+    install.install_for("cntk-2.7", wanted, lambda soname: "libopenmpi3t64" in machine.there)
+    assert machine.there["libopenmpi3t64"] == "installed"
+    assert "installing libopenmpi3t64" in capsys.readouterr().out
+    asked = len(machine.calls)
+    install.install_for("cntk-2.7", wanted, lambda soname: "libopenmpi3t64" in machine.there)
+    assert len(machine.calls) == asked
+
+
 def test_the_record_of_installations_keeps_what_was_there():
     programs.note("fuse3", how="the distribution's package")
     programs.note("uidmap", how="the distribution's package")

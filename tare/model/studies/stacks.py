@@ -109,6 +109,7 @@ class StackFile(Record):
 
     `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine;
     `libraries`: sonames that its packages expect of any machine, beside those of every C++ program;
+    `library_packages`: Debian's packages that bring such a library, one for each release that has it;
     `built_for`: the target of a build that is published beside the ordinary one;
     `older_names`: sonames by which they ask for such libraries, and under which the machine has them;
     `no_executable_stack`: files below site-packages that lose the mark by which they ask for one.
@@ -124,6 +125,7 @@ class StackFile(Record):
     imports: tuple[str, ...]
     framework: str = DEFAULT
     libraries: tuple[str, ...] = ()
+    library_packages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     older_names: Mapping[str, str] = Field(default_factory=dict)
     no_executable_stack: tuple[str, ...] = ()
     built_for: str | None = None
@@ -184,6 +186,7 @@ class Stack:
         before_imports: Python to run before that, may be empty.
         framework: what launches train with, a module of tare/worker/frameworks/.
         libraries: sonames that the tree takes from this machine for its packages.
+        library_packages: the Debian packages, by soname, of which one brings it.
         older_names: other sonames by which its packages ask for them.
         no_executable_stack: files below site-packages that need no executable stack, although they ask for one.
         library: that is compiled here and taken instead of what the packages bring; None where there is none.
@@ -205,6 +208,7 @@ class Stack:
     before_imports: str
     framework: str
     libraries: tuple[str, ...]
+    library_packages: Mapping[str, tuple[str, ...]]
     older_names: Mapping[str, str]
     no_executable_stack: tuple[str, ...]
     library: LibraryUse | None = None
@@ -345,6 +349,7 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
         before_imports=own.before_imports,
         framework=content.framework,
         libraries=content.libraries,
+        library_packages=content.library_packages,
         older_names=content.older_names,
         no_executable_stack=content.no_executable_stack,
         library=found.library,
