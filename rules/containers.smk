@@ -91,7 +91,7 @@ rule derive_arm:
     log:
         "results/logs/images/{stack}/arms/{arm}/{env}.log",
     wildcard_constraints:
-        arm=r"[a-z]+-[a-z]+",
+        arm=r"[a-z_]+-[a-z0-9-]+",
     priority: 100
     params:
         code=adapter_code,

@@ -5,6 +5,7 @@ day, and the days of work try all cells, whichever days of a week these are. Whe
 is today. TARE_TEST_SEED sets it, to repeat a run; `all` takes every cell.
 """
 
+import contextlib
 import datetime
 import os
 import subprocess
@@ -13,8 +14,17 @@ from typing import TypeVar
 
 from shifts import SHIFTS
 
+from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model.registry import HOST, describe_workload, environment_names, module_names, options_of
+from tare.model.registry import (
+    HOST,
+    check_framework,
+    describe_workload,
+    environment_names,
+    module_names,
+    options_of,
+)
+from tare.worker.frameworks import DEFAULT
 
 Cell = TypeVar("Cell")
 VARIABLE = "TARE_TEST_SEED"
@@ -88,9 +98,19 @@ def envs_in_turn(file):
     return [HOST, *in_turn(row, own), *(name for name in names if name not in (HOST, *own))]
 
 
+def in_pytorch():
+    """Workloads that are written for PyTorch, which the stack of the tests has."""
+    found = []
+    for name in module_names("workloads"):
+        with contextlib.suppress(UserError):
+            check_framework(name, DEFAULT)
+            found.append(name)
+    return found
+
+
 def workloads_of(name):
     """Workloads that a run of the tests launches in an environment: all on the host, elsewhere one in turn."""
-    workloads = module_names("workloads")
+    workloads = in_pytorch()
     return workloads if name == HOST else in_turn(environment_names().index(name), workloads)
 
 

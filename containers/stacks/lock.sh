@@ -3,10 +3,16 @@
 # Python's version and the locks' names are those of its stack.yaml. A lock named cpu.txt takes the `+cpu` build of
 # torch, any other the plain one; variants may share a lock.
 # A package of overrides.in has that version whatever others ask for. What has no wheel is never taken.
-# Needs uv. Indexes and find-links are those of the installer's own configuration, and are not written down:
-# a lock names packages, versions and hashes, whoever serves them. A `+cpu` build of torch must be among
-# them (PIP_FIND_LINKS=FOLDER, or PyTorch's own CPU index in PIP_EXTRA_INDEX_URL).
+# Needs uv, which reads none of pip's settings: what PIP_INDEX_URL and PIP_EXTRA_INDEX_URL name is passed on here, a
+# UV_… of the same name stands. Neither is written down: a lock names packages, versions and hashes, whoever serves
+# them. A `+cpu` build of torch must be among them (PIP_FIND_LINKS=FOLDER, or PyTorch's own CPU index in
+# PIP_EXTRA_INDEX_URL).
 set -eu
+if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="${UV_INDEX_URL:-$PIP_INDEX_URL}"; fi
+if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then
+    export UV_EXTRA_INDEX_URL="${UV_EXTRA_INDEX_URL:-$PIP_EXTRA_INDEX_URL}"
+    export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
+fi
 cd "$(dirname "$0")/$1"
 python=$(sed -n 's/^python: *"\([0-9.]*\)".*/\1/p' stack.yaml)
 locks=$(sed -n 's/^ *lock: *\([a-z0-9.-]*\.txt\).*/\1/p' stack.yaml | sort -u)

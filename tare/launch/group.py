@@ -28,6 +28,8 @@ from tare.model.records.launches import Instance, LaunchRecord, Network, Status
 START_S = 120.0  # for a member to come to its first line
 LOOK_S = 0.2  # between two looks at who has not started yet
 END_S = 30.0  # for a member whose program has ended to be fetched and reaped
+PORTS = 2  # that are tried where one is taken before the members meet there
+PORT_IS_TAKEN = "EADDRINUSE"  # as the first member says it
 
 
 @dataclass
@@ -62,7 +64,8 @@ def launch_group(
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
-    Where they can't be given a network, the record is that of a launch that failed, with the reason.
+    Where they can't be given a network, the record is that of a launch that failed, with the reason. On a network
+    that others use too, a port that was free may be taken before they meet there: they then start anew at another.
 
     Args:
         site, spec, conditions, pad_bytes: as for `launch`.
@@ -71,6 +74,22 @@ def launch_group(
     """
     if size == 1:
         return launch(site, spec, conditions, pad_bytes=pad_bytes)
+    for _ in range(PORTS):
+        record = _launch_once(site, spec, conditions, size, pad_bytes, network)
+        if record.ok or PORT_IS_TAKEN not in (record.reason or ""):
+            break
+    return record
+
+
+def _launch_once(
+    site: Site,
+    spec: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    size: int,
+    pad_bytes: int,
+    network: Wires | Hosts | Literal["host", "own"] | None,
+) -> LaunchRecord:
+    """One try of a group of several. Arguments as for `launch_group`."""
     with contextlib.ExitStack() as stack:
         try:
             place = stack.enter_context(meeting(site, size, network))

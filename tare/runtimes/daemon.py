@@ -308,16 +308,19 @@ def daemon_settings(folder: Path) -> str:
     return json.dumps({**key, "runtimes": found} if found else key)
 
 
-def wait_until_idle(places: State, users: int, linger_s: float) -> None:
-    """Return, with the users' lock held alone, once nobody has used the daemon for `linger_s`."""
+def wait_until_idle(users: int, linger_s: float) -> None:
+    """Return, with the users' lock held alone, once nobody has used the daemon for `linger_s`.
+
+    The lock's file is asked by its descriptor: where the cache is removed meanwhile nobody can come any more.
+    """
     while True:
         fcntl.flock(users, fcntl.LOCK_EX)
-        seen = places.users.stat().st_mtime_ns
+        seen = os.fstat(users).st_mtime_ns
         fcntl.flock(users, fcntl.LOCK_UN)
         time.sleep(linger_s)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if places.users.stat().st_mtime_ns == seen:
+            if os.fstat(users).st_mtime_ns == seen:
                 return
             fcntl.flock(users, fcntl.LOCK_UN)
 
@@ -333,8 +336,10 @@ def watch(places: State, program: str, linger_s: float) -> int:
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
 
         def end_when_idle() -> None:
-            wait_until_idle(places, users.fileno(), linger_s)
-            os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                wait_until_idle(users.fileno(), linger_s)
+            finally:  # nor does it outlive whoever watches for its users
+                os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=end_when_idle, daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: daemon.stdin.close() if daemon.stdin else None)

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -21,7 +22,7 @@ from project import copy_checkout
 from tare.core.files import cache_dir, project_root
 from tare.experiments import rounds, turns
 from tare.experiments.blocks import Burst, Stretch, live_block
-from tare.launch import scenarios
+from tare.launch import group, networks, scenarios
 from tare.launch.conditions import choose_cpus
 from tare.launch.group import launch_group
 from tare.launch.place import site_of
@@ -202,6 +203,22 @@ def test_a_member_that_dies_ends_the_others_with_its_reason(forms, data, spec, c
     assert record.status == "failed" and record.reason == "rank 1: sh ended with status 3: out of luck"
     assert [one.status for one in record.instances] == ["stopped", "failed"]
     assert "ended with its group: rank 1" in record.instances[0].reason
+
+
+def test_a_port_that_is_taken_meanwhile_is_told_and_another_is_taken(forms, data, spec, conditions, monkeypatch):
+    site, free_port = site_of("host", environment("host"), forms("host"), data), networks.free_port
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = listening.getsockname()[1]
+        monkeypatch.setattr(networks, "free_port", lambda: taken)
+        monkeypatch.setattr(group, "PORTS", 1)
+        record = launch_group(site, spec, conditions, size=2, network="host")
+        assert record.status == "failed" and group.PORT_IS_TAKEN in record.reason, record.reason
+        assert record.reason.startswith("rank 0: ") and str(taken) in record.reason and "\n" not in record.reason
+        offered = iter([taken, free_port()])
+        monkeypatch.setattr(networks, "free_port", lambda: next(offered))
+        monkeypatch.setattr(group, "PORTS", 2)
+        record = launch_group(site, spec, conditions, size=2, network="host")
+    assert record.ok, record.reason
 
 
 def test_a_rank_that_never_starts_is_a_timeout_that_names_it(forms, data, spec, conditions):

@@ -67,6 +67,21 @@ with site.environment.session(), meeting(site, 2, Wires(rate_bit_per_s=1e8)) as 
     print(json.dumps([network.partition(":")[2] for network in place.networks]), flush=True)
     time.sleep(600)
 """
+TOGETHER = """
+import json, sys
+from tare.launch.place import site_of
+from tare.launch.scenarios import distributed
+from tare.launch.transport import Binds
+from tare.model.records.images import ImageRecord
+from tare.model.registry import environment
+from tare.model.schema import parse
+name, marker, conditions = sys.argv[1:]
+Binds.words = lambda self, python, program: ("/bin/sh", "-c", f"sleep {marker}")
+image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
+site = site_of(name, environment(name), image, None)
+with site.environment.session():
+    distributed.launched(site, {"mode": "train"}, json.loads(conditions), 0)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +199,46 @@ def test_containers_that_hold_networks_go_with_a_harness_that_is_killed(forms):
         harness.kill()
         harness.wait()
         assert wait_for(lambda: not any(map(is_there, names)), 60.0)
+
+
+def sleepers(marker):
+    """Processes that sleep for as many seconds as `marker` says, whatever namespaces they are in."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == f"sleep\0{marker}\0".encode():
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"), [("host", "switch"), *in_turn(1, [("docker", "switch"), ("charliecloud", "overlay")])]
+)
+def test_a_group_on_its_switch_goes_with_a_harness_that_is_killed(env, kind, study, forms):
+    marker, before = str(985_000 + os.getpid() % 997), devices_here()
+    argv = [sys.executable, "-c", TOGETHER, env, marker, json.dumps(conditions_of(study, network=kind))]
+    with environment(env).session():  # a daemon lives on
+        harness = subprocess.Popen(argv, cwd=project_root(), stdin=subprocess.PIPE, text=True)
+        print(json.dumps(forms(env).to_json()), file=harness.stdin, flush=True)
+        assert wait_for(lambda: len(sleepers(marker)) == 2, 90.0)
+        networks = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in sleepers(marker)}
+        assert len(networks) == 2 and str(Path("/proc/self/ns/net").readlink()) not in networks
+        harness.kill()
+        harness.wait()
+        assert wait_for(lambda: not sleepers(marker), 60.0)
+        assert wait_for(lambda: not networks.intersection(namespaces_in_use()), 60.0), (
+            "no process holds one of them"
+        )
+    assert devices_here() == before
+
+
+def namespaces_in_use():
+    """The network namespaces that processes are in."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/ns/net"):
+        with contextlib.suppress(OSError):
+            found.add(str(path.readlink()))
+    return found
 
 
 @pytest.mark.parametrize("env", envs_in_turn("test_distributed.py"))

@@ -18,6 +18,7 @@ from matrix import (
     days_of_work,
     envs_in_turn,
     in_matrix,
+    in_pytorch,
     in_turn,
     workloads_in_turn,
     workloads_of,
@@ -25,7 +26,7 @@ from matrix import (
 from shifts import SHIFTS, shift_of
 
 from tare.core.files import project_root
-from tare.model.registry import describe_workload, environment_names, module_names
+from tare.model.registry import describe_workload, environment_names
 
 
 def test_seeds_that_follow_each_other_take_every_cell():
@@ -86,7 +87,7 @@ def test_a_seed_that_is_none_is_said_in_one_line(seed):
 
 
 def test_the_host_has_every_workload_and_every_environment_has_one():
-    assert workloads_of("host") == module_names("workloads")
+    assert workloads_of("host") == in_pytorch()
     assert all(workloads_of(name) for name in environment_names())
     assert "host" in envs_in_turn("test_x.py")
     usual = REQUIRED.union(WALLS)
@@ -104,13 +105,13 @@ def test_over_the_days_each_file_has_every_usual_environment(monkeypatch):
 
 
 def test_over_the_days_every_workload_takes_turns_and_each_day_one_of_each_data_set(monkeypatch):
-    found, sets = set(), {describe_workload(name)["dataset"] for name in module_names("workloads")}
-    for day in range(len(module_names("workloads"))):
+    found, sets = set(), {describe_workload(name)["dataset"] for name in in_pytorch()}
+    for day in range(len(in_pytorch())):
         monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
         taken = workloads_in_turn("host")
         assert sorted(describe_workload(name)["dataset"] for name in taken) == sorted(sets)
         found.update(taken)
-    assert found == set(module_names("workloads"))
+    assert found == set(in_pytorch())
 
 
 def test_an_environment_is_asked_what_its_launches_see():

@@ -176,6 +176,17 @@ class TestPrivateDaemon:
                 user.wait()
         assert str(private.folder) not in Path("/proc/self/mountinfo").read_text()
 
+    def test_it_ends_where_somebody_removes_the_cache_meanwhile(self, private, tmp_path):
+        user = start_user()
+        try:
+            assert user.stdout.readline() == "in\n", user.stderr.read()
+            user.communicate("leave\n", timeout=DEADLINE_S)
+            tmp_path.rename(tmp_path.with_name("removed"))
+            wait_until(lambda: gone(private), "it outlived its cache", LINGER_S + DEADLINE_S)
+        finally:
+            user.kill()
+            user.wait()
+
     @pytest.mark.parametrize("victim", in_turn(0, VICTIMS[::2]) + in_turn(0, VICTIMS[1::2]))
     def test_whichever_part_is_killed_nothing_is_left_and_it_starts_again(self, private, victim):
         with daemon.docker_endpoint() as variables:

@@ -306,13 +306,15 @@ def test_a_way_to_the_gpu_needs_a_driver(monkeypatch):
         assert adapter.confirm({}, {"seccomp": "2"}, {}) == {}
 
 
+ENTERING = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', "/sys/fs/cgroup/cpu/tare-1"]
+
+
 def test_a_quota_is_a_group_that_is_entered_or_an_option_of_the_runtime():
     quota = Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
     limited = replace(LAUNCH, quota=quota)
-    entering = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', "/sys/fs/cgroup/cpu/tare-1"]
     for adapter in (Host(), Charliecloud(), Apptainer("apptainer", userns=False)):
         assert not adapter.sets_quotas
-        assert adapter.command(limited) == [*entering, *adapter.command(LAUNCH)]
+        assert adapter.command(limited) == [*ENTERING, *adapter.command(LAUNCH)]
     for adapter in (Docker(), Podman(SETUP)):
         plain, argv = adapter.command(LAUNCH), adapter.command(limited)
         assert adapter.sets_quotas and " --cpu-period 100000 --cpu-quota 50000 " in " ".join(argv)

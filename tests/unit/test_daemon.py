@@ -53,7 +53,7 @@ def start_user(places):
 def test_it_is_idle_when_the_last_user_has_ended_or_was_killed_and_none_came_since(places):
     users = [start_user(places) for _ in range(3)]
     with places.users.open("a") as watched:
-        idle = threading.Thread(target=daemon.wait_until_idle, args=(places, watched.fileno(), 0.5), daemon=True)
+        idle = threading.Thread(target=daemon.wait_until_idle, args=(watched.fileno(), 0.5), daemon=True)
         idle.start()
         users[0].communicate("leave\n", timeout=20)
         users[1].kill()
@@ -69,6 +69,17 @@ def test_it_is_idle_when_the_last_user_has_ended_or_was_killed_and_none_came_sin
             fcntl.flock(late, fcntl.LOCK_SH | fcntl.LOCK_NB)
     for user in users:
         user.wait()
+
+
+def test_it_is_idle_too_where_somebody_removed_the_cache(places):
+    user = start_user(places)
+    with places.users.open("a") as watched:
+        idle = threading.Thread(target=daemon.wait_until_idle, args=(watched.fileno(), 0.2), daemon=True)
+        idle.start()
+        places.users.unlink()
+        user.communicate("leave\n", timeout=20)
+        idle.join(20)
+        assert not idle.is_alive()
 
 
 def test_only_root_starts_a_daemon(places, monkeypatch):

@@ -19,7 +19,7 @@ from tare.launch.channel import ConversationError
 from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
-from tare.worker import frameworks, train
+from tare.worker import frameworks, line, train
 from tare.worker.frameworks.torch import Torch
 
 FILE, WORKLOAD = code_blocks("add-a-framework.md", "python")
@@ -28,6 +28,7 @@ OTHERS = {
     "apart": "can_fork = False",
     "loud": "def import_(self):\n        super().import_()\n        print('loaded', flush=True)",
     "leaving": "def burst(self, training, batches):\n        import os\n        os._exit(0)",
+    "gone": "def synchronize(self):\n        import os\n        os._exit(0)",
     "quitting": "def burst(self, training, batches):\n        raise SystemExit(0)",
     "absent": "def import_(self):\n        raise SystemExit('no licence')",
     "crowded": "def to_device(self, batch):\n        raise MemoryError('no room')",
@@ -211,6 +212,28 @@ def test_a_fresh_process_that_leaves_is_seen_too(launches, code):
 def test_a_framework_that_exits_while_it_is_imported_leaves_a_record_with_the_reason(launches):
     record = launches.run(mode="train", framework="absent")
     assert (record["status"], record["reason"]) == ("failed", "SystemExit: no licence")
+
+
+def test_what_a_framework_prints_is_no_part_of_a_whole_run(launches):
+    record = launches.run(mode="train", framework="loud")
+    assert (record["status"], record["reason"], record["results"]["steps"]) == ("ok", None, 8)
+
+
+def test_a_framework_that_leaves_in_a_whole_run_leaves_no_record(launches):
+    """Then the harness says how its program ended (test_launch.py)."""
+    done = subprocess.run(
+        launches.prepare({"mode": "train", "framework": "gone"}),
+        env=launches.variables,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and not (launches.own / "record.json").exists()
+
+
+@pytest.mark.parametrize("length", [300, 3000])
+def test_a_reason_is_one_line_of_three_hundred_characters_at_most(length):
+    said = line.reason_of(RuntimeError("no " * length + "\nmore"))
+    assert said.startswith("RuntimeError: no no") and len(said) == len("RuntimeError: ") + 300
 
 
 def test_a_compiler_that_refuses_a_model_is_quoted_with_its_reason(launches):

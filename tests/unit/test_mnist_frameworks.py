@@ -1,6 +1,7 @@
 """The MNIST CNN in several frameworks: one job, whoever trains it; stacks with graph compilers as levels."""
 
 import os
+from types import SimpleNamespace
 
 import inside_code
 import numpy
@@ -138,6 +139,15 @@ def test_a_model_of_another_size_is_refused_with_both_counts(monkeypatch):
 def test_a_launch_that_takes_all_processors_is_seen_whatever_its_framework_says():
     assert crowding(None, 1) == crowding(1.1, 1) == crowding(2.2, 2) == []
     assert crowding(1.9, 1) == ["threads kept 1.9 processors busy, asked for 1"]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 1.75), (0.1, None)])
+def test_processors_are_cpu_time_of_the_process_by_the_time_since_its_first_step(monkeypatch, seconds, expected):
+    marks = SimpleNamespace(rows=[{"name": "first_step", "at_ns": 5, "user_s": 1.0, "system_s": 0.5}])
+    used = SimpleNamespace(ru_utime=2.5, ru_stime=0.75)
+    monkeypatch.setattr(train.resource, "getrusage", lambda who: used)
+    monkeypatch.setattr(train, "now_ns", lambda: 5 + int(seconds * 1e9))
+    assert train.busy(marks) == expected
 
 
 # Graph compilers.

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
 import builders
+import campaign_builders
+import pandas as pd
 import pytest
 from audit_builders import here, metric
 
+from tare.analysis import metrics, verdicts
 from tare.literature import audit, claims, measured_here
 from tare.literature.published import load
+from tare.model import tables
+from tare.model.studies import arms
 from tare.model.studies.papers import repeated
 from tare.report import figures
 from tare.report.papers import paper
@@ -89,6 +95,66 @@ def test_claims_of_nthu2018_are_open_with_their_reasons(given, results):
 def test_a_study_that_trains_a_model_of_a_paper_repeats_it():
     assert repeated(["nthu2018", "columbia2025"], ["alexnet"]) == ("nthu2018", "columbia2025")
     assert repeated(["nthu2018", "columbia2025"], ["inception3", "mnist_cnn"]) == ("nthu2018",)
+
+
+# --- several instances
+
+
+GROUPS = {"host": 1.0, "host.control": 1.0, "docker": 1.25}  # how much longer every phase takes
+
+
+def instances(arm=None):
+    """Whole runs of a group, with a warm-up of one of eight steps, as a sealed campaign of twelve units."""
+    generator, units = random.Random(3), []
+    for number in range(12):
+        launches = {}
+        for name, scale in GROUPS.items():
+            record = campaign_builders.launch_record(name, generator, factors={}, scale=scale)
+            at = {mark["name"]: mark["at_ns"] for mark in record["inside"]["marks"]}
+            first, end = at["first_step"], at["epoch_end"]
+            ends = [first + (end - first) * step // 7 for step in range(8)]
+            record["inside"]["results"] |= {"step_ends_ns": ends, "warmup_steps": 1, "warmup_samples": 64}
+            launches[name] = record
+        units.append({"unit": number, "discarded": False, "voided": None, "launches": launches})
+    slug = f".{arm.slug}" if arm else ""
+    plan = campaign_builders.base_plan("s", "resnet50", "rounds", tuple(GROUPS), 12, arm)
+    plan |= {"scenario": "distributed", "discarded": 0}
+    return campaign_builders.sealed_campaign(plan, units, name=f"rounds.docker+host{slug}.distributed")
+
+
+def test_figures_6_to_9_are_ratios_of_groups_with_real_and_with_synthetic_input(given):
+    rows, judged = [], []
+    for sealed in (instances(), instances(arms.parse("input=synthetic"))):
+        table = pd.DataFrame(metrics.campaign_metrics(sealed))
+        rows += table.to_dict("records")
+        judged += verdicts.verdict_rows(sealed, table)
+    found = replace(given, metrics=tables.make("metrics", rows), verdicts=tables.make("verdicts", judged))
+    for number, metric_, ratio in [
+        ("6", "images_per_s", 0.8),
+        ("7", "real_s", 1.25),
+        ("8", "images_per_s", 0.8),
+        ("9", "real_s", 1.25),
+    ]:
+        drawing = figures.paper_drawing(load("nthu2018"), found, number)
+        bars = {
+            bar.get_gid(): bar.get_height()
+            for place in drawing.figure.axes
+            for bar in place.patches
+            if bar.get_gid()
+        }
+        assert list(bars) == [f"here-resnet50-docker-{metric_}"], number
+        assert bars.popitem()[1] == pytest.approx(ratio, rel=0.02)
+        assert "InceptionV3 and AlexNet: unavailable, this workload is not part of this study" in drawing.alt
+    without = replace(
+        found,
+        verdicts=found.verdicts[found.verdicts["campaign"] != "rounds.docker+host.input-synthetic.distributed"],
+    )
+    without = replace(
+        without,
+        metrics=found.metrics[found.metrics["campaign"] != "rounds.docker+host.input-synthetic.distributed"],
+    )
+    alt = figures.paper_drawing(load("nthu2018"), without, "6").alt
+    assert "this study compares no environment with the host at input=synthetic" in alt
 
 
 # --- figures without numbers: largest values of what was published

@@ -63,6 +63,13 @@ def write_folder(folder, rows, *, packed=False):
     return folder / sealed.SEALED
 
 
+def in_a_guest(row):
+    """The same, launched in a virtual machine whose processor was emulated."""
+    vm = {"accelerator": "tcg", "emulated": True, "cpu_model": "max", "vcpus": 2, "cpus": [0, 1], "kernel": "6.1"}
+    slow = {**row["launches"]["host"], "vm": {**vm, "memory_bytes": 1}}
+    return {**row, "launches": {**row["launches"], "vm": slow}}
+
+
 GOOD = [unit(0), unit(1), {"decision": DECISION}, unit(2)]
 
 
@@ -87,6 +94,7 @@ REFUSED = {
     "unknown row": ([unit(0), {"note": "hello"}], "line 2 is neither a unit nor decision, ended or seal"),
     "no object": ([unit(0), 7], "line 2 is not a record"),
     "misspelt": ([{**unit(0), "costs": 1.0}], "line 1: unknown key 'costs'"),
+    "emulated": ([in_a_guest(unit(0))], "the processor of vm was emulated: nothing of its speed may be compared"),
     "no seal": (GOOD, "has no seal"),
 }
 

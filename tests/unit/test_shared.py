@@ -35,6 +35,7 @@ from tare.model import closure, tables
 from tare.model.environment import Quota
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import ALONE, CONTROL, HOST, scenario_names
+from tare.model.schema import parse
 from tare.model.studies import arms, expected, study
 from tare.report import figures
 from tare.report.words.labels import env_title, workload_title
@@ -455,6 +456,23 @@ def test_a_quota_that_held_nothing_is_told(tmp_path, periods, wrong):
     inside = SimpleNamespace(facts=SimpleNamespace(cpu_stat=None, cpu_quota="-1"))
     told = shared._add_throttling(counts, SimpleNamespace(inside=inside), share, sets_quota=True)
     assert told == "its quota is '-1', asked for 50000 of 100000 us"
+
+
+@pytest.mark.parametrize("found", [None, "50000 100000"])
+def test_a_quota_of_which_nothing_is_seen_inside_is_told(monkeypatch, tmp_path, found):
+    @contextlib.contextmanager
+    def half_each(level, cpus):
+        quota = Quota(period_us=100_000, quota_us=50_000, group=tmp_path)
+        yield (limits.Share(cpus=tuple(cpus), quota=quota),) * 2
+
+    monkeypatch.setattr(shared, "shared_out", half_each)
+    plain = parse(shared.LaunchRecord, builders.launch_record("docker", random.Random(1)), "a launch")
+    inside = plain.seen_inside()
+    seen = plain.replace(inside=inside.replace(facts=inside.facts.replace(cpu_quota=found, cpu_stat=None)))
+    monkeypatch.setattr(shared, "launch", lambda *given, **named: seen)
+    monkeypatch.setattr(Adapter, "sets_quotas", True)
+    record = shared.launch_member(f"docker{ALONE}", order_of(Adapter()), {}, "quota")
+    assert record.ok and record.unseen == (() if found else (shared.QUOTA,))
 
 
 # --- slow-downs and verdicts

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from tare.core.files import project_root
 from tare.experiments import designs, rounds, turns
 from tare.literature import claims, published
 from tare.model import closure
+from tare.model.registry import environment, environment_names
 from tare.model.schema import Record
 from tare.model.studies import arms, expected, study
 
@@ -310,6 +312,21 @@ def test_the_readme_of_the_configuration_has_every_key():
     for key in found:
         shared = "…." + key.partition(".")[2] if key.startswith(("rounds.", "turns.")) else key
         assert f"`{key}`" in text or f"`{shared}`" in text, key
+
+
+def test_the_readme_of_the_configuration_has_every_level_of_an_arm():
+    """But for levels that are the headline's own, as `amp=off`."""
+    text = (project_root() / "config/README.md").read_text()
+    rows = dict(
+        re.findall(r"^\| (`[a-z`, 0-9]+`) \| (.+) \|$", text.partition("Arms, each")[2], flags=re.MULTILINE)
+    )
+    told = {factor: levels for factors, levels in rows.items() for factor in re.findall(r"`([a-z0-9]+)`", factors)}
+    known = {name: levels[1:] for name, levels in {**arms.COMMON, **arms.SETTINGS, **arms.INPUTS}.items()}
+    for env in environment_names():
+        known |= dict(environment(env).factors)
+    assert set(told) == {*known, "threads"}
+    for factor, levels in known.items():
+        assert all(f"`{level}`" in told[factor] for level in levels), factor
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_adapters import DEVICES, LAUNCH, PREFIX
+from test_adapters import DEVICES, ENTERING, LAUNCH, PREFIX
 from test_vm import ALONE, SETUP, unpacked, words
 
 from envs import docker_in_vm, gvisor, nspawn
@@ -22,12 +22,14 @@ from envs.docker_in_vm import DockerInVm
 from envs.gvisor import Gvisor
 from envs.nspawn import KILL, Nspawn
 from envs.unikernel import Unikernel
+from envs.vm import Vm
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.images import guest
 from tare.images.skeleton import Skeleton
 from tare.launch import record
 from tare.model import closure, registry
+from tare.model.environment import Quota
 from tare.model.studies import study
 from tare.runtimes import daemon
 
@@ -60,6 +62,26 @@ def test_nspawn():
     killing, removing = Nspawn().cleanup(LAUNCH)
     assert killing == ["sh", "-c", KILL, "sh", "/systemd/nspawn/propagate/tare-7"]
     assert removing == ["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "launch"),
+    [*((one, LAUNCH) for one in (Bubblewrap(), Nspawn())), *((kind(SETUP), ALONE) for kind in (Vm, *NESTED))],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter, launch):
+    limited = replace(
+        launch, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
+    )
+    assert not adapter.sets_quotas
+    assert adapter.command(limited) == [*ENTERING, *adapter.command(launch)]
+
+
+@pytest.mark.parametrize("adapter", [DockerInGvisor(), DockerInKata()], ids=lambda one: one.name)
+def test_dockers_other_runtimes_get_the_quota_by_its_options(adapter):
+    limited = replace(LAUNCH, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/tare-1")))
+    assert adapter.sets_quotas
+    assert " --cpu-period 100000 --cpu-quota 50000 " in " ".join(adapter.command(limited))
 
 
 @pytest.mark.parametrize("adapter", [Bubblewrap(), Nspawn()], ids=lambda one: one.name)

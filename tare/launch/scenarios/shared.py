@@ -30,6 +30,7 @@ from tare.worker.sampling import throttling
 
 END_S = 60.0  # for a neighbour to finish its step, and for its program to end
 NOT_LIMITED = "no quota of CPU time is set"
+QUOTA = "the quota of CPU time"
 
 
 @contextlib.contextmanager
@@ -70,9 +71,12 @@ def launch_member(
                 pad_bytes=order.pad_bytes,
                 share=own,
             )
-        wrong = _add_throttling(counts, record, own, sets_quota=order.site.environment.sets_quotas)
+        sets_quota = order.site.environment.sets_quotas
+        wrong = _add_throttling(counts, record, own, sets_quota=sets_quota)
         contention = Contention(values=counts.values, reasons=counts.reasons)
         record = record.replace(contention=contention)
+        if own.quota is not None and sets_quota and record.ok and record.seen_inside().facts.cpu_quota is None:
+            record = record.replace(unseen=(*record.unseen, QUOTA))
         if live is not None:
             try:
                 record = record.replace(scenario=SHARED, neighbour=live.end(record))
@@ -152,7 +156,7 @@ def _add_throttling(counts: Counted, record: LaunchRecord, share: Share, *, sets
     """Add how long a launch's quota held it back; what is wrong where the quota never applied to it.
 
     The group that a launch was started in counts for it. A runtime that sets quotas has a group of its own, which
-    the launch reads from inside, where it can see it.
+    the launch reads from inside; where it can't, as under another kernel, its record says so.
     """
     if share.quota is None:
         counts.reasons["throttled_s"] = NOT_LIMITED

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import FileRecord, Record
@@ -196,6 +196,16 @@ class Unit(Record):
     block: str | None = None
     scenario: Mapping[str, Any] | None = None
     pages: Mapping[str, str] | None = None
+
+    @field_validator("launches")
+    @classmethod
+    def _have_a_speed(cls, launches: Mapping[str, LaunchRecord]) -> Mapping[str, LaunchRecord]:
+        slow = [name for name, launch in launches.items() if launch.vm is not None and launch.vm.emulated]
+        if slow:
+            raise ValueError(
+                f"the processor of {', '.join(slow)} was emulated: nothing of its speed may be compared"
+            )
+        return launches
 
     @property
     def counts(self) -> bool:

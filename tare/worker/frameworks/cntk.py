@@ -20,9 +20,15 @@ class Cntk(frameworks.Framework):
         """
         if self.device != "cpu":
             raise frameworks.Unable("cntk trains on a CPU here, not on {}".format(self.device))
-        os.environ.setdefault("PATH", os.defpath)  # it looks along that for a GPU's libraries
+        # Its loops have a thread of OpenMP for each processor, whatever they are told; the limit they take.
+        if "OMP_NUM_THREADS" in os.environ:
+            os.environ.setdefault("OMP_THREAD_LIMIT", os.environ["OMP_NUM_THREADS"])
+        # It has ldconfig look for a GPU's libraries along the path; run by root that writes links beside its own.
+        path = os.environ.get("PATH", os.defpath)
+        os.environ["PATH"] = os.defpath
         import cntk
 
+        os.environ["PATH"] = path
         cntk.device.try_set_default_device(cntk.device.cpu())
         self.module = cntk
 
