@@ -45,6 +45,7 @@ REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
 MOST_MEMORY_BYTES = 4 << 30
 KVM, CPUINFO = Path("/dev/kvm"), Path("/proc/cpuinfo")
 TRY_S = {"kvm": 20.0, "tcg": 90.0}
+RETRY_S = 3600.0  # after which KVM is tried again that booted no guest
 CPU_MODELS = {"kvm": "host", "tcg": "max"}
 # A panic restarts at once, and QEMU ends at a restart.
 KERNEL_WORDS = "console=ttyS0 quiet loglevel=4 panic=-1"
@@ -404,7 +405,8 @@ def qemu_version() -> str:
 def setup_here() -> Setup:
     """The setup for this machine: with KVM where a guest boots under it, which is tried once in each boot.
 
-    Whether this user may open it at all is looked at each time: that can be mended without a boot.
+    Whether this user may open it at all is looked at each time: that can be mended without a boot. Where no guest
+    booted it is tried again an hour later: the machine may have been busy.
 
     Raises:
         UnavailableError: no kernel is to be had, or QEMU is not installed.
@@ -415,9 +417,11 @@ def setup_here() -> Setup:
     note = cache_dir("guest") / "accelerator.note"
     with locked(note.with_suffix(".lock"), waiting_for="a trial of KVM"):
         known = read_json(note) if note.exists() else {}
-        if known.get("inputs") != inputs:
+        is_old = known.get("reason") is not None and not 0 <= time.time() - known.get("at", 0.0) < RETRY_S
+        if known.get("inputs") != inputs or is_old:
             reason = no_kvm()
             known = {"inputs": inputs, "accelerator": "tcg" if reason else "kvm", "reason": reason}
+            known["at"] = time.time()
             write_json(note, known)
     return setup_with(known["accelerator"], known["reason"])
 

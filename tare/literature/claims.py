@@ -191,7 +191,8 @@ def _answer(
         reasons = [f"another {one.title}: published {one.published}; here {one.here}" for one in others]
         reasons += [answer.reason] if answer.here == OTHER and answer.reason else []
         return Answer(here=OTHER, evidence=answer.evidence, reason="; ".join(reasons))
-    if unknown := [one.title for one in needed if one.same is None]:
+    unknown = [one.title for one in needed if one.same is None]
+    if unknown and answer.evidence != NOTHING:
         return opened(answer.evidence, f"which {listed(unknown)} this was measured with is not recorded")
     return answer
 

@@ -131,23 +131,24 @@ def _runtimes(published: MeasuredWith, here: Here) -> Compared:
 
 
 def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -> Compared:
-    """The same where those of a claim's environments have an overlay here that had one, and no other has."""
+    """The same where of a claim's measured environments those have an overlay that had one, and no other."""
     rows = compared(here.metrics[here.metrics["workload"] == workload], "rounds", claim.arm, claim.scenario)
     told = {name for levels in rows["arm"].dropna() for name in levels.split(",") if name.startswith(f"{NETWORK}=")}
     ours = {name.partition("=")[2] for name in told}
     environments = claim.environments or published.environments
     had = [env for env in environments if env in published.network]
     (kind,) = ours if len(ours) == 1 else ("several",)
-    have = [env for env in environments if environment(env).network_of(kind) == "overlay"]
-    same = had == have
+    measured = [env for env in environments if (rows["env"] == env).any()]
+    have = [env for env in measured if environment(env).network_of(kind) == "overlay"]
+    same = [env for env in had if env in measured] == have
     plain = [env for env in environments if env not in had]
     return Compared(
         name=NETWORK,
-        same=same if ours else None,
+        same=same if measured else None,
         published=f"an overlay of {listed(had)}, none of {listed(plain)}"
         if had
         else f"no overlay of {listed(plain)}",
-        here=_here(kind, sorted(ours), have, environments) if ours else UNKNOWN,
+        here=_here(kind, sorted(ours), have, measured) if measured else UNKNOWN,
     )
 
 

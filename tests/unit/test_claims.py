@@ -524,6 +524,26 @@ def test_a_container_on_another_network_than_the_papers_is_another_question(clai
     assert ("another network: published" in str(row["reason"])) == (wanted == OTHER)
 
 
+@pytest.mark.parametrize(
+    "claim", ["distributed_container_on_vm_loses_35", "distributed_container_on_vm_loses_above_35"]
+)
+def test_an_environment_that_was_not_measured_is_why_and_not_its_network(claim):
+    where = {"workload": "resnet50", "scenario": "distributed", "network": "overlay-of-containers"}
+    row = of_nthu2018(claim, (0.9, 1.0, "different"), **where)
+    assert row["here"] == OPEN and "docker.vm" in row["reason"] and "another network" not in row["reason"]
+
+
+def test_of_a_workload_that_never_trained_together_nothing_was_measured():
+    rows = [metric(env, "images_per_s", 1.0, workload="inception3") for env in PAIR]
+    rows += [metric(env, "images_per_s", 1.0, workload="resnet50") | {"scenario": "distributed"} for env in PAIR]
+    paper = published.load("nthu2018")
+    only = tuple(one for one in paper.claims if one.id == "distributed_container_loses_20")
+    table = claims.judge_claims(replace(paper, claims=only), here(metrics=rows))
+    row = table[table["workload"] == "inception3"].iloc[0]
+    assert row["here"] == OPEN and row["evidence"] == "Nothing was measured."
+    assert "not recorded" not in row["reason"] and "in several instances" in row["reason"]
+
+
 def pair_rows(logs, *, workload="alexnet", scenario="single", arm="input=synthetic", units=8):
     """Rows of a campaign: by metric, the log of Docker by the host; with a percent between units."""
     generator = random.Random(f"{workload}{scenario}{arm}")

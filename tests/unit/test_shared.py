@@ -740,9 +740,8 @@ def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monke
         evidence, papers=("nthu2018",), study=evidence.study.replace(scenarios=("single", "shared")),
         campaigns=(*evidence.campaigns, sealed), verdicts=pd.concat([evidence.verdicts, rows]),
     )  # fmt: skip
-    lines = [row for row in scenarios.matrix(whole).rows if row[0] == env_title("docker.vm", short=True)]
-    assert len(lines) == 1, "the other workload repeats nothing"
-    alone, beside, _ = lines[0][1:]
-    assert alone.text == beside.text == "unavailable"
-    assert alone.below.startswith("docker.vm is none of this study's environments: on a machine where KVM boots")
-    assert "name it there and in shared.environments" in beside.below
+    found = scenarios.matrix(whole)
+    lines = [row for row in found.rows if row[0] == env_title("docker.vm", short=True)]
+    assert lines == [[lines[0][0], *["unavailable"] * 3]], "the other workload repeats nothing"
+    assert found.note.count(" are none of this study's environments: on a machine where KVM boots a guest") == 1
+    assert "A scenario with `environments` of its own names them too." in found.note

@@ -7,6 +7,7 @@ import random
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -386,6 +387,13 @@ def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
     assert [vm.setup_here().accelerator, vm.setup_here().reason, len(tries)] == ["tcg", "it hangs", 1]
     monkeypatch.setattr(vm, "boot_id", lambda: "another boot")
     assert vm.setup_here().accelerator == "tcg" and len(tries) == 2
+    assert vm.setup_here().accelerator == "tcg" and len(tries) == 2
+    now = time.time()
+    monkeypatch.setattr(vm.time, "time", lambda: now + vm.RETRY_S)
+    monkeypatch.setattr(vm, "no_kvm", lambda: tries.append(1))
+    assert vm.setup_here().accelerator == "kvm" and len(tries) == 3, "it may have been busy"
+    monkeypatch.setattr(vm.time, "time", lambda: now + 3 * vm.RETRY_S)
+    assert vm.setup_here().accelerator == "kvm" and len(tries) == 3, "one that booted is not asked again"
 
 
 def test_kvm_that_is_opened_to_a_user_is_tried_in_the_same_boot(monkeypatch, tmp_path):

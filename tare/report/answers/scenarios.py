@@ -51,7 +51,7 @@ def matrix(evidence: Evidence) -> Table | None:
         if campaign is None:
             return None
         if env not in known:
-            return Cell(text=UNAVAILABLE, below=why_absent([env], scenario)[0])
+            return UNAVAILABLE
         key = (workload, campaign.name, metric)
         if env == CONTROL:
             return _second_host(
@@ -64,6 +64,10 @@ def matrix(evidence: Evidence) -> Table | None:
         return [env_title(env, short=True), *(cell(workload, env, asked) for asked in columns.values())]
 
     known = {*evidence.environments, CONTROL}
+    absent = sorted(
+        {env for name in evidence.workloads for env in _of_papers(evidence, name)} - known, key=env_order
+    )
+    absence = why_absent(absent)
     rows: list[list[str | Cell | None]] = []
     for workload in evidence.workloads:
         places = sorted({*known, *_of_papers(evidence, workload)}, key=env_order)
@@ -75,7 +79,8 @@ def matrix(evidence: Evidence) -> Table | None:
         rows=rows,
         note="Ratios of the time of whole runs, with their intervals: by the host's in the same scenario, or "
         "beside a second job by the same without one. The second host, which differs in nothing, shows the "
-        "instrument's own error. A dash: this study compares nothing there.",
+        "instrument's own error. A dash: this study compares nothing there."
+        + "".join(f" {why}. A scenario with `environments` of its own names them too." for why in absence),
         numeric=True,
         wide=True,
     )
