@@ -11,6 +11,7 @@ import campaign_builders
 import pandas as pd
 import pytest
 from audit_builders import here, metric
+from matplotlib.text import Text
 
 from tare.analysis import metrics, verdicts
 from tare.literature import audit, claims, measured_here
@@ -19,6 +20,7 @@ from tare.model import tables
 from tare.model.studies import arms
 from tare.model.studies.papers import repeated
 from tare.report import figures
+from tare.report.figures import runs
 from tare.report.papers import paper
 from tare.report.words.labels import workload_title
 
@@ -269,3 +271,14 @@ def test_table_1_has_true_maxima_means_copied_rows_and_what_is_measured():
     assert "57 of 104 (AlexNet, Container)" in table.note and "67 of 126 (ResNet18, Container)" in table.note
     assert "The largest published value is 5.184 TFLOP/s" in table.note and "5.184 TFLOP/s." in table.note
     assert "Nothing was counted" in table.note and "an operator count by the unprofiled steps" in table.note
+
+
+@pytest.mark.parametrize("workload", ["mnist_cnn_scripts", "mnist_cnn"])
+def test_the_name_of_a_workload_fits_above_its_panel(given, workload):
+    table = given.metrics.assign(workload=given.metrics["workload"].replace({"resnet50": workload}))
+    drawn = runs.split(table, [workload]).figure
+    drawn.draw_without_rendering()
+    found = [text for axes in drawn.axes for text in axes.findobj(Text)]
+    (title,) = [text for text in found if text.get_text().replace("\n", " ") == workload_title(workload)]
+    letters = title.get_window_extent()
+    assert letters.x0 >= 0 and letters.x1 <= drawn.bbox.width and letters.y1 <= drawn.bbox.height

@@ -19,6 +19,7 @@ from tare.stats.intervals import outliers
 
 UNIT_METRICS = ("real_s", "turn_step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
 COLUMNS = 2
+TITLE_LETTERS = 36  # of a line above a panel
 
 
 def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> pd.DataFrame:
@@ -122,10 +123,15 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
     parts = [part for part in PHASE_METRICS if any(part in table.columns for table in found.values())]
     fills = dict(zip(parts, style.PHASE_COLOURS, strict=False))
     rows = [len(table) for table in found.values()]
-    with style.sheet(0.34 * sum(rows) + 0.75 * len(rows) + 1.0, len(rows), height_ratios=rows) as (figure, panels):
-        for (name, table), axes in zip(found.items(), np.atleast_1d(panels), strict=True):
+    titles = [style.wrap(workload_title(name), TITLE_LETTERS) for name in found]
+    more_in = 0.17 * sum(text.count("\n") for text in titles)
+    with style.sheet(0.34 * sum(rows) + 0.75 * len(rows) + 1.0 + more_in, len(rows), height_ratios=rows) as (
+        figure,
+        panels,
+    ):
+        for text, table, axes in zip(titles, found.values(), np.atleast_1d(panels), strict=True):
             _stack(axes, table, fills)
-            axes.set_title(workload_title(name))
+            axes.set_title(text)
         axes.set_xlabel("seconds")
         keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
         style.legend(
