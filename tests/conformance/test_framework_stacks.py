@@ -20,6 +20,7 @@ from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
 from tare.profilers import torch_trace
+from tare.runtimes.programs import candidate, may_install
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn_equal"
@@ -83,6 +84,8 @@ def image_of(tmp_path_factory):
         if load_stack(stack).library is not None and "can't be had" in (record.reason or ""):
             pytest.skip(record.reason)
         if "the loader finds no libmpi" in (record.reason or ""):
+            bringing = [one for packages in load_stack(stack).library_packages.values() for one in packages]
+            assert may_install() is not None or not any(map(candidate, bringing)), record.reason
             pytest.skip(record.reason)
         if record.status != "ok":
             skip_without_interpreter(stack, record.reason)
