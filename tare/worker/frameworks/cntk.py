@@ -1,6 +1,7 @@
 """Microsoft's CNTK on a CPU. A step ends before its call returns, as that gives the loss."""
 
 import os
+import subprocess
 from typing import Any, Dict
 
 from tare.worker import frameworks
@@ -23,12 +24,15 @@ class Cntk(frameworks.Framework):
         # Its loops have a thread of OpenMP for each processor, whatever they are told; the limit they take.
         if "OMP_NUM_THREADS" in os.environ:
             os.environ.setdefault("OMP_THREAD_LIMIT", os.environ["OMP_NUM_THREADS"])
-        # It has ldconfig look for a GPU's libraries along the path; run by root that writes links beside its own.
-        path = os.environ.get("PATH", os.defpath)
-        os.environ["PATH"] = os.defpath
-        import cntk
+        # It has bash, which an image may lack, call ldconfig to look for a GPU's libraries, and only warns of it
+        # run by root that writes links beside its own.
+        os.environ.setdefault("PATH", os.defpath)
+        call, subprocess.call = subprocess.call, lambda *words, **named: 1
+        try:
+            import cntk
+        finally:
+            subprocess.call = call
 
-        os.environ["PATH"] = path
         cntk.device.try_set_default_device(cntk.device.cpu())
         self.module = cntk
 
