@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ GROUPS = (
     "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
     "report", "reference",
 )  # fmt: skip
+ENDED_BY_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,6 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TareError as error:
         print(f"tare: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        if not _reader_has_gone():
+            raise
+        return ENDED_BY_PIPE
     except OSError as error:
         line = explain_os_error(error)
         if line is None:
@@ -54,6 +61,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tare: interrupted; finished units are kept, the next run carries on", file=sys.stderr)
         return 130
+
+
+def _reader_has_gone() -> bool:
+    """Whether nobody reads what we say any more, as after `head`; what is still to be said then goes nowhere."""
+    asked = select.poll()
+    asked.register(sys.stdout.fileno(), 0)
+    if not any(found & select.POLLERR for _, found in asked.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def _interrupt(number: int, frame: object) -> None:

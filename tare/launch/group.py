@@ -97,7 +97,7 @@ def _launch_once(
             return LaunchRecord(status="failed", reason=str(error))
         live: list[Live] = []
         try:
-            sites = [one.site for one in place.there] or [site] * size
+            sites = place.sites or (site,) * size
             prepared = [
                 stack.enter_context(ready(own, spec, conditions, pad_bytes=pad_bytes, member=member))
                 for own, member in zip(sites, members_at(place, size, conditions["cpus"]), strict=True)

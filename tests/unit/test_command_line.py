@@ -55,3 +55,14 @@ def test_a_study_file_that_there_is_not_is_one_line(word):
     said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert len(said) == 1 and "there is no study file config/nowhere.yaml: there are config/" in said[0]
     assert " config/config.yaml " in said[0]
+
+
+def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
+    argv = [sys.executable, "-m", "tare", "plan", "--study", "config/modak2020.yaml"]
+    asked = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=project_root(), bufsize=1
+    )
+    asked.stdout.readline()
+    asked.stdout.close()
+    said = asked.stderr.read()
+    assert (asked.wait(), said) == (141, "")

@@ -143,7 +143,7 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     guest = {"vm": replace(SITE, environment=Vm())}
     assert barred("distributed", guest, "switch") == {}
     assert barred("distributed", {**sites, **guest}, "overlay-of-containers") == {}
-    for kind in ("overlay", "host", "own"):
+    for kind in ("overlay", "swarm", "host", "own"):
         assert barred("distributed", guest, kind)["vm"].endswith("its guests meet on a switch alone")
     (reason,) = barred("distributed", {"gvisor": replace(SITE, environment=Gvisor())}, "switch").values()
     assert reason.endswith("enters no network of this machine: its instances can't train together")
@@ -151,6 +151,8 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     assert set(barred("distributed", others, "switch")) == set(others), (
         "their kernels' numbers name none of our namespaces"
     )
+    assert set(barred("distributed", others, "swarm")) == set(others)
+    assert barred("distributed", sites, "swarm") == {}
     assert list(barred("distributed", {**sites, **guest}, "hosts")) == ["docker", "vm"]
     assert barred("distributed", sites, "own") == {}
     (reason,) = barred("distributed", {"podman": replace(SITE, environment=Podman())}, "own").values()

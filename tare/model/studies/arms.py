@@ -62,7 +62,7 @@ BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")
 # How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
 GROUPED = {
     "exchange": ("all-reduce", "parameter-server"),
-    "network": ("switch", "overlay", "overlay-of-containers", "host", "own", "hosts"),
+    "network": ("switch", "overlay", "overlay-of-containers", "swarm", "host", "own", "hosts"),
 }
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",

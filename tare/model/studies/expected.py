@@ -40,6 +40,7 @@ PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.5  # a first start
 BESIDE_TIMES = 1.4  # a whole run beside a neighbour, by the same run alone
 GROUP_S = 3.3  # a whole run of a group, beyond its steps and the starts of its instances, which share the CPUs
+SWARM_S = 12.0  # more of a group in a swarm: its daemons, their overlay, and their end
 GROUP_TIMES = 1.5  # its step, by that of an instance alone
 COMPILED_S = {"inductor": 33.0}  # a whole run more, where a compiler takes long
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
@@ -206,7 +207,8 @@ def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float
     exchange_s = times * GRADIENT_BITS * described["parameters"] / (rate * 1e6) if rate else 0.0
     instances = group.workers + (group.exchange == "parameter-server")
     starts_s = _start_s(name, settings) * max(1.0, instances / cpus)
-    return GROUP_S + starts_s + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
+    begin_s = GROUP_S + (SWARM_S if group.network == "swarm" else 0.0)
+    return begin_s + starts_s + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
 
 
 def _seconds(study: Study, one: CampaignId) -> float:
