@@ -22,7 +22,7 @@ from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.experiments import rounds
 from tare.experiments.network import by_iperf3, measure_network
-from tare.launch import switch
+from tare.launch import swarm, switch
 from tare.launch.conditions import PATH, launcher_environment
 from tare.launch.networks import Wires, switched
 from tare.launch.place import site_of
@@ -325,6 +325,15 @@ def test_a_swarms_overlay_passes_on_through_the_cables_of_its_hosts():
         (address,) = re.findall(r"inet (10\.85\.0\.\d+)/24", shown.stdout)
         found = rates_between(first, second, 5_000_000, (80e6, 105e6), address)
     assert 80e6 < found[-1] < 105e6, "100 Mbit/s less the headers of a VXLAN"
+
+
+def test_an_overlay_that_does_not_join_its_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr(swarm, "MEET_S", 1.0)
+    with switched(CLIENT, 2, Wires(rate_bit_per_s=None)) as pids:
+        swarm.meet(pids, ["10.83.0.1", "10.83.0.2"])
+        with pytest.raises(UnavailableError, match="its overlay did not join 2 containers within 1 s"):
+            swarm.meet(pids, ["10.83.0.8", "10.83.0.9"])
+    assert wait_for(lambda: not any(map(is_held, pids))), "nobody who looks is left"
 
 
 @pytest.mark.parametrize("kind", in_turn(0, ("overlay", "host")))
