@@ -10,6 +10,7 @@ from workloads import _mnist, _resnet50, _resnet50_tensorflow, _resnet50_torch
 
 BODY, PER_CLASS = 23508032, 2049  # parameters that are there whatever the number of classes, and of each class
 SAMPLE_S = 1.1e-5  # of a step on one core, about, for each pixel of an image
+XLA_S = 120.0  # that XLA takes to compile it, about
 
 FRAMEWORKS = {"torch": _resnet50_torch.Training, "tensorflow": _resnet50_tensorflow.Training}
 
@@ -35,6 +36,7 @@ DESCRIPTION: Dict[str, Any] = {
     "least_batch": 2,
     "optimizer": "SGD, learning rate 0.01, momentum 0.9",
     "loss": "cross-entropy",
+    "xla_s": XLA_S,
     "seed": _resnet50.SEED,
     "imports": ("torch", "torchvision"),
     "options": {

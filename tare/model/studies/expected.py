@@ -13,6 +13,7 @@ from pathlib import Path
 from tare.core.remaining import Expected, ExpectedJob, Plan
 from tare.model.registry import DISTRIBUTED, HOST, SHARED, describe_workload, options_of
 from tare.model.studies import arms
+from tare.model.studies.stacks import with_setting
 from tare.model.studies.study import (
     Batch,
     CampaignId,
@@ -116,7 +117,10 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
             rule="run_profile_of_stack",
             outs=(_profiled(study, name, profile_folder(HOST, arms.parse(level)), "profile.json"),),
             stage=ARMS,
-            seconds=COMMAND_S + PROFILE_S + _run_s(name, study.workloads[name]),
+            seconds=COMMAND_S
+            + PROFILE_S
+            + _run_s(name, study.workloads[name])
+            + _compiled_s(arms.parse(level), name, study.workloads[name]),
         )
     for one in campaigns(study):
         if one not in together:
@@ -193,6 +197,15 @@ def _start_s(name: str, settings: Batch) -> float:
     return float(describe_workload(name, settings.options).get("start_s", RUN_S))
 
 
+def _compiled_s(arm: arms.Arm, name: str, settings: Batch) -> float:
+    """What a compiler takes of a whole run, where that is long."""
+    if arm.factor == "compile":
+        return COMPILED_S.get(arm.level, 0.0)
+    if arm.other_stack and with_setting(arm.level)[1] == "xla":
+        return float(describe_workload(name, settings.options).get("xla_s", 0.0))
+    return 0.0
+
+
 def _run_s(name: str, settings: Batch) -> float:
     """A whole run."""
     return _start_s(name, settings) + _steps_s(name, settings)
@@ -250,7 +263,7 @@ def _seconds(study: Study, one: CampaignId) -> float:
     if one.kind == "turns":
         return TURNS_BEGIN_S + budget_s
     own = len(arms.launch_names(arm, one.environments))
-    compiled_s = COMPILED_S.get(arm.level, 0.0) if arm is not None and arm.factor == "compile" else 0.0
+    compiled_s = _compiled_s(arm, one.workload, job) if arm is not None else 0.0
     unit_s = own * _run_s(one.workload, job) + len(one.environments) * compiled_s
     begin_s = WARMING * unit_s * study.rounds.discarded
     if arm is not None and arm.other_stack and "dropout" in options_of(one.workload):
