@@ -11,6 +11,7 @@ from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.model.journals.units import launched_ns, mark_ns, real_s
+from tare.model.records.campaigns import Unit
 from tare.model.records.launches import (
     CONTENTION,
     CausesResults,
@@ -131,6 +132,14 @@ def slowdown_row(beside: LaunchRecord | None, alone: LaunchRecord | None) -> Row
             return unavailable(SLOWDOWN, unit, source, f"{what}: {reason}")
     assert beside is not None and alone is not None
     return measured(SLOWDOWN, real_s(beside) / real_s(alone), unit, source)
+
+
+def others_rows(unit: Unit) -> list[Row]:
+    """How many processors others kept busy in a unit, and a hypervisor withheld; none where nobody watched."""
+    if unit.others is None:
+        return []
+    used = {"others_cpus": unit.others.cpu_s, "stolen_cpus": unit.others.stolen_s}
+    return [measured(name, spent / unit.others.seconds, "1", "/proc/stat") for name, spent in used.items()]
 
 
 def contention_rows(launch: LaunchRecord) -> list[Row]:

@@ -15,6 +15,7 @@ from tare.analysis.launch_rows import (
     cause_rows,
     failure,
     kernel_rows,
+    others_rows,
     slowdown_row,
     turn_rows,
     whole_run_rows,
@@ -43,6 +44,11 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
         {**identify(plan, campaign.name, env, plan.spec["batch"]), "rep": unit.unit, **row}
         for unit in campaign.counted
         for env, row in _slowdowns(plan, unit)
+    ]
+    rows += [
+        {**identify(plan, campaign.name, HOST, plan.spec["batch"]), "rep": unit.unit, **row}
+        for unit in campaign.counted
+        for row in others_rows(unit)
     ]
     for env, reason in plan.unavailable.items():
         identity = identify(plan, campaign.name, env, plan.spec["batch"])

@@ -25,6 +25,9 @@ from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
 from tare.launch.record import record_of
 from tare.launch.transport import Ready
+from tare.machine import others
+from tare.model.journals.units import others_in
+from tare.model.records.campaigns import Others
 from tare.model.schema import as_json
 
 PROTOCOL = "tare-turns/1"  # as in tare/worker/turns.py
@@ -64,6 +67,7 @@ class Lane:
         step_s: seconds of a step when one launch works alone, as far as is known: deadlines follow from it.
         draws: of each launch, by its name.
         draw_s, cycle_s: what draws and cycles took.
+        others: who else used the processors meanwhile, of each stretch of cycles.
         spent_s: what all of it took.
         record: filled when the block has ended.
     """
@@ -74,6 +78,7 @@ class Lane:
     draws: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     draw_s: list[float] = field(default_factory=list)
     cycle_s: list[float] = field(default_factory=list)
+    others: list[Others | None] = field(default_factory=list)
     spent_s: float = 0.0
     record: dict[str, Any] = field(default_factory=dict)
 
@@ -228,12 +233,15 @@ class Block:
 
     def cycles(self, count: int, burst: Burst) -> None:
         """Give every launch `count` turns."""
+        before, used_s = others.instant(), 0.0
         for cycle in range(count):
             started = time.monotonic()
             workers = self.workers
             for place, index in enumerate(next(self._orders_of(len(workers)))):
-                self._turn(workers[index], cycle, place, burst)
+                used_s += self._turn(workers[index], cycle, place, burst)
             self.lane.cycle_s.append(time.monotonic() - started)
+        if count:
+            self.lane.others.append(others.between(before, others.instant(), used_s))
 
     def _orders_of(self, count: int) -> Iterator[tuple[int, ...]]:
         """Orders of the cycles of so many launches: balanced over all draws that the block makes of a job."""
@@ -271,12 +279,14 @@ class Block:
         _note_memory(draw, answer)
         self.draws(worker).append(draw)
 
-    def _turn(self, worker: Worker, cycle: int, place: int, burst: Burst) -> None:
+    def _turn(self, worker: Worker, cycle: int, place: int, burst: Burst) -> float:
+        """One turn is kept; the CPU time that it took."""
         turns = self.draws(worker)[-1]["turns"]
         answer = self._burst(worker, cycle, burst, turns["ended_ns"][-1] if turns["ended_ns"] else None)
         turns["place"].append(place)
         for name in (*TURN_LISTS, *TURN_NUMBERS):
             turns[name].append(answer[name])
+        return float(answer["cpu_s"])
 
     def _burst(self, worker: Worker, cycle: int, burst: Burst, before_ns: int | None) -> dict[str, Any]:
         steps = burst.discard + burst.steps
@@ -388,6 +398,8 @@ def live_block(
                     "start_s": block.start_s,
                     **({"draw_s": lane.draw_s, "cycle_s": lane.cycle_s} if whole else {}),
                 }
+                if whole and (seen := others_in(lane.others)) is not None:
+                    lane.record["others"] = seen.to_json()
         for lane in lanes:
             lane.record["end_s"] = time.monotonic() - ending
     finally:

@@ -5,6 +5,7 @@ Most kinds launch one thing after the other in balanced order (`one_after_other`
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import platform
 import random
@@ -20,12 +21,12 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.run import Order, launch, launch_side_by_side
-from tare.machine import facts
+from tare.machine import facts, others
 from tare.model import closure
-from tare.model.journals.units import IN_MEMORY, WARM, given_up
-from tare.model.records.campaigns import Kind, Machine, Plan, Sampling, Unit
+from tare.model.journals.units import IN_MEMORY, WARM, given_up, others_in
+from tare.model.records.campaigns import Kind, Machine, Others, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import BASELINE, DISTRIBUTED, NO_OPTIONS, SHARED, SINGLE, whole_options
+from tare.model.registry import BASELINE, DISTRIBUTED, HOST, NO_OPTIONS, SHARED, SINGLE, whole_options
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced
@@ -243,7 +244,8 @@ def one_after_other(
     gone = given_up(done)
     warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
     hurried = {"ends_at_once": True} if warms else {}  # in order takes a second, and nobody reads it
-    warms_here = warms and not plan.conditions.get("group", {}).get("hosts")
+    elsewhere = plan.conditions.get("group", {}).get("hosts")
+    warms_here = warms and not elsewhere
     asked = {
         name: Order(
             site=sites[name],
@@ -262,18 +264,26 @@ def one_after_other(
     tried = [name for name in asked if name not in warm]
     width = len(choose_cpus(plan.conditions["cpus"])) if warms_here else 1
     run_one = scenarios.launcher(plan.scenario) or launched
+    watched = [name for name in tried if arms.environment_of(name) == HOST and not elsewhere]
     found: dict[str, LaunchRecord] = {}
+    used: list[Others | None] = []
     for start in range(0, len(tried), width):
         now = {name: asked[name] for name in tried[start : start + width]}
-        alone = width == 1
-        found |= {name: run_one(**vars(one)) for name, one in now.items()} if alone else launch_side_by_side(now)
+        if width > 1:
+            found |= launch_side_by_side(now)
+            continue
+        (name,) = now
+        with others.watched(used) if name in watched else contextlib.nullcontext():
+            found[name] = run_one(**vars(now[name]))
     for name, record in found.items():
         if record.ok:
             warmth.note(asked[name].site, asked[name].spec)
     left_out = gone | dict.fromkeys(warm, IN_MEMORY)
     launches = {name: skipped(left_out[name]) if name in left_out else found[name] for name in order}
     pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
-    return {"order": list(order), "launches": launches, "pages": pages}
+    seen = others_in(used)
+    told = {"others": seen.to_json()} if seen is not None else {}
+    return {"order": list(order), "launches": launches, "pages": pages, **told}
 
 
 def longer(conditions: Mapping[str, Any], times: int) -> Mapping[str, Any]:

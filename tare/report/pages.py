@@ -29,6 +29,7 @@ from tare.report import figures, notebooks, search
 from tare.report.answers import answer, instances
 from tare.report.evidence import Evidence
 from tare.report.figures import style
+from tare.report.machine import others
 from tare.report.methods import designs
 from tare.report.sections import present
 from tare.report.words.labels import env_title, workload_title
@@ -240,6 +241,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "failed": notebooks.failed(evidence.results / "notebooks"),
         "summary": answer.summary(evidence),
         "together": answer.together(evidence),
+        "others_note": others.others_note(evidence),
         "glances": answer.glances(evidence),
         "not_run": {
             env_title(env): reason

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tare.model.records.campaigns import Calibration, Plan, Unit
+from tare.model.records.campaigns import Calibration, Others, Plan, Unit
 from tare.model.records.launches import Instance, LaunchRecord
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import environment_of
@@ -28,6 +28,20 @@ def counted(units: Iterable[Unit]) -> list[Unit]:
 def compared(plan: Plan) -> list[str]:
     """The environments that are compared with the host."""
     return [n for n in plan.environments if n not in (HOST, CONTROL) and not n.endswith((BASELINE, ALONE))]
+
+
+def others_in(stretches: Iterable[Others | None]) -> Others | None:
+    """Who else used the processors in several stretches; None where there is none, or one of them is not known."""
+    parts = list(stretches)
+    known = [one for one in parts if one is not None]
+    if not known or len(known) < len(parts):
+        return None
+    return Others(
+        cpu_s=sum(one.cpu_s for one in known),
+        stolen_s=sum(one.stolen_s for one in known),
+        seconds=sum(one.seconds for one in known),
+        processors=max(one.processors for one in known),
+    )
 
 
 def family_alpha(plan: Plan) -> float:

@@ -166,6 +166,22 @@ class Decision(Record):
     pilot: int | None = None
 
 
+class Others(Record):
+    """What others than the campaign used of the machine's processors while the host's launches ran, or turns.
+
+    Attributes:
+        cpu_s: CPU time of other programs, of all processors.
+        stolen_s: time that a hypervisor took from them while they wanted to run.
+        seconds: that it was watched, on the clock.
+        processors: of the machine.
+    """
+
+    cpu_s: float
+    stolen_s: float
+    seconds: float
+    processors: int
+
+
 class Unit(Record):
     """One unit of a campaign: what launches of one time share.
 
@@ -178,6 +194,7 @@ class Unit(Record):
             None in units of older versions.
         scenario: what ran besides, as it was seen to start and to end.
         block: which start of launches it comes from, where campaigns share them.
+        others: who else used the processors; None where it was not watched, as in units of older versions.
     """
 
     unit: int
@@ -196,6 +213,7 @@ class Unit(Record):
     block: str | None = None
     scenario: Mapping[str, Any] | None = None
     pages: Mapping[str, str] | None = None
+    others: Others | None = None
 
     @field_validator("launches")
     @classmethod

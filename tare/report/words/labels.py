@@ -143,6 +143,8 @@ METRICS = {
     "waited_s": ("Waited for a CPU", "time in which the program's own threads were ready and did not run"),
     "preemptions": ("Preemptions", "involuntary switches of the program, in a whole run"),
     "machine_cpu_s": ("CPU time of the machine", "on the launches' CPUs, in the time of a whole run"),
+    "others_cpus": ("Processors that others used", "while the host's launches ran, or launches took turns"),
+    "stolen_cpus": ("Processors that a hypervisor took", "from whoever wanted to run, in the same time"),
     "machine_steal_s": ("Taken by the hypervisor", "of the launches' CPUs, in the time of a whole run"),
     "cpu_wait_s": ("Something waited for a CPU", "seconds of a whole run, anywhere on the machine"),
     "memory_wait_s": ("Something waited for memory", "seconds of a whole run, anywhere on the machine"),

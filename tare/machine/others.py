@@ -1,0 +1,79 @@
+"""Who else used the machine's processors while something of ours ran: the kernel's counts, less what we know of.
+
+/proc/stat counts the time in which processors ran something, and what a hypervisor took from them while they wanted
+to run (steal). What we used is CPU time of this process and of those that it has started and reaped, and what live
+launches say of themselves; the rest is others'. A runtime's daemon is nobody's child, so what it works is others'
+too: those are watched while the host's own launches run, or while launches take turns and no daemon has a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.model.records.campaigns import Others
+
+STAT = Path("/proc/stat")
+BUSY = (0, 1, 2, 5, 6)  # of the row of all processors: user, nice, system, irq, softirq; guests' time is in user
+STEAL = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instant:
+    """Seconds that have been used so far, of all processors."""
+
+    at_s: float
+    busy_s: float
+    stolen_s: float
+    own_s: float
+    processors: int
+
+
+def instant(stat: Path = STAT) -> Instant | None:
+    """What has been used up to now; None where the kernel's counts can't be read."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    try:
+        rows = stat.read_text().splitlines()
+        counts = [int(word) for word in rows[0].split()[1:]]
+        busy, stolen = sum(counts[place] for place in BUSY), counts[STEAL]
+    except (OSError, ValueError, IndexError):
+        return None
+    ours = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return Instant(
+        at_s=time.monotonic(),
+        busy_s=busy / ticks,
+        stolen_s=stolen / ticks,
+        own_s=sum(one.ru_utime + one.ru_stime for one in ours),
+        processors=sum(row.startswith("cpu") for row in rows) - 1,
+    )
+
+
+def between(before: Instant | None, after: Instant | None, launches_s: float = 0.0) -> Others | None:
+    """What others used between two instants; pure.
+
+    Args:
+        before, after: None where there was nothing to read.
+        launches_s: CPU time of live launches, which nobody has reaped yet.
+    """
+    if before is None or after is None or after.at_s <= before.at_s:
+        return None
+    own_s = after.own_s - before.own_s + launches_s
+    return Others(
+        cpu_s=max(0.0, after.busy_s - before.busy_s - own_s),
+        stolen_s=max(0.0, after.stolen_s - before.stolen_s),
+        seconds=after.at_s - before.at_s,
+        processors=after.processors,
+    )
+
+
+@contextlib.contextmanager
+def watched(found: list[Others | None]) -> Iterator[None]:
+    """Watch while the block runs, and add what others used to a list."""
+    before = instant()
+    yield
+    found.append(between(before, instant()))
