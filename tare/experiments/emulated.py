@@ -15,6 +15,7 @@ from tare.model.registry import describe_workload, options_of
 BATCH, STEPS = 4, 2
 FEWEST_IMAGES = 2  # of a step, where a workload's samples are a study's to choose
 LIMIT_S = 300.0
+SLOWER = 200  # times, at least, that what a sample takes on one core takes where every instruction is emulated
 IMAGES = (".jpeg", ".jpg", ".png")
 
 
@@ -34,6 +35,26 @@ def job(spec: Mapping[str, Any], workload: str, batch: int | None) -> tuple[dict
     less = [f"{name} {value} (of {options[name]})" for name, value in wanted.items() if options.get(name) != value]
     short = {**spec, "batch": size, "steps": STEPS, **({"options": {**options, **wanted}} if known else {})}
     return short, [f"{STEPS} steps of {size} samples", *less]
+
+
+def too_long(spec: Mapping[str, Any], workload: str, limit_s: float) -> str | None:
+    """Why a shortened run would not come to its end within a limit, by what its samples take; None where it may.
+
+    Args:
+        spec: the shortened run.
+        workload: its name.
+        limit_s: seconds that it may take.
+    """
+    sample_s = describe_workload(workload, spec.get("options", {})).get("sample_s", 0.0)
+    samples = spec["steps"] * spec["batch"]
+    needed_s = SLOWER * samples * sample_s
+    if needed_s <= limit_s:
+        return None
+    return (
+        f"where every instruction is emulated its smallest job, {spec['steps']} steps of {spec['batch']} "
+        f"samples, takes {needed_s / 60:.0f} minutes or more, and it may take {limit_s:.0f} s (conditions: "
+        "launch_timeout_s)"
+    )
 
 
 def few_images(data: Path, folder: Path) -> str | None:

@@ -343,9 +343,11 @@ def single(
                     few = stack.enter_context(scratch_folder("few-images"))
                     if told := emulated.few_images(site.data, few):
                         site, less = replace(site, data=few), [*less, told]
+                limit_s = conditions["launch_timeout_s"] = max(emulated.LIMIT_S, conditions["launch_timeout_s"])
+                if reason := emulated.too_long(spec, workload, limit_s):
+                    raise UnavailableError(f"{workload} in {env}: {reason}")
                 shortened = f"shortened to {', '.join(less)}: its processor is emulated"
                 say(f"{workload} in {env}: {shortened}")
-                conditions["launch_timeout_s"] = max(emulated.LIMIT_S, conditions["launch_timeout_s"])
             done = launch(site, spec, conditions, pad_bytes=os.getpid() % 4096)
         result = done.replace(deviations=(*done.deviations, *([shortened] if shortened else []))).to_json()
     if out:
