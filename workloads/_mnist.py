@@ -32,7 +32,7 @@ def describe(title: str, optimizer: str) -> Dict[str, Any]:
         "loss": "cross-entropy",
         "seed": SEED,
         "imports": ("torch",),
-        "start_s": 3.6,
+        "start_s": 3.2,
         "sample_s": 0.0008,
         "options": {
             "samples": {"default": IMAGES, "least": 1, "most": IMAGES},

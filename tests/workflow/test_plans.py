@@ -62,6 +62,26 @@ def test_every_preset_plans(checkout, preset):
     assert said.count(STACK_PROFILE) == len(wanted) and bool(wanted) == (preset == PROFILED)
 
 
+SCHEDULED = """
+import sys
+from snakemake.cli import main
+from snakemake.scheduling.job_scheduler import JobScheduler
+
+def schedule(self):
+    print("limited by", self.job_rate_limiter, file=sys.stderr)
+    return True
+
+JobScheduler.schedule = schedule  # no job runs
+main(sys.argv[1:])
+"""
+
+
+def test_snakemake_looks_for_jobs_where_one_ends_and_not_all_the_time_beside_what_is_measured(checkout):
+    argv = [sys.executable, "-c", SCHEDULED, "--cores", "1", "results/data/mnist.json"]
+    done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, timeout=120, check=False)
+    assert "limited by None" in done.stderr.splitlines(), done.stderr
+
+
 def test_one_environment_touches_nothing_of_the_others(checkout):
     done = snakemake(checkout, "-n", "--cores", "1", "--summary", "docker")
     files = [line.split("\t")[0] for line in done.stdout.splitlines()]
