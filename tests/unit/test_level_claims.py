@@ -253,7 +253,7 @@ def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_m
     assert "published +54%, here +5" in drawing.alt and "not measured here" in drawing.alt
     assert style.write(drawing, tmp_path / "figure.svg").stat().st_size > 1000
     assert paper_changes.change_caption(paper, tables, plot)[1] == "Here: 1 of 8 are measured."
-    assert [row.published for row in others] == [0, 0, 0, 0, None]
+    assert [row.published for row in others] == [0, 0, 0, 0, None, None]
     cntk = paper_changes.change_sentences(paper, tables, plot)[6]
     assert "CNTK 2.7" in cntk and "published without a number, not measured here: the study's text gives" in cntk
     builds = paper.plot("4")
