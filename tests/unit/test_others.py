@@ -119,7 +119,7 @@ def test_units_of_steps_are_watched_while_launches_take_turns(tmp_path):
         cores=[0], generator=designs.random.Random(1),
     ) as (block, record):  # fmt: skip
         block.run(blocks.Stretch(draws=2, cycles=3, warmup=1, burst=blocks.Burst(discard=0, steps=1)))
-    assert record["others"]["seconds"] == pytest.approx(sum(record["cycle_s"]), rel=0.5)
+    assert record["others"]["seconds"] >= sum(record["cycle_s"]) > 0
     assert record["others"]["processors"] == os.cpu_count() and record["others"]["cpu_s"] >= 0
 
 
