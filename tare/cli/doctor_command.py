@@ -17,7 +17,6 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     """Examine, then print; the exit status is 0 whatever is found, since lacking something is no failure."""
     import contextlib
     import json
-    import os
     import sys
 
     from tare.cli import doctor
@@ -30,8 +29,5 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         report = doctor.examine(progress)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    try:
-        print(json.dumps(report, indent=1) if arguments.json else doctor.render(report), flush=True)
-    except BrokenPipeError:  # its reader, `head` perhaps, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(json.dumps(report, indent=1) if arguments.json else doctor.render(report))
     return 0

@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return arguments.run(arguments) or 0
+        status: int = arguments.run(arguments) or 0
+        sys.stdout.flush()
+        return status
     except TareError as error:
         print(f"tare: {error}", file=sys.stderr)
         return error.exit_code

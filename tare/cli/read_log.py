@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,10 +55,7 @@ def run_read_log(arguments: argparse.Namespace) -> int:
         if out is not None:
             with atomic_path(out) as temporary:
                 pd.DataFrame(table, columns=columns).to_csv(temporary, index=False)
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:  # whoever reads has seen enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join(lines))
     return 0
 
 

@@ -136,6 +136,8 @@ def meet(pids: Sequence[int], addresses: Sequence[str]) -> None:
                     f"{NO_SWARM}: its overlay did not join {len(pids)} containers within {MEET_S:.0f} s"
                 )
             time.sleep(0.02)
+        if any(one.returncode for one in lookers):
+            raise UnavailableError(f"{NO_SWARM}: from a container's network its overlay could not be looked at")
     finally:
         for one in lookers:
             kill_group(one.pid)

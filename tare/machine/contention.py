@@ -84,15 +84,10 @@ def counted(cpus: Sequence[int], proc: Path = PROC) -> Iterator[Counted]:
 
 def _now(cpus: Sequence[int], proc: Path) -> Counted:
     found = Counted()
-    ticks = os.sysconf("SC_CLK_TCK")
     with _or_reason(found, ("machine_cpu_s", "machine_steal_s")):
-        rows = [
-            dict(zip(FIELDS, map(int, line.split()[1:]), strict=False))
-            for line in (proc / "stat").read_text().splitlines()
-            if (told := re.match(r"cpu(\d+) ", line)) and int(told.group(1)) in cpus
-        ]
-        found.values["machine_cpu_s"] = sum(one[key] for one in rows for key in BUSY) / ticks
-        found.values["machine_steal_s"] = sum(one["steal"] for one in rows) / ticks
+        used = processors_used((proc / "stat").read_text())
+        found.values["machine_cpu_s"] = sum(used[cpu][0] for cpu in cpus if cpu in used)
+        found.values["machine_steal_s"] = sum(used[cpu][1] for cpu in cpus if cpu in used)
     for quantity, name in PRESSURES.items():
         with _or_reason(found, (quantity,)):
             found.values[quantity] = stall_s((proc / "pressure" / name).read_text())
@@ -100,6 +95,19 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
         pages = dict(line.split() for line in (proc / "vmstat").read_text().splitlines())
         found.values |= {quantity: int(pages[name]) * 1024.0 for quantity, name in PAGES_KIB.items()}
         found.values["major_faults"] = float(pages["pgmajfault"])
+    return found
+
+
+def processors_used(stat: str) -> dict[int, tuple[float, float]]:
+    """By logical CPU: seconds that it was busy, and that a hypervisor took from it, from /proc/stat; pure.
+
+    Raises:
+        ValueError, KeyError: its rows are not as they should be.
+    """
+    ticks, found = os.sysconf("SC_CLK_TCK"), {}
+    for cpu, counts in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE):
+        one = dict(zip(FIELDS, map(int, counts.split()), strict=False))
+        found[int(cpu)] = (sum(one[key] for key in BUSY) / ticks, one["steal"] / ticks)
     return found
 
 

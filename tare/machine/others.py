@@ -9,18 +9,16 @@ too: those are watched while the host's own launches run, or while launches take
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.machine.contention import processors_used
 from tare.model.records.campaigns import Others
 
 STAT = Path("/proc/stat")
-BUSY = (0, 1, 2, 5, 6)  # of the row of all processors: user, nice, system, irq, softirq; guests' time is in user
-STEAL = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +34,19 @@ class Instant:
 
 def instant(stat: Path = STAT) -> Instant | None:
     """What has been used up to now; None where the kernel's counts can't be read."""
-    ticks = os.sysconf("SC_CLK_TCK")
     try:
-        rows = stat.read_text().splitlines()
-        counts = [int(word) for word in rows[0].split()[1:]]
-        busy, stolen = sum(counts[place] for place in BUSY), counts[STEAL]
-    except (OSError, ValueError, IndexError):
+        used = processors_used(stat.read_text()).values()
+    except (OSError, ValueError, KeyError):
+        return None
+    if not used:
         return None
     ours = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return Instant(
         at_s=time.monotonic(),
-        busy_s=busy / ticks,
-        stolen_s=stolen / ticks,
+        busy_s=sum(busy for busy, _ in used),
+        stolen_s=sum(stolen for _, stolen in used),
         own_s=sum(one.ru_utime + one.ru_stime for one in ours),
-        processors=sum(row.startswith("cpu") for row in rows) - 1,
+        processors=len(used),
     )
 
 
