@@ -46,8 +46,8 @@ MOST_MEMORY_BYTES = 4 << 30
 KVM, CPUINFO = Path("/dev/kvm"), Path("/proc/cpuinfo")
 TRY_S = {"kvm": 20.0, "tcg": 90.0}
 RETRY_S = 3600.0  # after which KVM is tried again that booted no guest
-# Without AVX, which costs an emulated guest dearly: ResNet50's shortened run took 324 s with it and 116 s without, on
-# the same quiet Intel machine. Why was not looked into.
+# Without AVX, which costs an emulated guest dearly: ResNet50's shortened run took 324 s with it and 116 s without,
+# on the same quiet Intel machine. Why was not looked into.
 CPU_MODELS = {"kvm": "host", "tcg": "max,avx=off,avx2=off,fma=off,f16c=off"}
 # A panic restarts at once, and QEMU ends at a restart.
 KERNEL_WORDS = "console=ttyS0 quiet loglevel=4 panic=-1"
