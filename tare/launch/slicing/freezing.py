@@ -1,0 +1,429 @@
+"""Ways to stop the processes of a job and let them go on, and to see that they are stopped.
+
+In order of preference: the freezer of control groups version 2, which takes a whole group at once and counts a parent
+that waits in vfork as stopped; that of version 1, whose frozen tasks ignore even SIGKILL until they are thawed; and
+signals, which reach each process by its pidfd and have to be repeated until no new process is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+
+STOP_S = 1.0  # in which everything has to be stopped
+LOOK_S = 0.0002  # between two looks where nothing tells of a change
+MOUNTS, OWN_CGROUP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
+STOPPED = frozenset("TtZX")
+PROC = Path("/proc")
+
+
+class StopError(Exception):
+    """Something of a job could not be stopped in time, or not be reached; the message is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchy:
+    """A mounted hierarchy of control groups that can freeze.
+
+    Attributes:
+        version: 1 or 2.
+        mount: where it is mounted.
+        own: the group of this process, relative to the mount.
+    """
+
+    version: int
+    mount: Path
+    own: str
+
+    @property
+    def home(self) -> Path:
+        """The folder in which groups of ours are made."""
+        return self.mount / self.own.lstrip("/")
+
+
+def hierarchies(mounts: str, own: str) -> list[Hierarchy]:
+    """Hierarchies that can freeze, version 2 first, from the texts of /proc/self/mounts and /proc/self/cgroup; pure."""
+    groups: dict[str, str] = {}
+    for line in own.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else [""]:
+            groups[name] = path
+    found = []
+    for line in mounts.splitlines():
+        _, mount, kind, options, *_ = line.split()
+        if kind == "cgroup2" and "" in groups:
+            found.append(Hierarchy(version=2, mount=Path(mount), own=groups[""]))
+        elif kind == "cgroup" and "freezer" in options.split(",") and "freezer" in groups:
+            found.append(Hierarchy(version=1, mount=Path(mount), own=groups["freezer"]))
+    return sorted(found, key=lambda one: -one.version)
+
+
+class Holder(ABC):
+    """The processes of one job, which are all stopped or all running.
+
+    Attributes:
+        means: how they are stopped: `cgroup2`, `cgroup1` or `signals`.
+        group: folder of the control group; None for signals.
+    """
+
+    means: str
+    group: Path | None = None
+
+    @abstractmethod
+    def pids(self) -> list[int]:
+        """Its processes, as this process numbers them."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop all of them; returns once they are seen to be stopped.
+
+        Raises:
+            StopError: one is not, within STOP_S.
+        """
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Let them go on."""
+
+    @abstractmethod
+    def cpu_ns(self) -> int:
+        """CPU time of its processes so far, nanoseconds; of processes that have ended only where a group counts it."""
+
+    def close(self) -> None:
+        """Let everything go on, and remove what was made for it."""
+        with contextlib.suppress(OSError, StopError):
+            self.resume()
+
+    def has_runnable(self) -> bool:
+        """Whether any thread runs or waits for a processor."""
+        return any(state == "R" for state in self.states())
+
+    def states(self) -> list[str]:
+        """State of each thread, as /proc tells it."""
+        return [state for pid in self.pids() for state in thread_states(pid)]
+
+
+class Group2(Holder):
+    """A control group of version 2: `cgroup.freeze`, and `cgroup.events` tells when all is frozen."""
+
+    means = "cgroup2"
+
+    def __init__(self, group: Path, *, ours: bool) -> None:
+        self.group, self._ours = group, ours
+        self._freeze = os.open(group / "cgroup.freeze", os.O_RDWR)
+        self._events = os.open(group / "cgroup.events", os.O_RDONLY)
+        self._stat = os.open(group / "cpu.stat", os.O_RDONLY)
+        self._procs = os.open(group / "cgroup.procs", os.O_RDONLY)
+        self._threads = os.open(group / "cgroup.threads", os.O_RDONLY)
+        self._change = select.poll()
+        self._change.register(self._events, select.POLLPRI)
+
+    def pids(self) -> list[int]:
+        """All in the group."""
+        return _numbers(self._procs)
+
+    def states(self) -> list[str]:
+        """State of each thread of the group."""
+        found = []
+        for tid in _numbers(self._threads):
+            state = state_of(PROC / str(tid) / "stat")
+            if state is not None:
+                found.append(state)
+        return found
+
+    def stop(self) -> None:
+        """Freeze the group."""
+        os.pwrite(self._freeze, b"1", 0)
+        deadline = time.monotonic() + STOP_S
+        while not self._is("frozen 1"):
+            if time.monotonic() > deadline:
+                raise StopError(f"{self.group} was not frozen within {STOP_S:.0f} s")
+            self._change.poll(20)
+
+    def resume(self) -> None:
+        """Thaw the group."""
+        os.pwrite(self._freeze, b"0", 0)
+
+    def cpu_ns(self) -> int:
+        """usage_usec of cpu.stat."""
+        text = os.pread(self._stat, 4096, 0)
+        return 1000 * int(text.split(b"\n", 1)[0].split()[1])
+
+    def close(self) -> None:
+        """Thaw, and remove the group where it is ours."""
+        super().close()
+        for handle in (self._freeze, self._events, self._stat, self._procs, self._threads):
+            os.close(handle)
+        if self._ours and self.group is not None:
+            _remove(self.group)
+
+    def _is(self, what: str) -> bool:
+        return what.encode() in os.pread(self._events, 4096, 0)
+
+
+class Group1(Holder):
+    """A control group of version 1's freezer: `freezer.state` is asked until it says FROZEN."""
+
+    means = "cgroup1"
+
+    def __init__(self, group: Path) -> None:
+        self.group = group
+        self._state = os.open(group / "freezer.state", os.O_RDWR)
+        self._procs = os.open(group / "cgroup.procs", os.O_RDONLY)
+
+    def pids(self) -> list[int]:
+        """All in the group."""
+        return _numbers(self._procs)
+
+    def stop(self) -> None:
+        """Freeze the group; a task that waits without end keeps it FREEZING, and the next look tries again."""
+        os.pwrite(self._state, b"FROZEN", 0)
+        _until(lambda: os.pread(self._state, 64, 0).strip() == b"FROZEN", f"{self.group} was not frozen")
+
+    def resume(self) -> None:
+        """Thaw the group."""
+        os.pwrite(self._state, b"THAWED", 0)
+
+    def cpu_ns(self) -> int:
+        """Sum over the threads that live."""
+        return sum(thread_cpu_ns(pid) for pid in self.pids())
+
+    def close(self) -> None:
+        """Thaw and remove the group."""
+        super().close()
+        os.close(self._state)
+        os.close(self._procs)
+        if self.group is not None:
+            _remove(self.group)
+
+
+class Signals(Holder):
+    """SIGSTOP and SIGCONT to a process and all its descendants, found again until there are no new ones."""
+
+    means = "signals"
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self._roots = tuple(roots)
+        self._pidfds: dict[int, int] = {}
+        self._reach(roots)
+
+    def pids(self) -> list[int]:
+        """The roots that live, and their descendants."""
+        found = dict.fromkeys(pid for root in self._roots for pid in (root, *descendants(root)))
+        return [pid for pid in found if state_of(PROC / str(pid) / "stat") not in (None, "Z", "X")]
+
+    def stop(self) -> None:
+        """Stop all that is found, until a look finds nothing that runs and nothing new.
+
+        A parent in vfork can't stop while its child is stopped; it runs nothing meanwhile, and counts as stopped.
+        """
+        deadline = time.monotonic() + STOP_S
+        while True:
+            found = self.pids()
+            self._reach(found)
+            self._signal(signal.SIGSTOP, found)
+            if self.pids() == found and all(_is_stopped(pid) for pid in found):
+                return
+            if time.monotonic() > deadline:
+                left = [pid for pid in found if not _is_stopped(pid)]
+                raise StopError(f"{len(left)} processes were not stopped within {STOP_S:.0f} s")
+            time.sleep(LOOK_S)
+
+    def resume(self) -> None:
+        """Continue all that was stopped, the root last."""
+        self._signal(signal.SIGCONT, list(reversed(self.pids())))
+
+    def cpu_ns(self) -> int:
+        """Sum over the threads that live."""
+        return sum(thread_cpu_ns(pid) for pid in self.pids())
+
+    def close(self) -> None:
+        """Continue, and forget."""
+        super().close()
+        for handle in self._pidfds.values():
+            os.close(handle)
+        self._pidfds.clear()
+
+    def _reach(self, pids: Iterable[int]) -> None:
+        """Open what was found for the first time: a number that is given again is no longer what was meant."""
+        for pid in pids:
+            if pid not in self._pidfds:
+                with contextlib.suppress(ProcessLookupError):
+                    self._pidfds[pid] = os.pidfd_open(pid)
+
+    def _signal(self, number: signal.Signals, pids: Iterable[int]) -> None:
+        for pid in pids:
+            handle = self._pidfds.get(pid)
+            if handle is None:
+                continue
+            try:
+                signal.pidfd_send_signal(handle, number)
+            except ProcessLookupError:
+                os.close(self._pidfds.pop(pid))
+            except PermissionError as error:
+                raise StopError(f"process {pid} may not be signalled by this user") from error
+
+
+def hold(roots: Sequence[int], name: str, found: list[Hierarchy] | None = None) -> Holder:
+    """Put processes, which have no others yet, where they and all that they start can be stopped.
+
+    Args:
+        roots: the process at its barrier, or those that serve a launch.
+        name: of the launch; names the group.
+        found: hierarchies to be tried; None for those of this machine.
+
+    Raises:
+        UnavailableError: nothing here can stop it.
+    """
+    for hierarchy in machine_hierarchies() if found is None else found:
+        with contextlib.suppress(OSError):
+            return _grouped(hierarchy, roots, name)
+    if not all(may_signal(root) for root in roots):
+        raise UnavailableError("this user can freeze no control group and may not signal the launch's processes")
+    return Signals(roots)
+
+
+def _grouped(hierarchy: Hierarchy, roots: Sequence[int], name: str) -> Holder:
+    """The group of a launch with its first processes in it.
+
+    Where a group limits resources, as on a machine with version 2 alone, a daemon's process stays in the group that
+    the daemon made for it, which has to be its own.
+    """
+    if hierarchy.version == 2 and (hierarchy.mount / "cgroup.controllers").read_text().strip():
+        current = group_of(roots[0], hierarchy)
+        inside = current == hierarchy.home or hierarchy.home in current.parents
+        if not inside:
+            if sorted(_numbers_in(current / "cgroup.procs")) != sorted(roots):
+                raise OSError(f"{current} holds other processes")
+            return Group2(current, ours=False)
+    group = hierarchy.home / name
+    group.mkdir()
+    try:
+        for root in roots:
+            (group / "cgroup.procs").write_text(str(root))
+        return Group2(group, ours=True) if hierarchy.version == 2 else Group1(group)
+    except OSError:
+        _remove(group)
+        raise
+
+
+def group_of(pid: int, hierarchy: Hierarchy) -> Path:
+    """The group of a process in a hierarchy of version 2."""
+    for line in (PROC / str(pid) / "cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return hierarchy.mount / line[3:].lstrip("/")
+    return hierarchy.home
+
+
+def machine_hierarchies() -> list[Hierarchy]:
+    """Those of this machine."""
+    try:
+        return hierarchies(MOUNTS.read_text(), OWN_CGROUP.read_text())
+    except OSError:
+        return []
+
+
+def may_signal(pid: int) -> bool:
+    """Whether this user may signal a process."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        return True
+    return True
+
+
+def descendants(root: int) -> list[int]:
+    """Processes below one, as their parents tell; those whose parent has ended are not found."""
+    found, left = [], [root]
+    while left:
+        pid = left.pop()
+        for task in _listed(PROC / str(pid) / "task"):
+            with contextlib.suppress(OSError):
+                children = (PROC / str(pid) / "task" / task / "children").read_text().split()
+                found += [int(child) for child in children]
+                left += [int(child) for child in children]
+    return sorted(set(found))
+
+
+def thread_states(pid: int) -> list[str]:
+    """State of each thread of a process."""
+    folder = PROC / str(pid) / "task"
+    states = (state_of(folder / task / "stat") for task in _listed(folder))
+    return [state for state in states if state is not None]
+
+
+def state_of(stat: Path) -> str | None:
+    """The letter of a thread's state; None where it has gone."""
+    try:
+        return stat.read_text().rsplit(")", 1)[1].split(None, 1)[0]
+    except (OSError, IndexError):
+        return None
+
+
+def thread_cpu_ns(pid: int) -> int:
+    """CPU time of a process's living threads, nanoseconds."""
+    total = 0
+    for task in _listed(PROC / str(pid) / "task"):
+        with contextlib.suppress(OSError, ValueError):
+            total += int((PROC / str(pid) / "task" / task / "schedstat").read_text().split(None, 1)[0])
+    return total
+
+
+def _is_stopped(pid: int) -> bool:
+    """All threads are stopped, or have ended; or the process waits in vfork for a child that is stopped."""
+    states = thread_states(pid)
+    if all(state in STOPPED for state in states):
+        return True
+    children = descendants(pid)
+    waits = all(state in STOPPED or state == "D" for state in states)
+    return waits and bool(children) and all(_is_stopped(child) for child in children)
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _numbers(handle: int) -> list[int]:
+    """Numbers in a file of a control group; 0 stands for a process of another namespace."""
+    text = b""
+    while chunk := os.pread(handle, 1 << 16, len(text)):
+        text += chunk
+    return [int(word) for word in text.split() if word != b"0"]
+
+
+def _numbers_in(path: Path) -> list[int]:
+    return [int(word) for word in path.read_text().split()]
+
+
+def _until(holds: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + STOP_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise StopError(f"{otherwise} within {STOP_S:.0f} s")
+        time.sleep(LOOK_S)
+
+
+def _remove(group: Path) -> None:
+    """Remove a group; what is left in it goes back to the parent's."""
+    for _ in range(50):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        with contextlib.suppress(OSError):
+            for pid in _numbers_in(group / "cgroup.procs"):
+                (group.parent / "cgroup.procs").write_text(str(pid))
+        time.sleep(0.01)

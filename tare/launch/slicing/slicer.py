@@ -1,0 +1,264 @@
+"""One job runs at a time, all others are stopped, until each has ended.
+
+What is billed to a job is the time from just before it is let go on until it and the servers that work for it are seen
+to be stopped. A slice is longer than planned while nothing of the job can run: a wait that passed while it is stopped
+would cost nothing. What may not happen voids the round: a job that can't be stopped, one whose processor time grows
+while it is stopped, a machine that slept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tare.launch.slicing.freezing import Holder, StopError
+from tare.launch.slicing.pacing import SHORTEST_SLICE_S, Pace, draw_quantum
+
+LONGEST_WAIT_S = 1.0  # for something of a job to be able to run again
+SETTLE_S = 0.001  # where no other job runs meanwhile
+LOOK_S = 0.0005  # between two looks whether it is
+LATEST_NS = 10_000_000  # of processor time that may be added to a job's after it is seen to be stopped
+SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead of the one that does not
+
+
+class RoundVoid(Exception):
+    """What happened in a round that must not; the message is the reason.
+
+    Attributes:
+        job: whose fault it is; None where it is nobody's.
+    """
+
+    def __init__(self, reason: str, job: str | None = None) -> None:
+        super().__init__(reason)
+        self.job = job
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One job of a round, and what has been billed to it.
+
+    Attributes:
+        name: of its launch.
+        root: its first process.
+        holder: stops its processes.
+        servers: stops what works for it outside of it, such as the server of its image's file system; None for none.
+        began_ns, stopped_ns, quiet_ns: of each slice, when it was let go on, when its processes were stopped, when its
+            servers were as well.
+        quantum_s: of the cycle of each slice.
+        waited_s: by which each slice was longer because nothing could run.
+        cpu_ns: its processor time at the end of each slice.
+        ended_ns: when its first process ended.
+    """
+
+    name: str
+    root: int
+    holder: Holder
+    servers: Holder | None = None
+    began_ns: list[int] = field(default_factory=list)
+    stopped_ns: list[int] = field(default_factory=list)
+    quiet_ns: list[int] = field(default_factory=list)
+    quantum_s: list[float] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
+    cpu_ns: list[int] = field(default_factory=list)
+    ended_ns: int | None = None
+    pidfd: int = -1
+    own_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.pidfd = os.pidfd_open(self.root)
+
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Whether its first process has ended, or does so within some seconds."""
+        return bool(select.select([self.pidfd], [], [], max(0.0, within_s))[0])
+
+    def stop(self) -> tuple[int, int]:
+        """Stop it, then its servers; the instants at which both were.
+
+        Raises:
+            StopError: something is not stopped.
+        """
+        self.holder.stop()
+        stopped = time.monotonic_ns()
+        if self.servers is None:
+            return stopped, stopped
+        self.servers.stop()
+        return stopped, time.monotonic_ns()
+
+    def resume(self) -> None:
+        """Let its servers go on, then itself."""
+        if self.servers is not None:
+            self.servers.resume()
+        self.holder.resume()
+
+    def kill(self) -> None:
+        """End its first process, and let everything of it go on so that it can end."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        with contextlib.suppress(OSError, StopError):
+            self.resume()
+
+    def close(self) -> None:
+        """Let it go on, and forget it."""
+        for holder in (self.servers, self.holder):
+            if holder is not None:
+                holder.close()
+        os.close(self.pidfd)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a round may take.
+
+    Attributes:
+        own_s: own time of a job, after which it is ended.
+        renew: called in every slice: whoever thaws everything when we hang is told that we do not.
+        ended: called with a job that has ended, while all others are stopped: its runtime's end is awaited there.
+    """
+
+    own_s: float
+    renew: Callable[[], None]
+    ended: Callable[[Job], None]
+
+
+def hold_all(jobs: Sequence[Job]) -> None:
+    """Stop jobs that wait at their barriers.
+
+    Raises:
+        RoundVoid: one can't be stopped.
+    """
+    for job in jobs:
+        try:
+            job.stop()
+        except StopError as error:
+            raise RoundVoid(f"{job.name}: {error}", job.name) from error
+    time.sleep(SETTLE_S)
+    for job in jobs:
+        job.cpu_ns.append(job.holder.cpu_ns())
+
+
+def run_round(
+    jobs: Sequence[Job], pace: Pace, orders: Iterator[Sequence[int]], generator: random.Random, limits: Limits
+) -> None:
+    """Let stopped jobs run to their ends, one at a time; what is billed is in them afterwards.
+
+    Args:
+        jobs: stopped (`hold_all`), their barriers open.
+        pace: how far each is to come.
+        orders: numbers of jobs, an order for each cycle.
+        generator: of the quanta.
+        limits: what the round may take.
+
+    Raises:
+        RoundVoid: what was measured does not count.
+    """
+    asleep = _slept_s()
+    left = set(range(len(jobs)))
+    progress_s = 0.0
+    before: Job | None = None
+    with _without_collection():
+        while left:
+            quantum_s = draw_quantum(generator)
+            progress_s += quantum_s
+            for number in next(orders):
+                job = jobs[number]
+                due_s = pace.target(job.name, progress_s) - job.own_ns / 1e9
+                if number not in left or due_s < SHORTEST_SLICE_S:
+                    continue
+                _slice(job, due_s, quantum_s, before)
+                before = job
+                limits.renew()
+                if job.ended_ns is not None:
+                    left.remove(number)
+                    limits.ended(job)
+                elif job.own_ns / 1e9 > limits.own_s:
+                    raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
+    if abs(_slept_s() - asleep) > SLEPT_S:
+        raise RoundVoid("the machine slept in the middle of a round")
+
+
+def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None) -> None:
+    """One slice, and its bill; `before` is the job that had the last one."""
+    if before is job:  # no other runs meanwhile
+        time.sleep(SETTLE_S)
+        _settle(job)
+    _stood_still(job)
+    began = time.monotonic_ns()
+    job.resume()
+    waited_s = 0.0
+    if not job.has_ended(due_s - (time.monotonic_ns() - began) / 1e9):
+        waited_s = _await_runnable(job)
+    try:
+        if job.has_ended():
+            job.ended_ns = time.monotonic_ns()
+            stopped = quiet = job.ended_ns
+        else:
+            stopped, quiet = job.stop()
+    except StopError as error:
+        raise RoundVoid(f"{job.name}: {error}", job.name) from error
+    job.began_ns.append(began)
+    job.stopped_ns.append(stopped)
+    job.quiet_ns.append(quiet)
+    job.quantum_s.append(quantum_s)
+    job.waited_s.append(waited_s)
+    job.cpu_ns.append(job.holder.cpu_ns())
+    job.own_ns += quiet - began
+    if before is not None and before is not job:
+        _settle(before)
+    if waited_s >= LONGEST_WAIT_S:
+        raise RoundVoid(f"{job.name} waited for more than {LONGEST_WAIT_S:.0f} s", job.name)
+
+
+def _settle(job: Job) -> None:
+    """Read the processor time of a stopped job again.
+
+    The kernel adds to it when a thread leaves the processor, which on a busy machine is a moment after it is seen to be
+    stopped.
+
+    Raises:
+        RoundVoid: it is more than that.
+    """
+    late_ns = job.holder.cpu_ns() - job.cpu_ns[-1]
+    job.cpu_ns[-1] += late_ns
+    if late_ns > LATEST_NS:
+        raise RoundVoid(f"{job.name} used {late_ns / 1e6:.1f} ms of a processor after it was stopped", job.name)
+
+
+def _stood_still(job: Job) -> None:
+    used_ns = job.holder.cpu_ns() - job.cpu_ns[-1]
+    if used_ns:
+        raise RoundVoid(f"{job.name} used {used_ns / 1e6:.3f} ms of a processor while it was stopped", job.name)
+
+
+def _await_runnable(job: Job) -> float:
+    """Seconds until something of a job can run, or it has ended; LONGEST_WAIT_S at most."""
+    if job.holder.has_runnable():
+        return 0.0
+    start = time.monotonic()
+    while (waited_s := time.monotonic() - start) < LONGEST_WAIT_S:
+        if job.has_ended(LOOK_S) or job.holder.has_runnable():
+            return time.monotonic() - start
+    return waited_s
+
+
+def _slept_s() -> float:
+    """Seconds that this machine has slept since it was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Python's own collection of garbage would lengthen a slice now and then."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
