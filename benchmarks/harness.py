@@ -34,7 +34,7 @@ from tare.core.files import Journal, canonical_json, project_root, read_json, wr
 from tare.core.process import run
 from tare.experiments import campaign
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment
-from tare.launch.prepare import stage_code
+from tare.launch.program.worker import stage_code
 from tare.launch.sites import sites
 from tare.machine.facts import describe
 from tare.machine.fitting import settled
@@ -90,7 +90,7 @@ def measure_step(arguments: argparse.Namespace) -> int:
                 "/usr/bin/env",
                 "-i",
                 *assignments,
-                site.python,
+                site.interpreter,
                 "-s",
                 script,
                 str(stage_code(closure.inside("turns", arguments.workload))[0]),

@@ -31,7 +31,7 @@ from tare.core.manifest import allocated_bytes
 from tare.core.process import run
 from tare.images.guest import SETTINGS, SHARED, guest, root_disk
 from tare.images.trial_image import trial_image
-from tare.launch.record import boot_id
+from tare.launch.inside import boot_id
 from tare.launch.switch import TAP
 from tare.launch.trial import probe_by_trial, try_launch
 from tare.machine import facts as machine

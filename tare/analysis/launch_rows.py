@@ -14,6 +14,7 @@ from tare.model.journals.units import launched_ns, mark_ns, real_s
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import (
     CONTENTION,
+    WORKER,
     CausesResults,
     Exchange,
     FilePasses,
@@ -84,8 +85,11 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
     between the end of the paper's epoch and the last mark, and without what a transport takes to carry files
     (`put_s`, `fetch_s`). `user_s` and `system_s`
     are getrusage inside, loader worker included, from the program's first line to the end of the epoch. Of a group,
-    `real_s` is of all members, rates are of all that train, everything else is rank 0's.
+    `real_s` is of all members, rates are of all that train, everything else is rank 0's. Of a command, `real_s` and
+    what the machine did meanwhile are all that is known.
     """
+    if launch.program != WORKER:
+        return [measured("real_s", real_s(launch), "s", "launcher"), *contention_rows(launch)]
     inside = launch.seen_inside()
     results = inside.results_as(TrainResults)
     entry, end = inside.mark("entry"), inside.mark("epoch_end")
@@ -154,7 +158,8 @@ def contention_rows(launch: LaunchRecord) -> list[Row]:
         else unavailable(name, unit, source, reasons.get(name, ""))
         for name, unit in CONTENTION.items()
     ]
-    found += _scheduling_rows(launch.seen_inside().scheduling)
+    if launch.program == WORKER:
+        found += _scheduling_rows(launch.seen_inside().scheduling)
     if launch.neighbour is not None:
         started, ended = launched_ns(launch)
         found += [

@@ -103,7 +103,7 @@ def rounds_beside(setup: Setup) -> Design:
                 name,
                 Order(
                     site=setup.sites[name],
-                    spec=plan.spec,
+                    program=plan.spec,
                     conditions=conditions_of(plan, name),
                     pad_bytes=pads[name],
                 ),

@@ -104,7 +104,7 @@ def _orders(setup: Setup, arm: arms.Arm, env: str, batch: int, options: Mapping[
     sites = {HEADLINE: setup.sites[f"{HOST}{BASELINE}"], env: setup.sites[env]}
     return {
         name: Order(
-            site=sites[name], spec=spec, conditions=arms.conditions_at(setup.study["conditions"], levels[name])
+            site=sites[name], program=spec, conditions=arms.conditions_at(setup.study["conditions"], levels[name])
         )
         for name in sites
     }

@@ -20,6 +20,7 @@ from tare.launch import scenarios, warmth
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
+from tare.launch.program import Runnable, with_more
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts, others
 from tare.model import closure
@@ -231,7 +232,7 @@ def one_after_other(
     done: Sequence[Unit],
     order: Sequence[str],
     pads: Mapping[str, int],
-    spec_of: Callable[[str], Mapping[str, Any]] | None = None,
+    program_of: Callable[[str], Runnable] | None = None,
     jobs: int = 1,
     needed: Collection[str] = (),
 ) -> Row:
@@ -239,7 +240,8 @@ def one_after_other(
 
     Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for, and those whose
     files are in memory already are left out, but for `needed` ones; on other hosts, whose memory nobody sees, it is
-    a unit as any. `jobs`: that a launch does, each of which may take as long as the study allows.
+    a unit as any. `program_of`: what a launch of this name runs; None for the plan's own job. `jobs`: that a launch
+    does, each of which may take as long as the study allows.
     """
     gone = given_up(done)
     warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
@@ -249,7 +251,7 @@ def one_after_other(
     asked = {
         name: Order(
             site=sites[name],
-            spec={**(plan.spec if spec_of is None else spec_of(name)), **hurried},
+            program=with_more(plan.spec if program_of is None else program_of(name), hurried),
             conditions=longer(conditions_of(plan, name), jobs),
             pad_bytes=pads[name],
         )
@@ -259,7 +261,7 @@ def one_after_other(
     warm = [
         name
         for name, one in asked.items()
-        if warms_here and name not in needed and warmth.in_memory(one.site, one.spec)
+        if warms_here and name not in needed and warmth.in_memory(one.site, one.program)
     ]
     tried = [name for name in asked if name not in warm]
     width = len(choose_cpus(plan.conditions["cpus"])) if warms_here else 1
@@ -277,7 +279,7 @@ def one_after_other(
             found[name] = run_one(**vars(now[name]))
     for name, record in found.items():
         if record.ok:
-            warmth.note(asked[name].site, asked[name].spec)
+            warmth.note(asked[name].site, asked[name].program)
     left_out = gone | dict.fromkeys(warm, IN_MEMORY)
     launches = {name: skipped(left_out[name]) if name in left_out else found[name] for name in order}
     pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
@@ -293,9 +295,9 @@ def longer(conditions: Mapping[str, Any], times: int) -> Mapping[str, Any]:
     return {**conditions, "launch_timeout_s": times * conditions["launch_timeout_s"]}
 
 
-def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
+def launched(site: Site, program: Runnable, conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
     """One launch and its record."""
-    return launch(site, spec, conditions, pad_bytes=pad_bytes)
+    return launch(site, program, conditions, pad_bytes=pad_bytes)
 
 
 def skipped(reason: str) -> LaunchRecord:

@@ -22,6 +22,7 @@ from tare.core.process import Finished, ended, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 1 << 16
+KEPT = 1 << 20  # characters of a program's streams, the last ones
 ORDERS, ANSWERS = "orders", "answers"  # as in tare/worker/line.py
 LISTEN_S = 60.0  # for a program to take a line
 FAILED = "failed"  # the word with which the program itself says that it can't go on
@@ -40,7 +41,8 @@ class Conversation:
     """One started program.
 
     `fifos` is a folder that the program sees too: lines pass over two FIFOs in it (ORDERS, ANSWERS), and whatever
-    forwards the program's standard streams has nothing to do. Without, they pass over those streams.
+    forwards the program's standard streams has nothing to do. Without, they pass over those streams. With FIFOs,
+    `output_path` is a file that keeps its standard output, which is otherwise kept with its errors.
 
     Attributes:
         started_ns: CLOCK_MONOTONIC just before its start.
@@ -55,15 +57,18 @@ class Conversation:
         cwd: Path,
         errors_path: Path,
         fifos: Path | None = None,
+        output_path: Path | None = None,
     ) -> None:
         self.argv = tuple(argv)
         self.protocol = protocol
-        self._errors_path = errors_path
+        self._errors_path, self._output_path = errors_path, output_path
         self._rest = bytearray()
         self._finished: Finished | None = None
         ours = None if fifos is None else (_fifo(fifos / ORDERS), _fifo(fifos / ANSWERS))
-        with errors_path.open("wb") as errors:
-            stdin, stdout = (subprocess.DEVNULL, errors) if ours else (subprocess.PIPE, subprocess.PIPE)
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(errors_path.open("wb"))
+            output = errors if output_path is None else stack.enter_context(output_path.open("wb"))
+            stdin, stdout = (subprocess.DEVNULL, output) if ours else (subprocess.PIPE, subprocess.PIPE)
             self.started_ns = time.monotonic_ns()
             self._process = start(argv, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=errors)
         self._input, self._output = ours or _streams(self._process)
@@ -256,8 +261,8 @@ class Conversation:
         return Finished(
             argv=self.argv,
             returncode=self._process.returncode,
-            stdout="",
-            stderr=self._errors_path.read_text(errors="replace")[-(1 << 20) :],
+            stdout="" if self._output_path is None else self._output_path.read_text(errors="replace")[-KEPT:],
+            stderr=self._errors_path.read_text(errors="replace")[-KEPT:],
             started_ns=self.started_ns,
             ended_ns=ended_ns,
             user_s=usage.ru_utime,

@@ -26,6 +26,9 @@ STEADY_ALLOCATOR = {
 # The same, and memory in huge pages (glibc from 2.35 on; the kernel's setting must not be `never`).
 HUGE_PAGES = {**STEADY_ALLOCATOR, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 ALLOCATORS: Mapping[str, Mapping[str, str]] = {"default": {}, "steady": STEADY_ALLOCATOR, "huge": HUGE_PAGES}
+# Conditions whose effect only a program that looks for it can tell; as `deviations` names them.
+CONDITIONS_INSIDE = ("threads", "affinity", "open files", "/dev/shm bytes", "network interfaces", "user",
+                     "working directory")  # fmt: skip
 BUSY_BESIDE = 0.5  # of a processor: what a framework's threads take beside those that compute, and some more
 NO_VARIABLES: Mapping[str, str] = {}
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -34,7 +37,7 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 def program_environment(
     conditions: Mapping[str, Any], folder: Path, pad_bytes: int, more: Mapping[str, str] = NO_VARIABLES
 ) -> dict[str, str]:
-    """The complete environment of the program inside, with what a way to the GPU needs (`more`); pure.
+    """The complete environment of the program inside, with what the site and the program add (`more`); pure.
 
     Snakemake and its kin export thread counts of their own: none of them gets through.
     """
@@ -144,15 +147,16 @@ def deviations(
         workdir: where the program was to find itself.
         unseen: conditions that this launch's transport can't set, or can't see: nothing is said of them.
     """
-    wanted: dict[str, tuple[Any, Any]] = {
-        "threads": (conditions["threads"], facts.framework.threads if facts.framework else None),
-        "affinity": (list(planned.cpus), list(facts.affinity)),
-        "open files": (planned.nofile, facts.open_files.soft),
-        "/dev/shm bytes": (planned.shm_bytes, facts.shm_bytes),
-        "network interfaces": (list(planned.interfaces or facts.interfaces), list(facts.interfaces)),
-        "user": (planned.uid, facts.uid),
-        "working directory": (str(workdir), facts.cwd),
-    }
+    asked_and_found: tuple[tuple[Any, Any], ...] = (
+        (conditions["threads"], facts.framework.threads if facts.framework else None),
+        (list(planned.cpus), list(facts.affinity)),
+        (planned.nofile, facts.open_files.soft),
+        (planned.shm_bytes, facts.shm_bytes),
+        (list(planned.interfaces or facts.interfaces), list(facts.interfaces)),
+        (planned.uid, facts.uid),
+        (str(workdir), facts.cwd),
+    )
+    wanted = dict(zip(CONDITIONS_INSIDE, asked_and_found, strict=True))
     skipped = {*unseen, *(() if facts.framework else ("threads",))}
     return [
         f"{what} {found}, asked for {asked}"

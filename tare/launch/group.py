@@ -20,6 +20,7 @@ from tare.launch.hosts import APART_NS, Hosts
 from tare.launch.networks import Meeting, Wires, meeting
 from tare.launch.place import Site
 from tare.launch.prepare import Member, clean_up, ready
+from tare.launch.program import Runnable
 from tare.launch.record import record_of
 from tare.launch.run import launch
 from tare.launch.transport import Ready
@@ -49,13 +50,13 @@ class Live:
 
     @property
     def started(self) -> bool:
-        """Whether its program has come to its first line."""
-        return self.ready.started_path.exists() or self.talk.greeted
+        """Whether its program has come to its first line; of one that never says so, whether it was started."""
+        return not self.ready.program.announces or self.ready.started_path.exists() or self.talk.greeted
 
 
 def launch_group(
     site: Site,
-    spec: Mapping[str, Any],
+    program: Runnable,
     conditions: Mapping[str, Any],
     *,
     size: int,
@@ -68,14 +69,14 @@ def launch_group(
     that others use too, a port that was free may be taken before they meet there: they then start anew at another.
 
     Args:
-        site, spec, conditions, pad_bytes: as for `launch`.
+        site, program, conditions, pad_bytes: as for `launch`.
         size: how many. One is an ordinary launch.
         network: what they meet on, as `tare.launch.networks.meeting` has it; None for a loopback of their own.
     """
     if size == 1:
-        return launch(site, spec, conditions, pad_bytes=pad_bytes)
+        return launch(site, program, conditions, pad_bytes=pad_bytes)
     for _ in range(PORTS):
-        record = _launch_once(site, spec, conditions, size, pad_bytes, network)
+        record = _launch_once(site, program, conditions, size, pad_bytes, network)
         if record.ok or PORT_IS_TAKEN not in (record.reason or ""):
             break
     return record
@@ -83,7 +84,7 @@ def launch_group(
 
 def _launch_once(
     site: Site,
-    spec: Mapping[str, Any],
+    program: Runnable,
     conditions: Mapping[str, Any],
     size: int,
     pad_bytes: int,
@@ -99,7 +100,7 @@ def _launch_once(
         try:
             sites = place.sites or (site,) * size
             prepared = [
-                stack.enter_context(ready(own, spec, conditions, pad_bytes=pad_bytes, member=member))
+                stack.enter_context(ready(own, program, conditions, pad_bytes=pad_bytes, member=member))
                 for own, member in zip(sites, members_at(place, size, conditions["cpus"]), strict=True)
             ]
             if conditions["page_cache"] == "cold":

@@ -347,7 +347,7 @@ def _held_by_a_launch(site: Site, network: str | None = None) -> Iterator[tuple[
     with own_folder() as (name, folder):
         planned = Launch(
             name=name,
-            argv=(site.python, "-I", "-S", "-c", HOLD),
+            argv=(site.interpreter, "-I", "-S", "-c", HOLD),
             reference=site.reference,
             binds=(),
             workdir=Path("/"),

@@ -15,7 +15,7 @@ from tare.worker.frameworks import DEFAULT
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """One environment, its interpreter, image and data.
+    """One environment, its interpreter, image and data. Without `python` it launches commands only.
 
     `isolates_network` is what its trial launch showed: some machines let nobody make an empty network. `options`
     are levels of factors that the adapter itself varies; `folders` are shown inside read-only, at their own paths.
@@ -24,9 +24,9 @@ class Site:
     """
 
     environment: Environment
-    python: str
-    reference: str | None
-    data: Path | None
+    python: str | None = None
+    reference: str | None = None
+    data: Path | None = None
     isolates_network: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[Path, ...] = ()
@@ -35,6 +35,17 @@ class Site:
     gpu: GpuAccess | None = None
     framework: str = DEFAULT
     data_of: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def interpreter(self) -> str:
+        """The Python inside.
+
+        Raises:
+            UnavailableError: the site has none; a command of its own needs none.
+        """
+        if self.python is None:
+            raise UnavailableError(f"{self.environment.title}: its site names no Python, which Tare's worker needs")
+        return self.python
 
 
 def site_of(env: str, adapter: Environment, image: ImageRecord, data: Path | None) -> Site:

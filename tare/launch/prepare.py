@@ -1,4 +1,4 @@
-"""All that a launch needs before it is started: its own folder, the staged code, its specification, its Launch.
+"""All that a launch needs before it is started: its own folder, what its program needs, its Launch.
 
 A launch's folder is locked for as long as whoever made it lives, and holds what ends the launch should its maker be
 killed: the guard of tare.core.process does that at once, `end_leftovers` later where the guard died as well.
@@ -19,22 +19,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tare.core import store
 from tare.core.errors import UserError
-from tare.core.files import cache_dir, project_root, sha256_file, write_json
+from tare.core.files import cache_dir
 from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
 from tare.launch.place import Site
-from tare.launch.transport import FETCH_S, RECORD, SPEC, Cargo, Ready, transport_of
-from tare.model import closure
+from tare.launch.program import Cargo, Place, Runnable, as_program
+from tare.launch.transport import FETCH_S, Ready, transport_of
 from tare.model.environment import Environment, Launch
-from tare.model.registry import check_framework
-from tare.worker.frameworks import DEFAULT
 
 FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
 LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's worker makes one in here
-TALKING = ("turns", "neighbour")  # modes whose worker is talked to
 OWNER = "owner"  # in a launch's folder: locked while its maker lives; what ends the launch after that
 END_S = 30.0
 
@@ -78,7 +74,7 @@ class Member:
 @contextlib.contextmanager
 def ready(
     site: Site,
-    spec: Mapping[str, Any],
+    program: Runnable,
     conditions: Mapping[str, Any],
     *,
     pad_bytes: int,
@@ -90,48 +86,42 @@ def ready(
     """Make all that a launch needs, and clean up after it. Arguments as for `launch`; `member` of a group.
 
     Raises:
-        UserError: the workload is not written for the framework.
+        UserError: the program can't run at this site, such as a workload that is not written for its framework.
         UnavailableError: the environment's transport can't bring what the launch needs.
     """
-    for workload in workloads_of(spec):
-        check_framework(workload, site.framework)
-    if site.framework != DEFAULT:
-        spec = {**spec, "framework": site.framework}
+    program = as_program(program)
     adapter, transport = site.environment, transport_of(site.environment)
-    gpu = site.gpu if spec.get("device") == "cuda" else None
+    gpu = site.gpu if program.uses_gpu else None
     folders = (*site.folders, *(gpu.folders if gpu else ()))
+    transport.check(program, folders=folders, scratch=site.scratch, wrapper=wrapper)
+    needs = program.needs(site, conditions)
     with own_folder() as (name, folder):
         check_path(folder)
-        code, code_sha256 = stage_code(names_inside(spec, conditions))
         inside = transport.inside(folder)
-        cargo = [Cargo(source=code, target=transport.place(code, inside, "code"))]
-        data = {source: transport.place(source, inside, name) for source, name in data_names(site).items()}
-        cargo += [Cargo(source=source, target=target) for source, target in data.items()]
-        inner = {"threads": conditions["threads"], "settings": conditions.get("settings", {}), **spec}
-        inner["record"] = str(inside / RECORD)
-        inner |= {key: str(inside / path.name) for key, path in (keep or {}).items()}
-        fifos = folder if transport.shares_files and spec["mode"] in TALKING else None
-        if fifos is not None:
-            inner["fifos"] = str(inside)
-        if site.data is not None:
-            inner["data"] = str(data[site.data])
-        if "lanes" in spec:
-            others = {name: {"data": str(data[source])} for name, source in site.data_of.items()}
-            inner["lanes"] = [{**lane, **others.get(lane["workload"], {})} for lane in spec["lanes"]]
-        if member is not None:
-            inner |= {"rank": member.rank, "world_size": member.size}
-        write_json(folder / SPEC, inner)
+        inputs = {key: transport.place(source, inside, key) for key, source in needs.inputs.items()}
+        cargo = [Cargo(source=source, target=inputs[key]) for key, source in needs.inputs.items()]
+        place = Place(
+            site=site,
+            conditions=conditions,
+            folder=folder,
+            inside=inside,
+            inputs=inputs,
+            keep=keep or {},
+            shares_files=transport.shares_files,
+            rank=member.rank if member else None,
+            size=member.size if member else None,
+        )
+        program.write(place)
         more = {**site.variables, **(gpu.variables if gpu else {}), **(member.variables() if member else {})}
-        variables = program_environment(conditions, inside, pad_bytes, more)
+        variables = program_environment(conditions, inside, pad_bytes, {**more, **program.variables_at(place)})
         wrapped = [word.replace(FOLDER, str(inside)) for word in wrapper]
-        program = (*wrapped, site.python, "-s", str(cargo[0].target / "tare/worker/main.py"), str(inside / SPEC))
-        transport.check(folders=folders, scratch=site.scratch, wrapper=wrapper)
+        command = (*wrapped, *program.argv_at(place))
         planned = Launch(
             name=name,
-            argv=("/usr/bin/env", "-i", *assignments(variables), *transport.words(site.python, program)),
+            argv=inside_argv(variables, transport.words(site, command)),
             reference=site.reference,
-            binds=transport.binds(folder, cargo, folders, site.scratch),
-            workdir=transport.workdir(folder),
+            binds=transport.binds(folder, cargo, folders, site.scratch, needs.binds),
+            workdir=program.workdir_at(place) or transport.workdir(folder),
             cpus=own.cpus if (own := member or share) else choose_cpus(conditions["cpus"]),
             shm_bytes=shared_memory_bytes(),
             nofile=conditions["open_files"],
@@ -143,7 +133,7 @@ def ready(
             interfaces=member.interfaces if member else ("lo",),
             gpu=gpu.mode if gpu else None,
             devices=gpu.devices if gpu else (),
-            counters=bool(gpu and spec.get("counters")),
+            counters=gpu is not None and program.reads_counters,
             options=site.options,
             quota=share.quota if share else None,
         )
@@ -154,65 +144,20 @@ def ready(
                 folder=folder,
                 inside=inside,
                 program=program,
+                command=command,
                 cargo=tuple(cargo),
                 kept=tuple(path.name for path in (keep or {}).values()),
-                code_sha256=code_sha256,
+                code_sha256=needs.code_sha256,
                 pad_bytes=pad_bytes,
                 client={**launcher_environment(adapter), "TARE_LAUNCH": name},
-                fifos=fifos,
-                limit_s=None if spec["mode"] in TALKING else conditions["launch_timeout_s"] + FETCH_S,
+                fifos=folder if transport.shares_files and program.talks else None,
+                limit_s=None if program.talks else conditions["launch_timeout_s"] + FETCH_S,
             )
 
 
-def workloads_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Workloads of a launch: one, none, or those of its jobs."""
-    jobs = spec.get("lanes", [spec])
-    return tuple(dict.fromkeys(job["workload"] for job in jobs if job.get("workload")))
-
-
-def data_names(site: Site) -> dict[Path, str]:
-    """Folders of data that a launch sees, each with a name of its own where a transport places them together."""
-    sources = dict.fromkeys(path for path in (site.data, *site.data_of.values()) if path is not None)
-    return {source: f"data{number or ''}" for number, source in enumerate(sources)}
-
-
-def assignments(variables: Mapping[str, str]) -> list[str]:
-    """As env takes them."""
-    return [f"{key}={value}" for key, value in variables.items()]
-
-
-def names_inside(spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> tuple[str, ...]:
-    """The files of the checkout that a launch runs inside."""
-    return closure.inside(
-        spec["mode"],
-        *workloads_of(spec),
-        framework=spec.get("framework"),
-        settings=conditions.get("settings", {}),
-    )
-
-
-def stage_code(names: tuple[str, ...]) -> tuple[Path, str]:
-    """Copy what a launch runs inside (closure.inside) into the cache; returns (folder, sha256 of its programs).
-
-    Launches see this copy, so that an edit in the checkout can't reach a campaign that is under way.
-    """
-    return _staged(names, cache_dir("code"))
-
-
-@cache
-def _staged(names: tuple[str, ...], parent: Path) -> tuple[Path, str]:
-    """As `stage_code`, into one cache; once in each process."""
-    root = project_root()
-
-    def make(folder: Path) -> dict[str, Any]:
-        for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / name, folder / name)
-        return {}
-
-    key = store.key_of([[name, sha256_file(root / name)] for name in names])[:16]
-    kept = store.keep(parent, key, make, what="copying the code that runs inside", announced=False)
-    return kept.path, closure.programs_sha256(names)
+def inside_argv(variables: Mapping[str, str], command: Sequence[str]) -> tuple[str, ...]:
+    """What the runtime starts inside: a program and its arguments, with exactly these environment variables."""
+    return ("/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command)
 
 
 @contextlib.contextmanager

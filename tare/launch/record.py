@@ -1,40 +1,40 @@
-"""The record of a launch that has ended, however it ended: what the launcher saw, and what the worker wrote."""
+"""The record of a launch that has ended, however it ended: what the launcher saw, and what its program left."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError
-from tare.core.files import read_json
 from tare.core.process import Finished
-from tare.launch.conditions import crowding, deviations, share_cores
+from tare.launch.conditions import CONDITIONS_INSIDE, crowding, deviations, share_cores
+from tare.launch.inside import on_another_kernel
+from tare.launch.program.base import TAIL_CHARACTERS
 from tare.launch.transport import Carried, Ready
-from tare.model.records.launches import Clock, Facts, Inside, LaunchRecord
-from tare.model.schema import parse
+from tare.model.records.launches import WORKER, Clock, Inside, LaunchRecord
 from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 
 SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
 TELLING = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can't|denied|could not", re.IGNORECASE)
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # What a launch on another kernel can't be asked of: numbers of this machine's CPUs, inodes of its namespaces.
 OTHER_KERNEL = ("affinity", "namespaces")
 
 
 def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]) -> LaunchRecord:
     """The record of a launch that has ended, however it ended."""
-    planned, carried = prepared.planned, prepared.carried
+    planned, carried, program = prepared.planned, prepared.carried, prepared.program
     own_boot_id = prepared.environment.draws_boot_id
-    inside, problem = read_inside(prepared.record_path, own_boot_id=own_boot_id)
-    problem = carried.problem or problem
+    result = program.result(finished, prepared.folder, prepared.environment)
+    if carried.problem:
+        result = replace(result, status="failed", reason=carried.problem, stderr=finished.stderr[-TAIL_CHARACTERS:])
+    inside = result.inside
     values: dict[str, Any] = {
-        "status": "ok",
-        "reason": None,
+        "status": result.status,
+        "reason": result.reason,
         "argv": finished.argv,
         "spawn_ns": finished.started_ns,
         "end_ns": finished.ended_ns,
@@ -48,25 +48,20 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         "pad_bytes": prepared.pad_bytes,
         "cpus_share_cores": share_cores(planned.cpus),
         "compiled": xla_clusters(finished.stderr) or ngraph_clusters(finished.stdout),
+        **({} if program.kind == WORKER else {"program": program.kind}),
         **carried.values(),
+        **result.values(),
     }
     if (vm := prepared.environment.virtual_machine(planned)) is not None:
         vm = values["vm"] = with_phases(vm, finished, carried)
-        if inside is None:
-            problem = console_reason(problem or finished.explain(), finished.stderr)
+        if inside is None and result.status == "failed":
+            values["reason"] = console_reason(result.reason or finished.explain(), finished.stderr)
     elsewhere = inside is not None and not own_boot_id and on_another_kernel(inside.facts)
-    unseen = tuple(dict.fromkeys((*prepared.environment.unseen, *(OTHER_KERNEL if elsewhere else ()))))
+    blind = OTHER_KERNEL if elsewhere else () if program.kind == WORKER else CONDITIONS_INSIDE
+    unseen = tuple(dict.fromkeys((*prepared.environment.unseen, *blind)))
     if unseen:
         values["unseen"] = unseen
-    if finished.timed_out and not carried.problem:
-        values |= {"status": "timeout", "reason": finished.explain()}
-    elif inside is None or problem:
-        values |= {"status": "failed", "reason": problem or finished.explain(), "stderr": finished.stderr[-2000:]}
-    elif inside.status != "ok":
-        values |= {"status": "failed", "reason": inside.reason, "stderr": finished.stderr[-2000:]}
-    elif finished.returncode != 0:
-        values |= {"status": "failed", "reason": finished.explain()}
-    else:
+    if result.status == "ok" and inside is not None:
         found = deviations(inside.facts, conditions, planned, workdir=prepared.inside, unseen=unseen)
         found += crowding(inside.results.get("processors"), conditions["threads"])
         wrong = [line for line in found if line.startswith("threads")]
@@ -111,41 +106,6 @@ def console_reason(problem: str, console: str) -> str:
     return problem if said is None or said[:300] in problem else f"{problem}; its console says: {said[:300]}"
 
 
-def read_inside(path: Path, *, own_boot_id: bool = False) -> tuple[Inside | None, str | None]:
-    """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record.
-
-    Args:
-        path: of the record.
-        own_boot_id: the launch was shown a boot ID that is not its kernel's.
-    """
-    if not path.exists():
-        return None, None
-    try:
-        value = read_json(path)
-        if not isinstance(value, dict) or value.get("schema") != 1:
-            found = value.get("schema") if isinstance(value, dict) else "none"
-            raise IntegrityError(f"the record from inside has schema {found}, this version reads 1")
-        inside = parse(Inside, value, "the record from inside")
-    except IntegrityError as error:
-        return None, str(error)
-    facts = inside.facts
-    own = None if not own_boot_id and on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))
-    return inside.replace(facts=facts.replace(own_namespaces=own)), None
-
-
-def on_another_kernel(facts: Facts) -> bool:
-    """Whether a launch ran on another kernel than this process does, as in a virtual machine."""
-    return facts.boot_id is not None and facts.boot_id != boot_id()
-
-
-def boot_id() -> str | None:
-    """What this kernel drew at its start; None where it is hidden."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return None
-
-
 def clock_problems(finished: Finished, inside: Inside, clock: Clock) -> list[str]:
     """Where the clock stepped back between the start of a launch, its marks in order, and its end.
 
@@ -159,12 +119,3 @@ def clock_problems(finished: Finished, inside: Inside, clock: Clock) -> list[str
         for (earlier, before, error), (later, after, other) in pairwise(instants)
         if after + abs(other - error) < before
     ]
-
-
-def own_namespaces(inside: Mapping[str, str | None]) -> list[str]:
-    """Names of the namespaces that a launch does not share with this process.
-
-    Compared with ours, which live on: the kernel gives a number again once a launch's namespace is gone.
-    """
-    ours = {path.name: str(path.readlink()) for path in Path("/proc/self/ns").iterdir()}
-    return sorted(name for name, inode in inside.items() if inode is not None and inode != ours.get(name))

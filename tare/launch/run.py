@@ -16,6 +16,7 @@ from tare.launch.conditions import drop_page_cache
 from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ready
+from tare.launch.program import Runnable
 from tare.launch.record import record_of
 from tare.launch.transport import Ready
 from tare.model.records.launches import LaunchRecord
@@ -23,7 +24,7 @@ from tare.model.records.launches import LaunchRecord
 
 def launch(
     site: Site,
-    spec: Mapping[str, Any],
+    program: Runnable,
     conditions: Mapping[str, Any],
     *,
     pad_bytes: int = 0,
@@ -36,15 +37,15 @@ def launch(
 
     Args:
         site: environment, interpreter, image and data.
-        spec: what to do inside (mode, workload, batch, …); paths and threads are filled in here.
+        program: what to run; of Tare's worker, what to do inside (mode, workload, batch, …) is enough.
         conditions: the study's equal conditions.
         pad_bytes: length of the padding variable.
-        keep: files that the launch writes, by their key in `spec`, and where they are moved to on success.
+        keep: files that the worker writes, by their key in its specification, and where they go on success.
         keep_always: move those that are there also when the launch failed.
-        wrapper: a program, with its options, that starts the interpreter, such as a profiler.
+        wrapper: a program, with its options, that starts the other, such as a profiler.
         share: what it may use of the CPUs, where another one has a part; None for all.
     """
-    with ready(site, spec, conditions, pad_bytes=pad_bytes, keep=keep, wrapper=wrapper, share=share) as prepared:
+    with ready(site, program, conditions, pad_bytes=pad_bytes, keep=keep, wrapper=wrapper, share=share) as prepared:
         if conditions["page_cache"] == "cold":
             drop_page_cache()
         record = record_of(_execute(prepared, conditions["launch_timeout_s"]), prepared, conditions)
@@ -61,7 +62,7 @@ class Order:
     """What a launch is made of; as for `launch`."""
 
     site: Site
-    spec: Mapping[str, Any]
+    program: Runnable
     conditions: Mapping[str, Any]
     pad_bytes: int = 0
 
@@ -79,7 +80,7 @@ def launch_side_by_side(orders: Mapping[str, Order]) -> dict[str, LaunchRecord]:
     talks: dict[str, Conversation] = {}
     with contextlib.ExitStack() as stack:
         prepared = {
-            name: stack.enter_context(ready(one.site, one.spec, one.conditions, pad_bytes=one.pad_bytes))
+            name: stack.enter_context(ready(one.site, one.program, one.conditions, pad_bytes=one.pad_bytes))
             for name, one in orders.items()
         }
         try:

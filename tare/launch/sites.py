@@ -108,7 +108,7 @@ def control_site(host: Site) -> tuple[Site, dict[str, str]]:
 
 def from_copy(host: Site, copy: str) -> Site:
     """The host's site with its files in the folder of a copy."""
-    return replace(host, python=copy + host.python.removeprefix(host.reference or ""), reference=copy)
+    return replace(host, python=copy + host.interpreter.removeprefix(host.reference or ""), reference=copy)
 
 
 def image_records(

@@ -22,10 +22,12 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, sha256_file
 from tare.core.process import Finished, run
 from tare.launch.channel import Conversation, ConversationError
+from tare.launch.place import Site
+from tare.launch.program.base import Cargo, Program
+from tare.launch.program.worker import RECORD, SPEC, STARTED, WorkerProgram
 from tare.model.environment import Bind, Environment, Launch
 from tare.model.records.launches import Clock
 
-RECORD, SPEC, STARTED = "record.json", "spec.json", "record.json.started"
 WORKER = (
     "tare/worker/line.py",
     "tare/worker/boot.py",
@@ -51,14 +53,6 @@ def read(count):
     return data
 exec(compile(read(int(read({LENGTH_DIGITS}))), "boot", "exec"))
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cargo:
-    """A folder or file of the launcher's that a launch reads at `target`."""
-
-    source: Path
-    target: Path
 
 
 @dataclass(kw_only=True)
@@ -94,10 +88,11 @@ class Ready:
         planned: what the adapter takes.
         folder: the launch's own folder on this side; gone when the context that made it ends.
         inside: the same on the other side.
-        program: the worker and its arguments.
+        program: what it runs.
+        command: the program and its arguments inside, without its environment.
         cargo: what it reads besides.
         kept: names of further files that it writes.
-        code_sha256: of what runs inside.
+        code_sha256: of what runs inside; None where nobody knows that.
         pad_bytes: length of the padding variable.
         client: environment of the runtime's client.
         fifos: folder of the FIFOs that it is talked to over; None for its standard streams.
@@ -108,20 +103,16 @@ class Ready:
     planned: Launch
     folder: Path
     inside: Path
-    program: tuple[str, ...]
+    program: Program
+    command: tuple[str, ...]
     cargo: tuple[Cargo, ...]
     kept: tuple[str, ...]
-    code_sha256: str
+    code_sha256: str | None
     pad_bytes: int
     client: Mapping[str, str]
     fifos: Path | None = None
     limit_s: float | None = None
     carried: Carried = field(default_factory=Carried)
-
-    @property
-    def record_path(self) -> Path:
-        """Where the program's record is found."""
-        return self.folder / RECORD
 
     @property
     def started_path(self) -> Path:
@@ -159,24 +150,32 @@ class Binds:
         """Where the launch finds an input."""
         return source
 
-    def check(self, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]) -> None:
+    def check(
+        self, program: Program, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]
+    ) -> None:
         """See that a launch needs nothing that can't be brought: here, anything can."""
 
-    def words(self, python: str, program: tuple[str, ...]) -> tuple[str, ...]:
+    def words(self, site: Site, command: tuple[str, ...]) -> tuple[str, ...]:
         """What the runtime is told to start."""
-        return program
+        return command
 
     def binds(
-        self, folder: Path, cargo: Sequence[Cargo], folders: Sequence[Path], scratch: Sequence[Path]
+        self,
+        folder: Path,
+        cargo: Sequence[Cargo],
+        folders: Sequence[Path],
+        scratch: Sequence[Path],
+        own: Sequence[Bind] = (),
     ) -> tuple[Bind, ...]:
-        """What the runtime is told to show inside."""
-        code, *data = cargo
+        """What the runtime is told to show inside; what the program itself asks for (`own`) is below the others."""
+        parts = [Bind(source=part.source, target=part.target) for part in cargo]
         return (
+            *own,
             *(Bind(source=path, target=path) for path in folders),
             *(Bind(source=path, target=path, writable=True) for path in scratch),
-            Bind(source=code.source, target=code.target),
+            *parts[:1],
             Bind(source=folder, target=folder, writable=True),
-            *(Bind(source=part.source, target=part.target) for part in data),
+            *parts[1:],
         )
 
     def run(self, ready: Ready, timeout_s: float) -> Finished:
@@ -186,17 +185,25 @@ class Binds:
 
     def start(self, ready: Ready) -> Conversation:
         """Start it, and wait for nothing."""
-        return self.converse(ready, "nothing")
+        if not ready.program.keeps_output:
+            return self.converse(ready, "nothing")
+        return self._started(ready, "nothing", fifos=ready.folder, output_path=ready.folder / "stdout")
 
     def converse(self, ready: Ready, protocol: str) -> Conversation:
         """Start it to be talked to."""
+        return self._started(ready, protocol, fifos=ready.fifos)
+
+    def _started(
+        self, ready: Ready, protocol: str, *, fifos: Path | None, output_path: Path | None = None
+    ) -> Conversation:
         return Conversation(
             ready.environment.command(ready.planned),
             protocol=protocol,
             env=ready.client,
             cwd=ready.planned.workdir,
             errors_path=ready.folder / "stderr",
-            fifos=ready.fifos,
+            fifos=fifos,
+            output_path=output_path,
         )
 
 
@@ -218,22 +225,33 @@ class Channel:
         """Below the launch's own folder."""
         return inside / name
 
-    def check(self, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]) -> None:
+    def check(
+        self, program: Program, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]
+    ) -> None:
         """See that a launch needs nothing that can't be brought.
 
         Raises:
-            UnavailableError: it is to see a folder of this machine.
+            UnavailableError: it is to see a folder of this machine, or runs something else than Tare's worker.
         """
+        if not isinstance(program, WorkerProgram):
+            raise UnavailableError(
+                f"a launch that shares no files can't run a {program.kind}: it is only brought Tare's own worker"
+            )
         wanted = [*map(str, folders), *map(str, scratch), *wrapper[:1]]
         if wanted:
             raise UnavailableError(f"a launch that shares no files can't be shown {', '.join(wanted)}")
 
-    def words(self, python: str, program: tuple[str, ...]) -> tuple[str, ...]:
+    def words(self, site: Site, command: tuple[str, ...]) -> tuple[str, ...]:
         """An interpreter that listens."""
-        return (python, "-s", "-c", BOOT)
+        return (site.interpreter, "-s", "-c", BOOT)
 
     def binds(
-        self, folder: Path, cargo: Sequence[Cargo], folders: Sequence[Path], scratch: Sequence[Path]
+        self,
+        folder: Path,
+        cargo: Sequence[Cargo],
+        folders: Sequence[Path],
+        scratch: Sequence[Path],
+        own: Sequence[Bind] = (),
     ) -> tuple[Bind, ...]:
         """Nothing."""
         return ()
@@ -282,7 +300,7 @@ class Carrier(Conversation):
         with self._noting_problem():
             self.say(
                 "go",
-                argv=list(self.ready.program),
+                argv=list(self.ready.command),
                 talks=protocol is not None,
                 limit_s=self.ready.limit_s,
                 fetch=self._wanted(),

@@ -16,6 +16,7 @@ from typing import Any
 
 from tare.core.files import cache_dir, read_json, write_json
 from tare.launch.place import Site
+from tare.launch.program import Runnable, WorkerProgram, as_program
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 VMSTAT = Path("/proc/vmstat")
@@ -23,8 +24,12 @@ TRAINS = ("train", "turns", "causes")  # modes in which a launch trains
 SERVED_S = 15.0  # a private daemon lives longer than that after its last launch
 
 
-def note(site: Site, spec: Mapping[str, Any]) -> None:
-    """Remember that a launch of this site has come to its end."""
+def note(site: Site, what: Runnable) -> None:
+    """Remember that a launch of this site has come to its end; of a command nobody knows what it read."""
+    program = as_program(what)
+    if not isinstance(program, WorkerProgram):
+        return
+    spec = program.spec
     key, state = _key(site), _read()
     if key is None or state is None or spec["mode"] not in TRAINS:
         return
@@ -41,13 +46,16 @@ def forget(sites: Iterable[Site]) -> None:
         write_json(_file(), {**state, "seen": kept})
 
 
-def in_memory(site: Site, spec: Mapping[str, Any]) -> bool:
+def in_memory(site: Site, what: Runnable) -> bool:
     """Whether what a launch will read is in the page cache; False where nobody knows."""
+    program = as_program(what)
+    if not isinstance(program, WorkerProgram):
+        return False
     key, state = _key(site), _read()
     seen = state["seen"].get(key) if state is not None else None
     if seen is None or (site.environment.has_daemon and time.monotonic() - seen["at_s"] > SERVED_S):
         return False
-    return set(_workloads(spec)) <= set(seen["workloads"])
+    return set(_workloads(program.spec)) <= set(seen["workloads"])
 
 
 def _workloads(spec: Mapping[str, Any]) -> list[str]:

@@ -41,7 +41,7 @@ def order_in(study, forms, folders):
         site = replace(site_of(env, found, form, data), data_of={WORKLOAD: data})
         site = replace(site, options={}) if cell else site
         spec = rounds.whole_run_spec(WORKLOAD, batch, study) | HURRIED
-        return Order(site=site, spec=spec, conditions=conditions, pad_bytes=64), neighbour
+        return Order(site=site, program=spec, conditions=conditions, pad_bytes=64), neighbour
 
     return order
 
@@ -101,7 +101,7 @@ adapter = environment(asked["env"])
 data = Path(asked["data"])
 site = site_of(asked["env"], adapter, parse(ImageRecord, asked["image"], "an image"), data)
 site = replace(site, data_of={asked["neighbour"]["workload"]: data})
-order = Order(site=site, spec={}, conditions=asked["conditions"])
+order = Order(site=site, program={}, conditions=asked["conditions"])
 with adapter.session(), shared_out(asked["level"], choose_cpus(2)) as (_, share):
     with training(order, asked["neighbour"], share) as live:
         print(live.prepared.planned.name, flush=True)

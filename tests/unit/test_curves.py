@@ -92,8 +92,8 @@ def test_a_pair_without_dropout_is_launched_once_for_a_plan(setup, launched, tmp
     assert len(calls) == 2
     level, headline = calls[0]["host"], calls[0][HEADLINE]
     assert (level.site.python, headline.site.python) == ("host", "host.headline")
-    assert level.spec == headline.spec and level.spec["ends_at_once"] and level.spec["batch"] == 128
-    assert level.spec["options"] == {"samples": 512, "epochs": 1, "dropout": 0}
+    assert level.program == headline.program and level.program["ends_at_once"] and level.program["batch"] == 128
+    assert level.program["options"] == {"samples": 512, "epochs": 1, "dropout": 0}
     assert level.conditions["settings"] == {"compile": "xla"} and "settings" not in headline.conditions
     found = read(CurvesRecord, tmp_path / CURVES)
     assert found.plan_sha256 == "b" and found.losses == {HEADLINE: BASE, "host": NEAR} and curve_check(found).equal
@@ -104,7 +104,7 @@ def test_a_graph_compiler_is_held_against_what_it_compiles(setup, launched, tmp_
     curves.compare_curves(tmp_path, setup("compile=inductor"), sealed())
     (orders,) = launched[0]
     assert orders["host"].conditions["settings"] == {"compile": "inductor"}
-    assert "settings" not in orders[HEADLINE].conditions and orders[HEADLINE].spec == orders["host"].spec
+    assert "settings" not in orders[HEADLINE].conditions and orders[HEADLINE].program == orders["host"].program
     check = curve_check(read(CurvesRecord, tmp_path / CURVES))
     assert check.equal is False and "compile=inductor: it computes something else" in check.sentence
     assert "are the same to step 1, then 1 beside 2.1 at step 2" in check.sentence

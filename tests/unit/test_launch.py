@@ -15,9 +15,10 @@ import pytest
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
-from tare.launch import conditions, group, networks, prepare, record, scenarios, transport
+from tare.launch import conditions, group, inside, networks, prepare, record, scenarios, transport
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.place import Site
+from tare.launch.program import worker
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.model.environment import Environment, Probe
 from tare.model.journals.units import launched_ns
@@ -90,7 +91,7 @@ def test_launches_side_by_side_have_a_record_each_also_where_one_fails(cache):
     broken = Bare()
     broken.script = "raise SystemExit(3)"
     sites = {"bare": site_of(Bare()), "streams": site_of(Streams()), "broken": site_of(broken)}
-    orders = {name: Order(site=site, spec=SPEC, conditions=CONDITIONS) for name, site in sites.items()}
+    orders = {name: Order(site=site, program=SPEC, conditions=CONDITIONS) for name, site in sites.items()}
     found = launch_side_by_side(orders)
     assert {name: one.status for name, one in found.items()} == {"bare": "ok", "streams": "ok", "broken": "failed"}
     assert "status 3" in found["broken"].reason
@@ -102,7 +103,7 @@ def test_launches_side_by_side_end_at_their_limit(cache):
     slow = Bare()
     slow.script = "import time; time.sleep(60)"
     orders = {
-        name: Order(site=site_of(slow), spec=SPEC, conditions={**CONDITIONS, "launch_timeout_s": 0.5})
+        name: Order(site=site_of(slow), program=SPEC, conditions={**CONDITIONS, "launch_timeout_s": 0.5})
         for name in ("a", "b")
     }
     started = time.monotonic()
@@ -120,7 +121,7 @@ def test_data_and_kept_files_travel(cache, tmp_path):
     with prepare.ready(site, SPEC, CONDITIONS, pad_bytes=0, keep={"it": kept}) as ready:
         read, written = ready.cargo[1].target / "deep/file", ready.inside / "kept.bin"
         program = (sys.executable, "-c", script, str(read), str(written))
-        ended = transport.Channel().converse(replace(ready, program=program), None).end(timeout_s=30)
+        ended = transport.Channel().converse(replace(ready, command=program), None).end(timeout_s=30)
         assert ended.ok and ready.carried.problem is None
         assert (ready.folder / "kept.bin").read_bytes() == (data / "deep/file").read_bytes()[::-1]
 
@@ -130,7 +131,7 @@ SLEEPS = "import os, pathlib, time; pathlib.Path('begun').write_text(str(os.getp
 
 def test_the_other_side_ends_what_it_started_when_nobody_is_there_any_more(cache):
     with prepare.ready(site_of(Streams()), SPEC, CONDITIONS, pad_bytes=0) as ready:
-        carrier = transport.Channel().start(replace(ready, program=(sys.executable, "-c", SLEEPS)))
+        carrier = transport.Channel().start(replace(ready, command=(sys.executable, "-c", SLEEPS)))
         carrier.go()
         deadline = time.monotonic() + 60
         while not (begun := ready.inside / "begun").exists() or not begun.read_text():
@@ -144,7 +145,7 @@ def test_the_other_side_ends_what_it_started_when_nobody_is_there_any_more(cache
 def test_the_other_side_ends_what_it_started_when_its_time_is_over(cache):
     with prepare.ready(site_of(Streams()), SPEC, CONDITIONS, pad_bytes=0) as ready:
         assert ready.limit_s == CONDITIONS["launch_timeout_s"] + transport.FETCH_S
-        late = replace(ready, program=(sys.executable, "-c", SLEEPS), limit_s=0.5)
+        late = replace(ready, command=(sys.executable, "-c", SLEEPS), limit_s=0.5)
         ended = transport.Channel().converse(late, None).end(timeout_s=60)
         assert not ended.timed_out and ended.returncode == 128 + signal.SIGKILL
         assert late.carried.problem is None and not ready.inside.exists()
@@ -152,10 +153,10 @@ def test_the_other_side_ends_what_it_started_when_its_time_is_over(cache):
 
 def test_each_cache_has_its_own_copy_of_the_code(cache, tmp_path, monkeypatch):
     """A process that measured with a cache that is gone launches from the next one."""
-    names = prepare.names_inside(SPEC, CONDITIONS)
-    first, sha256 = prepare.stage_code(names)
+    names = worker.names_inside(SPEC, CONDITIONS)
+    first, sha256 = worker.stage_code(names)
     monkeypatch.setenv("TARE_CACHE", str(tmp_path))
-    second, same = prepare.stage_code(names)
+    second, same = worker.stage_code(names)
     assert same == sha256 and first.is_relative_to(cache) and second.is_relative_to(tmp_path)
     assert (second / "tare/worker/main.py").read_bytes() == (first / "tare/worker/main.py").read_bytes()
 
@@ -237,7 +238,7 @@ say(%r)
 
 def here():
     """What a program on this machine says of its clock."""
-    return json.dumps({"boot_id": record.boot_id(), "time_namespace": str(Path("/proc/self/ns/time").readlink())})
+    return json.dumps({"boot_id": inside.boot_id(), "time_namespace": str(Path("/proc/self/ns/time").readlink())})
 
 
 @pytest.mark.parametrize("fault", BREAKS)
@@ -332,7 +333,7 @@ def ended(**instants):
 )
 def test_a_record_from_inside_that_is_none_is_one_line(tmp_path, text, reason):
     (tmp_path / "record.json").write_text(text)
-    found, why = record.read_inside(tmp_path / "record.json")
+    found, why = inside.read_inside(tmp_path / "record.json")
     assert found is None and reason in why and "\n" not in why
 
 

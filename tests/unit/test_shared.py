@@ -369,7 +369,7 @@ def order_of(environment):
     conditions = {"threads": 1, "cpus": 1}
     return Order(
         site=Site(environment=environment, python="python", reference=None, data=None),
-        spec={},
+        program={},
         conditions=conditions,
     )
 

@@ -80,7 +80,10 @@ def launched(monkeypatch):
     monkeypatch.setattr(
         designs,
         "launch_side_by_side",
-        lambda orders: {name: launch(**vars(one)) for name, one in orders.items()},
+        lambda orders: {
+            name: launch(one.site, one.program, one.conditions, pad_bytes=one.pad_bytes)
+            for name, one in orders.items()
+        },
     )
     return seen, broken
 

@@ -27,7 +27,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.images import guest
 from tare.images.skeleton import Skeleton
-from tare.launch import record
+from tare.launch import inside as record
 from tare.model import closure, registry
 from tare.model.environment import Quota
 from tare.model.studies import study

@@ -3,7 +3,7 @@
 A scenario is a module of this folder, whose `surround` is a context manager around each unit. It yields a function
 that says what is wrong by now, or None: what was measured beside something that died does not count. Whatever it
 starts goes through `tare.core.process`, so that it ends with us, also when we are killed. A module whose whole runs
-are no plain launches has `launched`, which makes one (site, specification, conditions, bytes of padding), and
+are no plain launches has `launched`, which makes one (site, program, conditions, bytes of padding), and
 `barred`, which says why an environment can have none.
 """
 
@@ -53,7 +53,7 @@ def around(cpus: Sequence[int], conditions: Mapping[str, Any] = NO_CONDITIONS) -
 
 
 Scenario = Callable[[Around], AbstractContextManager[Problem]]
-Launcher = Callable[..., LaunchRecord]  # site, spec, conditions, pad_bytes
+Launcher = Callable[..., LaunchRecord]  # site, program, conditions, pad_bytes
 
 
 SCENARIOS: dict[str, Scenario] = {}  # by name, those that have been asked for

@@ -16,6 +16,7 @@ from tare.launch.group import launch_group
 from tare.launch.hosts import Hosts
 from tare.launch.networks import HOST_NETWORK, OWN_NETWORK, Wires, switched
 from tare.launch.place import Site
+from tare.launch.program import Runnable, with_more
 from tare.launch.scenarios import Around, Problem
 from tare.model.environment import Environment
 from tare.model.records.launches import LaunchRecord
@@ -51,13 +52,13 @@ def barred(environment: Environment, network: str) -> str | None:
     return networks.barred(environment, environment.network_of(network))
 
 
-def launched(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
+def launched(site: Site, program: Runnable, conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
     """A whole run of a group."""
     group = conditions["group"]
     servers = size_of(group) - group["workers"]
     return launch_group(
         site,
-        {**spec, "exchange": group["exchange"], "servers": servers, "samples_each": True},
+        with_more(program, {"exchange": group["exchange"], "servers": servers, "samples_each": True}),
         conditions,
         size=size_of(group),
         pad_bytes=pad_bytes,

@@ -66,7 +66,7 @@ def launch_member(
         with counted(cpus) as counts:
             record = launch(
                 replace(order.site, data_of={}),
-                order.spec,
+                order.program,
                 at_share(order.conditions, own),
                 pad_bytes=order.pad_bytes,
                 share=own,
@@ -75,7 +75,8 @@ def launch_member(
         wrong = _add_throttling(counts, record, own, sets_quota=sets_quota)
         contention = Contention(values=counts.values, reasons=counts.reasons)
         record = record.replace(contention=contention)
-        if own.quota is not None and sets_quota and record.ok and record.seen_inside().facts.cpu_quota is None:
+        quota_seen = record.inside.facts.cpu_quota if record.inside else None
+        if own.quota is not None and sets_quota and record.ok and quota_seen is None:
             record = record.replace(unseen=(*record.unseen, QUOTA))
         if live is not None:
             try:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from tare.model.records.campaigns import Calibration, Others, Plan, Unit
-from tare.model.records.launches import Instance, LaunchRecord
+from tare.model.records.launches import WORKER, Instance, LaunchRecord
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import environment_of
 
@@ -124,15 +124,22 @@ def mark_ns(launch: LaunchRecord, name: str) -> int:
 
 
 def real_s(launch: LaunchRecord) -> float:
-    """Seconds of a successful whole run, without the bookkeeping after the epoch and the carrying of files."""
+    """Seconds of a successful whole run, without the bookkeeping after the epoch and the carrying of files.
+
+    A command has no such bookkeeping: its run is all from the launcher's call to its end.
+    """
     spawn_ns, end_ns = launched_ns(launch)
+    if launch.program != WORKER:
+        return (end_ns - spawn_ns) / 1e9
     bookkeeping_ns = mark_ns(launch, "last") - mark_ns(launch, "epoch_end")
     return (end_ns - spawn_ns - bookkeeping_ns) / 1e9
 
 
 def start_s(launch: LaunchRecord) -> float | None:
-    """Seconds from the launcher's call until the imports were done; None for a launch that failed."""
-    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9 if launch.ok else None
+    """Seconds from the launcher's call until the imports were done; None for one that failed or sets no marks."""
+    if not launch.ok or launch.program != WORKER:
+        return None
+    return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9
 
 
 def turn_medians(launch: LaunchRecord) -> list[list[float]]:

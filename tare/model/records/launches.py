@@ -15,6 +15,7 @@ from tare.core.errors import IntegrityError
 from tare.model.schema import Record, parse
 from tare.model.virtual_machine import VirtualMachine
 
+WORKER, COMMAND = "worker", "command"  # kinds of programs that a launch runs
 Status = Literal["ok", "failed", "timeout", "skipped", "stopped", "unavailable"]
 
 
@@ -569,7 +570,11 @@ class LaunchRecord(Record):
         spawn_ns, end_ns: just before the runtime's start, and when its client was reaped, on the launcher's clock;
             of a group, the first start and the last end.
         client_user_s, client_system_s: CPU time that was reaped (`wait4`); with a daemon, the client's alone.
-        inside: what the worker wrote; of a group, rank 0's.
+        program: the kind of what ran, Tare's worker or a command.
+        exit_status: of a command, as of a child process; None for the worker, and for what was killed at its limit.
+        stdout: end of a command's standard output, as `stderr` of its errors.
+        metrics: what a program that is not Tare's worker measured itself, by name.
+        inside: what the worker wrote; of a group, rank 0's. None for a command.
         instances: every member of a group of more than one; empty for a launch that is alone.
         network: what they met on, where that was chosen.
         deviations: effective conditions that are not those that were asked for.
@@ -614,6 +619,10 @@ class LaunchRecord(Record):
     compiled: Mapping[str, int] | None = None
     neighbour: Neighbour | None = None
     contention: Contention | None = None
+    program: str = WORKER
+    exit_status: int | None = None
+    stdout: str | None = None
+    metrics: Mapping[str, float] = Field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -624,8 +633,12 @@ class LaunchRecord(Record):
         """What the worker wrote.
 
         Raises:
-            IntegrityError: it wrote nothing.
+            IntegrityError: it wrote nothing, as no command does.
         """
+        if self.program != WORKER:
+            raise IntegrityError(
+                f"a launch of a {self.program} has no record from inside: its start, end and exit status are known"
+            )
         if self.inside is None:
             raise IntegrityError(f"a launch whose status is {self.status} has no record from inside")
         return self.inside

@@ -1,0 +1,159 @@
+"""What a launch runs, as the launch layer sees it: the files that it needs, its arguments, and how it went."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from tare.core.process import Finished
+from tare.launch.place import Site
+from tare.model.environment import Bind, Environment
+from tare.model.records.launches import Inside
+
+TAIL_CHARACTERS = 2000  # of a stream that a record keeps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cargo:
+    """A folder or file of the launcher's that a launch reads at `target`."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """Files of this machine that a program needs.
+
+    Attributes:
+        inputs: folders or files that are only read, by name; a transport decides where the program finds them.
+            The first one is the program's code.
+        binds: what it sees at a path of its own choice, which takes an environment that shares files.
+        code_sha256: of the code; None where nobody knows what runs.
+    """
+
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    binds: tuple[Bind, ...] = ()
+    code_sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a launch runs, as its program needs to know.
+
+    Attributes:
+        site, conditions: of the launch.
+        folder: the launch's own folder on this side.
+        inside: the same folder on the other side.
+        inputs: where the program finds what it needs (`Needs.inputs`), by name.
+        keep: files that it is to write into its folder, by the key under which it is told so.
+        shares_files: both sides see the same folder.
+        rank, size: which member of a group, of how many; None for a launch that is alone.
+    """
+
+    site: Site
+    conditions: Mapping[str, Any]
+    folder: Path
+    inside: Path
+    inputs: Mapping[str, Path]
+    keep: Mapping[str, Path] = field(default_factory=dict)
+    shares_files: bool = True
+    rank: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a program's run went, as far as the program itself tells; the launcher may still refuse it.
+
+    Attributes:
+        status, reason: a run that did not succeed says why, in one line.
+        inside: what it wrote of itself; None where it writes nothing.
+        stdout, stderr: ends of its streams; None where the record keeps none.
+        exit_status: negative for a signal, as of a child process; None where the record keeps none.
+        metrics: what it measured itself, by name, in the unit that the name ends with.
+    """
+
+    status: Literal["ok", "failed", "timeout"]
+    reason: str | None = None
+    inside: Inside | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    exit_status: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def values(self) -> dict[str, Any]:
+        """Fields of the launch's record beside status, reason and inside; what is as ever is left out."""
+        found = {"stdout": self.stdout, "stderr": self.stderr, "exit_status": self.exit_status}
+        more = {"metrics": dict(self.metrics)} if self.metrics else {}
+        return more | {name: value for name, value in found.items() if value is not None}
+
+
+class Program(ABC):
+    """What a launch runs.
+
+    Attributes:
+        kind: as records name it.
+        announces: it makes a file (STARTED) at its first line, or is a conversation that greets.
+        keeps_output: its standard output is a part of its result.
+    """
+
+    kind: ClassVar[str]
+    announces: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+
+    @property
+    def talks(self) -> bool:
+        """Whether it is talked to while it runs; then nobody waits for its end."""
+        return False
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether the launch brings in the NVIDIA devices of its site."""
+        return False
+
+    @property
+    def reads_counters(self) -> bool:
+        """Whether it may read the device's counters, which drivers reserve for CAP_SYS_ADMIN."""
+        return False
+
+    @abstractmethod
+    def needs(self, site: Site, conditions: Mapping[str, Any]) -> Needs:
+        """The files that it needs.
+
+        Raises:
+            UserError: it can't run at this site, or a file is not there.
+        """
+
+    def write(self, place: Place) -> None:
+        """Write what it reads into the launch's own folder, before the launch."""
+        return
+
+    @abstractmethod
+    def argv_at(self, place: Place) -> tuple[str, ...]:
+        """Program and arguments inside.
+
+        Raises:
+            UnavailableError: the site lacks what it is started with.
+        """
+
+    def variables_at(self, place: Place) -> Mapping[str, str]:
+        """Environment variables that come on top of those of the conditions and of the site."""
+        return {}
+
+    def workdir_at(self, place: Place) -> Path | None:
+        """Working directory inside; None for the one that the transport has."""
+        return None
+
+    @abstractmethod
+    def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
+        """How it went.
+
+        Args:
+            finished: how the runtime's client ended.
+            folder: the launch's own folder on this side, with what the program has written.
+            environment: in which it ran.
+        """
