@@ -3,7 +3,12 @@
 A process of its own, in a session of its own, that sleeps until its parent is gone. It is told over standard input
 what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group, which is killed, if
 need be after its `"patience_s"`; `{"key": …, "commands": [[…], …], "env": {…}, "folder": …}` what to run and to
-remove; `{"key": …}` alone takes a key back.
+remove; `{"key": …, "stopped": […], "lease_s": …}` what its parent stops and lets go on (below); `{"key": …}` alone takes
+a key back.
+
+What is stopped is `{"means": "cgroup2" or "cgroup1", "group": folder, "ours": true}` or `{"means": "signals", "pids": […]}`.
+It is let go on before anything is killed: a task that version 1's freezer holds ignores SIGKILL. It is let go on, too,
+where the parent has not said `{"key": …, "renewed": true}` for `lease_s`: one that hangs leaves nothing stopped.
 A program that its parent could not tell it of, having died at that very moment, is found by a mark in its
 environment. Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT NAME MARK`.
 """
@@ -22,6 +27,7 @@ from typing import Any
 
 COMMAND_S = 30.0
 LOOK_S = 0.1
+GONE_LOOKS = 20
 
 
 def watch(parent: int) -> dict[str, dict[str, Any]]:
@@ -36,8 +42,12 @@ def watch(parent: int) -> dict[str, dict[str, Any]]:
     except ProcessLookupError:
         pidfd = None  # what it said is still in the pipe
     os.set_blocking(0, False)
+    renewed: dict[str, float] = {}
     while True:
-        ready = {descriptor for descriptor, _ in waiting.poll()} if pidfd is not None else {0}
+        leases = {key: note["lease_s"] + renewed[key] - time.monotonic() for key, note in left.items() if key in renewed}
+        soonest = min(leases.values(), default=None)
+        timeout_ms = None if soonest is None else max(0.0, soonest) * 1e3
+        ready = {descriptor for descriptor, _ in waiting.poll(timeout_ms)} if pidfd is not None else {0}
         over = pidfd is None or pidfd in ready or os.getppid() != parent
         while True:
             try:
@@ -52,12 +62,56 @@ def watch(parent: int) -> dict[str, dict[str, Any]]:
         for line in lines:
             note = json.loads(line)
             key = note.pop("key")
-            if note:
+            if note.get("renewed"):
+                if key in left:
+                    renewed[key] = time.monotonic()
+            elif note:
                 left[key] = note
+                if "lease_s" in note:
+                    renewed[key] = time.monotonic()
             else:
                 left.pop(key, None)
+                renewed.pop(key, None)
         if over:
             return left
+        for key in [key for key, at in renewed.items() if time.monotonic() - at > left[key]["lease_s"]]:
+            del renewed[key]  # until it is renewed
+            let_go(left[key]["stopped"])
+
+
+def let_go(stopped: list[dict[str, Any]]) -> None:
+    """Let go on what was stopped; what has gone is no matter."""
+    for one in stopped:
+        with contextlib.suppress(OSError):
+            if one["means"] == "cgroup2":
+                (pathlib.Path(one["group"]) / "cgroup.freeze").write_text("0")
+            elif one["means"] == "cgroup1":
+                (pathlib.Path(one["group"]) / "freezer.state").write_text("THAWED")
+        for pid in one.get("pids", ()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def kill_stopped(stopped: list[dict[str, Any]]) -> None:
+    """Kill what is in control groups, and the processes that were named."""
+    for one in stopped:
+        pids = list(one.get("pids", ()))
+        with contextlib.suppress(OSError, ValueError):
+            pids += map(int, (pathlib.Path(one["group"]) / "cgroup.procs").read_text().split()) if one.get("group") else ()
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def remove_groups(stopped: list[dict[str, Any]]) -> None:
+    """Remove control groups that were made for what is gone now."""
+    for one in (one for one in stopped if one.get("ours")):
+        for _ in range(GONE_LOOKS):
+            with contextlib.suppress(OSError):
+                os.rmdir(one["group"])
+            if not os.path.isdir(one["group"]):
+                break
+            time.sleep(LOOK_S)
 
 
 def untold(name: str, mark: str) -> list[int]:
@@ -73,7 +127,10 @@ def untold(name: str, mark: str) -> list[int]:
 
 
 def end(left: dict[str, dict[str, Any]]) -> None:
-    """Kill the groups, then run the commands, then remove the folders."""
+    """Let go on what is stopped, kill the groups, then run the commands, then remove the folders."""
+    stopped = [one for note in left.values() for one in note.get("stopped", ())]
+    let_go(stopped)
+    kill_stopped(stopped)
     for note in sorted(left.values(), key=lambda note: note.get("patience_s", 0.0)):
         if "group" in note:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -93,6 +150,7 @@ def end(left: dict[str, dict[str, Any]]) -> None:
                 )
         if "folder" in note:
             shutil.rmtree(note["folder"], ignore_errors=True)
+    remove_groups(stopped)
 
 
 def wait_for(group: int, patience_s: float) -> None:

@@ -36,6 +36,8 @@ NAMESPACES = ("namespace", "unshare", "clone", "fork/exec")
 LARGER = "TARE_CACHE and TMPDIR at a larger disk"
 MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
+LEASE_S = 5.0  # after which what is stopped is let go on, where nothing is heard of whoever stopped it
+RENEW_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +228,38 @@ def at_death(
         _guard.forget(name)
 
 
+class Lease:
+    """What this process stops, as its guard knows it: let go on and killed where this process is killed, let go on
+    where it says nothing for LEASE_S.
+
+    Args:
+        name: unique on this machine.
+        stopped: as tare.core.guard has it.
+    """
+
+    def __init__(self, name: str, stopped: Sequence[Mapping[str, Any]]) -> None:
+        self._name = name
+        self._at = time.monotonic()
+        _guard.note(name, stopped=[dict(one) for one in stopped], lease_s=LEASE_S)
+
+    def renew(self) -> None:
+        """Say that this process does not hang; at most a few times a second.
+
+        Raises:
+            UnavailableError: nothing was said for so long that everything was let go on.
+        """
+        now = time.monotonic()
+        if now - self._at > LEASE_S:
+            raise UnavailableError(f"nothing was seen of this process for {now - self._at:.1f} s")
+        if now - self._at > RENEW_S:
+            _guard.renew(self._name)
+            self._at = now
+
+    def end(self) -> None:
+        """Nothing is stopped any more."""
+        _guard.forget(self._name)
+
+
 def remove_when_killed(folder: Path) -> None:
     """Have a folder, which this process itself removes in the end, removed also where it is killed before."""
     _guard.note(str(folder), commands=[], env={}, folder=str(folder))
@@ -269,6 +303,11 @@ class _Guard:
         with self._lock:
             self._notes[key] = values
             self._tell({"key": key, **values})
+
+    def renew(self, key: str) -> None:
+        """We are alive, and still hold what the key stands for."""
+        with self._lock:
+            self._tell({"key": key, "renewed": True})
 
     def forget(self, key: str) -> None:
         """It has ended."""

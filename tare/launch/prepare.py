@@ -19,13 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import UserError
+from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir
 from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.program import Cargo, Place, Runnable, as_program
+from tare.launch.slicing import barrier
 from tare.launch.transport import FETCH_S, Ready, transport_of
 from tare.model.environment import Environment, Launch
 
@@ -82,8 +83,11 @@ def ready(
     wrapper: Sequence[str] = (),
     member: Member | None = None,
     share: Share | None = None,
+    held: bool = False,
 ) -> Iterator[Ready]:
     """Make all that a launch needs, and clean up after it. Arguments as for `launch`; `member` of a group.
+
+    A launch that is `held` waits at a barrier (tare.launch.slicing.barrier) at its program's first instruction.
 
     Raises:
         UserError: the program can't run at this site, such as a workload that is not written for its framework.
@@ -95,6 +99,8 @@ def ready(
     folders = (*site.folders, *(gpu.folders if gpu else ()))
     transport.check(program, folders=folders, scratch=site.scratch, wrapper=wrapper)
     needs = program.needs(site, conditions)
+    if held and not transport.shares_files:
+        raise UnavailableError(f"{adapter.title} shares no files with this machine: its program can't be held")
     with own_folder() as (name, folder):
         check_path(folder)
         inside = transport.inside(folder)
@@ -118,7 +124,7 @@ def ready(
         command = (*wrapped, *program.argv_at(place))
         planned = Launch(
             name=name,
-            argv=inside_argv(variables, transport.words(site, command)),
+            argv=inside_argv(variables, barrier.words(inside, command) if held else transport.words(site, command)),
             reference=site.reference,
             binds=transport.binds(folder, cargo, folders, site.scratch, needs.binds),
             workdir=program.workdir_at(place) or transport.workdir(folder),
