@@ -66,7 +66,8 @@ def apart(work: Callable[[], Any], path: str, what: str) -> Any:
         with open(path) as handle:
             told = json.load(handle)
     except (IOError, OSError, ValueError):  # it left before it wrote, or could not write
-        raise ChildError("the process of {} ended with status {}".format(what, os.WEXITSTATUS(status)))
+        said = "the process of {} ended with status {}".format(what, os.WEXITSTATUS(status))
+        raise ChildError(said) from None
     os.remove(path)
     if "reason" in told:
         raise ChildError("the process of {} failed: {}".format(what, told["reason"]))

@@ -266,14 +266,22 @@ def trained(
     if warmup:
         results.update(warmup_steps=warmup, warmup_samples=min(samples, warmup * spec["batch"]))
     if "measured" in spec:
-        from tare.worker import replicates  # not before: the imports of the run are those of any other
-
-        marks.usage = usage()
-        batches = first_batches(framework, dataset, spec["batch"])
-        build_again = partial(build_model, framework, workload, spec)
-        results.update(replicates.measure(framework, training, build_again, batches, spec))
-        marks.add("measured_end")
+        results.update(measured(framework, workload, spec, marks, dataset, training))
     return results, training
+
+
+def measured(
+    framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks, dataset: Any, training: Any
+) -> Dict[str, Any]:
+    """Steps that are measured after the epoch; what the record holds of them. What the run used is noted before."""
+    from tare.worker import replicates  # not before: the imports of the run are those of any other
+
+    marks.usage = usage()
+    batches = first_batches(framework, dataset, spec["batch"])
+    again = partial(build_model, framework, workload, spec)
+    found = replicates.measure(framework, training, again, batches, spec)
+    marks.add("measured_end")
+    return found
 
 
 def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
