@@ -1,10 +1,10 @@
 """How much a training step varies between launches, between replicates of a launch, and from step to step.
 
-    .venv/bin/snakemake --cores 1 results/data/mnist.json results/data/sentiment.json results/images/torch-2.13/host.json
+    .venv/bin/snakemake --cores 1 results/{data/mnist,data/sentiment,images/torch-2.13/host}.json
     .venv/bin/python benchmarks/launch_variance.py --out benchmarks/launch_variance.json
 
-Whole runs on the host, one after the other, by Tare's own launch function under the default study's conditions, with
-one thread. After its epoch each launch makes replicates of the training job at each level of the allocator: forked
+Whole runs on the host, one after the other, by Tare's own launch function under the default study's conditions,
+with one thread. After its epoch each launch makes replicates of the training job at each level of the allocator: forked
 processes, each with its own model and heap, whose steps are timed (tare/worker/replicates.py).
 
 Values are logarithms, so that differences are relative: of a replicate the median of its steps' elapsed time, and
@@ -66,7 +66,12 @@ QUANTITIES = ("elapsed", "cpu")
 
 @dataclass(kw_only=True)
 class Measured:
-    """Seconds of one workload at one level of the allocator: [launch][replicate], steps [launch][replicate][step]."""
+    """Seconds of one workload at one level of the allocator.
+
+    Attributes:
+        steps: of each step, [launch][replicate][step].
+        cpu_s: CPU time per step, [launch][replicate].
+    """
 
     steps: list[list[tuple[float, ...]]] = field(default_factory=list)
     cpu_s: list[list[float]] = field(default_factory=list)
