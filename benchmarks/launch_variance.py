@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/launch_variance.py --out benchmarks/launch_variance.json
 
 Whole runs on the host, one after the other, by Tare's own launch function under the default study's conditions,
-with one thread. After its epoch each launch makes replicates of the training job at each level of the allocator: forked
-processes, each with its own model and heap, whose steps are timed (tare/worker/replicates.py).
+with one thread. After its epoch each launch makes replicates of the training job at each level of the allocator:
+forked processes, each with its own model and heap, whose steps are timed (tare/worker/replicates.py).
 
 Values are logarithms, so that differences are relative: of a replicate the median of its steps' elapsed time, and
 its CPU time per step; of a launch the median of its replicates. On a busy machine CPU time is the better witness:
@@ -100,6 +100,7 @@ def spreads(logs: Sequence[Sequence[float]]) -> dict[str, float | None]:
     replicates, launches = robust_sd(logs), robust_sd([middles])
     part = MEDIAN_OF_THREE if {len(one) for one in logs} == {3} else None
     own = None
+    testable = min(map(len, [logs, *logs])) > 1 and len(set(itertools.chain(*logs))) > 1
     if part is not None and replicates is not None and launches is not None:
         own = math.sqrt(max(0.0, launches**2 - part * replicates**2))
     return {
@@ -107,7 +108,7 @@ def spreads(logs: Sequence[Sequence[float]]) -> dict[str, float | None]:
         "launches_sd": launches,
         "neighbours_sd": robust_sd(itertools.pairwise(middles)),
         "launches_own_sd": own,
-        "p": float(stats.kruskal(*logs).pvalue) if len(logs) > 1 and len(logs[0]) > 1 else None,
+        "p": float(stats.kruskal(*logs).pvalue) if testable else None,
     }
 
 
