@@ -24,7 +24,7 @@ def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[s
     says what its own imports needed.
 
     Raises:
-        RuntimeError: the process that looked at one of several jobs did not end well.
+        ChildError: the process that looked at one of several jobs did not end well.
     """
     files = spec.get("files")
     first = None

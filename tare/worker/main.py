@@ -76,7 +76,7 @@ def main(spec_path: str) -> int:
     """Run the launch that the file describes; returns the exit status."""
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from tare.worker import facts
-    from tare.worker.marks import Marks, peak_memory, scheduling
+    from tare.worker.marks import Marks, usage
 
     marks = Marks(ENTRY_NS, ENTRY_USAGE)
     with open(spec_path) as handle:
@@ -100,8 +100,7 @@ def main(spec_path: str) -> int:
             reason = line.reason_of(error)
         record.update(status="failed", reason=reason)
     record["facts"] = facts.collect(framework)
-    record["memory"] = peak_memory()
-    record["scheduling"] = scheduling()
+    record.update(marks.usage or usage())
     write_record(spec["record"], record, marks)
     if spec["mode"] in ENDS_AT_ONCE or spec.get("ends_at_once"):  # nothing is measured now: in order takes a second
         sys.stderr.flush()

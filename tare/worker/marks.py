@@ -20,10 +20,14 @@ def now_ns() -> int:
 
 
 class Marks:
-    """The marks of one launch, in order."""
+    """The marks of one launch, in order.
+
+    `usage` is what the launch's own job has used, where the launch does more after it; None elsewhere.
+    """
 
     def __init__(self, first_ns: int, first_usage: Optional[resource.struct_rusage] = None) -> None:
         self.rows: List[Dict[str, Any]] = []
+        self.usage: Optional[Dict[str, Any]] = None
         self.add("entry", first_ns, first_usage)
 
     def add(self, name: str, at_ns: Optional[int] = None, own: Optional[resource.struct_rusage] = None) -> int:
@@ -81,3 +85,8 @@ def scheduling() -> Dict[str, Any]:
     except (IOError, OSError, IndexError, ValueError):
         waited_s = None
     return {"preemptions": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, "waited_s": waited_s}
+
+
+def usage() -> Dict[str, Any]:
+    """Memory and scheduling of this process so far, as a launch's record holds them."""
+    return {"memory": peak_memory(), "scheduling": scheduling()}

@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import math
 import resource
 import sys
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Seq
 from tare.worker import frameworks, settings
 from tare.worker.apart import apart, refuse_if_alone
 from tare.worker.frameworks import Framework
-from tare.worker.marks import Marks, now_ns, peak_memory
+from tare.worker.marks import Marks, now_ns, peak_memory, usage
 
 MOST_BATCH_BYTES = 64 << 20
 LEAST_BUSY_S = 0.2  # of steps, to say how many processors they kept busy
@@ -159,10 +158,7 @@ def run_epoch(
             framework.synchronize()
         ends.append(now_ns())
     framework.synchronize()
-    values = [float(loss) for loss in losses]
-    wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
-    if wrong:
-        raise ValueError("the loss of step {} is {}".format(wrong[0], values[wrong[0] - 1]))
+    values = frameworks.finite(losses)
     training.end_epoch()
     return ends, values, samples
 
@@ -224,8 +220,14 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     """The timed run, alone or as one of a group; returns what the record holds.
 
     One epoch, or as many as the spec's or the workload's `epochs` says: a job of more steps. `steps` ends the first
-    one early, where a whole one would take too long. `batches` makes it several (`several_runs`).
+    one early, where a whole one would take too long. `batches` makes it several (`several_runs`). `measured` adds
+    training steps after the epoch, which are timed each (tare/worker/replicates.py).
+
+    Raises:
+        Unable: `measured` in a launch that is not one run of one process.
     """
+    if "measured" in spec and ("batches" in spec or spec.get("world_size", 1) > 1):
+        raise frameworks.Unable("steps after the epoch are measured in a launch of one run by one process alone")
     if "batches" in spec:
         return several_runs(spec, marks)
     framework, workload = import_workload(spec, marks, spec["threads"])
@@ -263,7 +265,23 @@ def trained(
         results["processors"] = busy(marks)
     if warmup:
         results.update(warmup_steps=warmup, warmup_samples=min(samples, warmup * spec["batch"]))
+    if "measured" in spec:
+        results.update(measured(framework, workload, spec, marks, dataset, training))
     return results, training
+
+
+def measured(
+    framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks, dataset: Any, training: Any
+) -> Dict[str, Any]:
+    """Steps that are measured after the epoch; what the record holds of them. What the run used is noted before."""
+    from tare.worker import replicates  # not before: the imports of the run are those of any other
+
+    marks.usage = usage()
+    batches = first_batches(framework, dataset, spec["batch"])
+    again = partial(build_model, framework, workload, spec)
+    found = replicates.measure(framework, training, again, batches, spec)
+    marks.add("measured_end")
+    return found
 
 
 def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:

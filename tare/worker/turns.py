@@ -18,6 +18,7 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from tare.worker import allocator, frameworks, memory, settings
+from tare.worker.apart import can
 from tare.worker.frameworks import Framework
 from tare.worker.line import Line, reason_of
 from tare.worker.marks import Marks, now_ns, peak_rss_bytes
@@ -212,26 +213,12 @@ def children_can_follow(step: Callable[[], Any]) -> bool:
     The smallest step is enough to tell, and takes a tenth of a second instead of one or two.
     """
 
-    def succeeds(function: Callable[[], bool]) -> bool:
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                status = 0 if function() else 1
-            finally:
-                os._exit(status)  # also where the step was refused: that is the answer
-        return os.waitpid(child, 0)[1] == 0
-
-    def once() -> bool:
+    def twice() -> None:
         step()
-        return True
+        if not can(step):
+            raise RuntimeError("a child of a process that has made this step can't make it")
 
-    def twice() -> bool:
-        step()
-        return succeeds(once)
-
-    return succeeds(twice)
+    return can(twice)
 
 
 def orders(line: Line) -> Iterator[Dict[str, Any]]:

@@ -51,6 +51,7 @@ LEFT_OUT = {
     "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
     "test_progress_line.py::test_on_a_terminal": SNAKEMAKE,
     "test_proof.py::": SIMULATION,
+    "test_replicates.py::test_a_parent_that_trained_with_pytorch": FRAMEWORK,
     "test_report.py::test_a_campaign_that_was_changed": PAGES,
     "test_report.py::test_a_machine_without_any_runtime": PAGES,
     "test_report.py::test_a_missing_figure": PAGES,

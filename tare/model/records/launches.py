@@ -7,9 +7,10 @@ Instants are nanoseconds of the clock that stands beside them. Where a launch ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tare.core.errors import IntegrityError
 from tare.model.schema import Record, parse
@@ -139,6 +140,60 @@ class Exchange(Record):
     reason: str | None = None
 
 
+class Replicate(Record):
+    """Training steps that a whole run measured after its epoch, by one replicate of its training job.
+
+    Attributes:
+        allocator: its level.
+        replicate: number within the level, from 0.
+        forked: a process of its own, with its own model; `reason`: why it was not one, and the run's own process
+            went on with the run's own model.
+        pad_bytes: on the heap before its model.
+        warmup_ends_ns, step_ends_ns: of each step, on the launch's clock; on a device `warmup_s`, `step_s`, seconds
+            of each by the device's own events.
+        started_ns: of the steps after the warm-up; `cpu_s`, `system_s`, `faults`, `preemptions` are of these.
+        loss_first, loss_last: of the first step, with the warm-up, and of the last.
+        peak_rss_bytes: of its process.
+    """
+
+    allocator: Literal["default", "steady"]
+    replicate: int
+    forked: bool
+    reason: str | None
+    pad_bytes: int
+    warmup_ends_ns: tuple[int, ...] | None = None
+    warmup_s: tuple[float, ...] | None = None
+    started_ns: int
+    step_ends_ns: tuple[int, ...] | None = None
+    step_s: tuple[float, ...] | None = None
+    cpu_s: float
+    system_s: float
+    faults: int
+    preemptions: int
+    loss_first: float
+    loss_last: float
+    peak_rss_bytes: int
+
+    @model_validator(mode="after")
+    def _times_are_there(self) -> Self:
+        if (self.step_ends_ns is None) == (self.step_s is None):
+            raise ValueError("a replicate has either `step_ends_ns` or `step_s`")
+        if (self.warmup_ends_ns is None) != (self.step_ends_ns is None) or (self.warmup_s is None) != (
+            self.step_s is None
+        ):
+            raise ValueError("the steps of a replicate's warm-up are timed as its others are")
+        if self.forked != (self.reason is None):
+            raise ValueError("a replicate says why it was not forked, and nothing where it was")
+        return self
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Seconds of each step after the warm-up."""
+        if self.step_ends_ns is None:
+            return self.step_s or ()
+        return tuple((end - begin) / 1e9 for begin, end in pairwise((self.started_ns, *self.step_ends_ns)))
+
+
 class TrainResults(Record):
     """A whole run: ends of its steps, and their losses; of a group's member, its weights at the end too.
 
@@ -147,6 +202,9 @@ class TrainResults(Record):
     imports and the end of its epoch, so that it follows on the imports as if it had been alone.
     A parameter server has the ends of its steps, and no samples and losses. `warmup_steps`, `warmup_samples`: those
     before the steps by which a rate is told; 0 where a job has none.
+    `replicates`: of steps measured after the epoch, where they were asked for; then the launch's memory and
+    scheduling are those until the end of the epoch. `levels_left_out`: of the allocator, which they could not have,
+    and why.
     """
 
     samples: int
@@ -160,6 +218,8 @@ class TrainResults(Record):
     warmup_samples: int = 0
     runs: int = 1
     moved_ns: int = 0
+    replicates: tuple[Replicate, ...] = ()
+    levels_left_out: Mapping[str, str] = Field(default_factory=dict)
 
 
 class TurnsResults(Record):

@@ -5,6 +5,7 @@ launch says so. What watches a step (profiler, counts) is in tare/worker/instrum
 """
 
 import importlib
+import math
 import os
 import random
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -57,6 +58,19 @@ def training_class(workload: Any, name: str) -> Any:
         where = workload.__name__.replace(".", "/")
         raise Unable("{}.py trains with {}, not with {}".format(where, ", ".join(sorted(known)), name))
     return known[name]
+
+
+def finite(losses: Sequence[Any]) -> List[float]:
+    """Losses of steps, from the first on, as floats.
+
+    Raises:
+        ValueError: one of them is no finite number.
+    """
+    values = [float(loss) for loss in losses]
+    wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
+    if wrong:
+        raise ValueError("the loss of step {} is {}".format(wrong[0], values[wrong[0] - 1]))
+    return values
 
 
 class Framework(object):
