@@ -44,7 +44,9 @@ def watch(parent: int) -> dict[str, dict[str, Any]]:
     os.set_blocking(0, False)
     renewed: dict[str, float] = {}
     while True:
-        leases = {key: note["lease_s"] + renewed[key] - time.monotonic() for key, note in left.items() if key in renewed}
+        leases = {
+            key: note["lease_s"] + renewed[key] - time.monotonic() for key, note in left.items() if key in renewed
+        }
         soonest = min(leases.values(), default=None)
         timeout_ms = None if soonest is None else max(0.0, soonest) * 1e3
         ready = {descriptor for descriptor, _ in waiting.poll(timeout_ms)} if pidfd is not None else {0}
@@ -97,7 +99,11 @@ def kill_stopped(stopped: list[dict[str, Any]]) -> None:
     for one in stopped:
         pids = list(one.get("pids", ()))
         with contextlib.suppress(OSError, ValueError):
-            pids += map(int, (pathlib.Path(one["group"]) / "cgroup.procs").read_text().split()) if one.get("group") else ()
+            pids += (
+                map(int, (pathlib.Path(one["group"]) / "cgroup.procs").read_text().split())
+                if one.get("group")
+                else ()
+            )
         for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.core.progress import say
+from tare.experiments import sliced
 from tare.experiments.designs import (
     Design,
     Row,
@@ -28,7 +29,7 @@ from tare.launch.place import Site
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord, Mark, Memory
-from tare.model.registry import DISTRIBUTED
+from tare.model.registry import DISTRIBUTED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies.study import HOST, Distributed, Rounds, sampling_of
 from tare.stats.fits import run_values
@@ -63,6 +64,7 @@ def rounds(setup: Setup) -> Design:
         headline, conditions = {**headline, **group.levels}, {**conditions, "group": group.group}
         sampling = group.sampling(study["confidence"], arm)
         spec |= {"steps": group.steps} if group.steps else {}
+    held = setup.scenario == SINGLE and all(sliced.can_be_held(site) for site in setup.sites.values())
     plan = declare(
         "rounds",
         setup,
@@ -70,11 +72,15 @@ def rounds(setup: Setup) -> Design:
         headline=headline,
         conditions=conditions,
         sampling=sampling,
-        discarded=study["rounds"]["discarded"],
+        discarded=max(study["rounds"]["discarded"], 1 if held else 0),
         margins=study["margins"],
+        measured=parse(Rounds, study["rounds"], "rounds").steps if setup.scenario == SINGLE else None,
+        slicing_refused=sliced.refusal(setup.scenario, spec, conditions, setup.sites),
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
+        if held:
+            return sliced.run_unit(plan, setup.sites, done)
         order, pads = unit_order(plan, done, plan.environments)
         return one_after_other(plan, setup.sites, done, order, pads)
 

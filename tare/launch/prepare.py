@@ -21,6 +21,7 @@ from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir
+from tare.core.guard import let_go, remove_groups
 from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
@@ -247,11 +248,13 @@ def _end_leftovers_in(launches: Path) -> None:
         with contextlib.suppress(OSError, ValueError), owner.open("r+") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             note = json.load(held)
+            let_go(note.get("stopped", ()))
             for pid in carriers_of(owner.parent.name):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             for command in note.get("commands", ()):
                 run(command, timeout_s=END_S, env=note["env"])
+            remove_groups(note.get("stopped", ()))
             shutil.rmtree(owner.parent, ignore_errors=True)
 
 

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tare.core.errors import UnavailableError
 
@@ -73,10 +74,12 @@ class Holder(ABC):
     Attributes:
         means: how they are stopped: `cgroup2`, `cgroup1` or `signals`.
         group: folder of the control group; None for signals.
+        ours: the group was made for the job, and goes with it.
     """
 
-    means: str
+    means: Literal["cgroup2", "cgroup1", "signals"]
     group: Path | None = None
+    ours: bool = True
 
     @abstractmethod
     def pids(self) -> list[int]:
@@ -115,10 +118,10 @@ class Holder(ABC):
 class Group2(Holder):
     """A control group of version 2: `cgroup.freeze`, and `cgroup.events` tells when all is frozen."""
 
-    means = "cgroup2"
+    means: Literal["cgroup2", "cgroup1", "signals"] = "cgroup2"
 
     def __init__(self, group: Path, *, ours: bool) -> None:
-        self.group, self._ours = group, ours
+        self.group, self.ours = group, ours
         self._freeze = os.open(group / "cgroup.freeze", os.O_RDWR)
         self._events = os.open(group / "cgroup.events", os.O_RDONLY)
         self._stat = os.open(group / "cpu.stat", os.O_RDONLY)
@@ -163,7 +166,7 @@ class Group2(Holder):
         super().close()
         for handle in (self._freeze, self._events, self._stat, self._procs, self._threads):
             os.close(handle)
-        if self._ours and self.group is not None:
+        if self.ours and self.group is not None:
             _remove(self.group)
 
     def _is(self, what: str) -> bool:
@@ -173,7 +176,7 @@ class Group2(Holder):
 class Group1(Holder):
     """A control group of version 1's freezer: `freezer.state` is asked until it says FROZEN."""
 
-    means = "cgroup1"
+    means: Literal["cgroup2", "cgroup1", "signals"] = "cgroup1"
 
     def __init__(self, group: Path) -> None:
         self.group = group
@@ -209,7 +212,7 @@ class Group1(Holder):
 class Signals(Holder):
     """SIGSTOP and SIGCONT to a process and all its descendants, found again until there are no new ones."""
 
-    means = "signals"
+    means: Literal["cgroup2", "cgroup1", "signals"] = "signals"
 
     def __init__(self, roots: Sequence[int]) -> None:
         self._roots = tuple(roots)

@@ -25,6 +25,7 @@ LONGEST_WAIT_S = 1.0  # for something of a job to be able to run again
 SETTLE_S = 0.001  # where no other job runs meanwhile
 LOOK_S = 0.0005  # between two looks whether it is
 LATEST_NS = 10_000_000  # of processor time that may be added to a job's after it is seen to be stopped
+SAMPLE_S = 0.01  # between two looks at a job that runs to its end
 SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead of the one that does not
 
 
@@ -54,6 +55,7 @@ class Job:
         quantum_s: of the cycle of each slice.
         waited_s: by which each slice was longer because nothing could run.
         cpu_ns: its processor time at the end of each slice.
+        looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
         ended_ns: when its first process ended.
     """
 
@@ -67,12 +69,26 @@ class Job:
     quantum_s: list[float] = field(default_factory=list)
     waited_s: list[float] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
+    looks: int = 0
+    idle_looks: int = 0
     ended_ns: int | None = None
     pidfd: int = -1
     own_ns: int = 0
 
     def __post_init__(self) -> None:
         self.pidfd = os.pidfd_open(self.root)
+
+    @property
+    def holders(self) -> list[Holder]:
+        """All that stops something of it."""
+        return [self.holder, *([self.servers] if self.servers is not None else [])]
+
+    def can_run(self) -> bool:
+        """Whether anything of it runs or could, as it is seen now."""
+        able = self.holder.has_runnable()
+        self.looks += 1
+        self.idle_looks += not able
+        return able
 
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether its first process has ended, or does so within some seconds."""
@@ -97,6 +113,16 @@ class Job:
             self.servers.resume()
         self.holder.resume()
 
+    def bill(self, began: int, stopped: int, quiet: int, quantum_s: float = 0.0, waited_s: float = 0.0) -> None:
+        """Note a slice that is over."""
+        self.began_ns.append(began)
+        self.stopped_ns.append(stopped)
+        self.quiet_ns.append(quiet)
+        self.quantum_s.append(quantum_s)
+        self.waited_s.append(waited_s)
+        self.cpu_ns.append(self.holder.cpu_ns())
+        self.own_ns += quiet - began
+
     def kill(self) -> None:
         """End its first process, and let everything of it go on so that it can end."""
         with contextlib.suppress(ProcessLookupError):
@@ -105,10 +131,9 @@ class Job:
             self.resume()
 
     def close(self) -> None:
-        """Let it go on, and forget it."""
-        for holder in (self.servers, self.holder):
-            if holder is not None:
-                holder.close()
+        """Let go of all that stops it; it has ended."""
+        for holder in self.holders:
+            holder.close()
         os.close(self.pidfd)
 
 
@@ -183,6 +208,30 @@ def run_round(
         raise RoundVoid("the machine slept in the middle of a round")
 
 
+def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None:
+    """Let stopped jobs run to their ends, one after the other: each has one slice.
+
+    Raises:
+        RoundVoid: what was measured does not count.
+    """
+    asleep = _slept_s()
+    for number in order:
+        job = jobs[number]
+        _stood_still(job)
+        began = time.monotonic_ns()
+        job.resume()
+        while not job.has_ended(SAMPLE_S):
+            job.can_run()
+            limits.renew()
+            if (time.monotonic_ns() - began) / 1e9 > limits.own_s:
+                raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
+        job.ended_ns = time.monotonic_ns()
+        job.bill(began, job.ended_ns, job.ended_ns)
+        limits.ended(job)
+    if abs(_slept_s() - asleep) > SLEPT_S:
+        raise RoundVoid("the machine slept in the middle of a round")
+
+
 def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None) -> None:
     """One slice, and its bill; `before` is the job that had the last one."""
     if before is job:  # no other runs meanwhile
@@ -202,13 +251,7 @@ def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None) -> None
             stopped, quiet = job.stop()
     except StopError as error:
         raise RoundVoid(f"{job.name}: {error}", job.name) from error
-    job.began_ns.append(began)
-    job.stopped_ns.append(stopped)
-    job.quiet_ns.append(quiet)
-    job.quantum_s.append(quantum_s)
-    job.waited_s.append(waited_s)
-    job.cpu_ns.append(job.holder.cpu_ns())
-    job.own_ns += quiet - began
+    job.bill(began, stopped, quiet, quantum_s, waited_s)
     if before is not None and before is not job:
         _settle(before)
     if waited_s >= LONGEST_WAIT_S:
@@ -238,7 +281,7 @@ def _stood_still(job: Job) -> None:
 
 def _await_runnable(job: Job) -> float:
     """Seconds until something of a job can run, or it has ended; LONGEST_WAIT_S at most."""
-    if job.holder.has_runnable():
+    if job.can_run():
         return 0.0
     start = time.monotonic()
     while (waited_s := time.monotonic() - start) < LONGEST_WAIT_S:

@@ -6,7 +6,7 @@ results/campaigns/<study>/<workload>/<name>/plan.json, units.jsonl, sealed.json
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -32,6 +32,29 @@ class Sampling(Record):
     half_width: float | None = None
     budget_s: float | None = None
     verdict_units: int = VERDICT_UNITS
+
+
+class Measured(Record):
+    """Training steps that a whole run measures after its epoch.
+
+    Attributes:
+        levels: of the allocator, each measured.
+        replicates: of the training job at each level, each a process with its own memory layout.
+        warmup_steps: of each replicate, before those that count.
+        seconds: of the steps of one replicate that count, about.
+    """
+
+    levels: Annotated[tuple[Literal["default", "steady"], ...], Field(min_length=1)] = ("steady",)
+    replicates: Annotated[int, Field(ge=1, le=8)] = 2
+    warmup_steps: Annotated[int, Field(ge=1, le=32)] = 2
+    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
+
+    fewest: ClassVar[int] = 4
+    most: ClassVar[int] = 200
+
+    def steps_in(self, step_s: float) -> int:
+        """Steps that a replicate counts, where one takes so many seconds."""
+        return min(self.most, max(self.fewest, round(self.seconds / step_s)))
 
 
 class Prior(Record):
@@ -69,6 +92,8 @@ class Plan(FileRecord):
         spec: what each launch does inside (mode, workload, batch, seed, …).
         conditions: equal for every launch; `headline_conditions` for an arm's baselines.
         discarded: units that come first and do not count.
+        measured: steps that whole runs measure after their epoch; None for none.
+        slicing_refused: why its launches can't be sliced; None where they can, or are not whole runs.
         optional: sealed without units where this machine can't run it, such as another stack's.
         scenario: what runs besides, and how many together; `single`: one job alone.
         provenance: images and data that were used, and whose files the second host launches from (`control`).
@@ -92,6 +117,8 @@ class Plan(FileRecord):
     margins: Mapping[str, float] | None = None
     sampling: Sampling
     prior: Prior | None = None
+    measured: Measured | None = None
+    slicing_refused: str | None = None
     batches: tuple[int, ...] | None = None
     seed: int
     discarded: int
@@ -195,6 +222,8 @@ class Unit(Record):
         scenario: what ran besides, as it was seen to start and to end.
         block: which start of launches it comes from, where campaigns share them.
         others: who else used the processors; None where it was not watched, as in units of older versions.
+        slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), and why
+            they were not sliced (`refused`).
     """
 
     unit: int
@@ -214,6 +243,7 @@ class Unit(Record):
     scenario: Mapping[str, Any] | None = None
     pages: Mapping[str, str] | None = None
     others: Others | None = None
+    slicing: Mapping[str, Any] | None = None
 
     @field_validator("launches")
     @classmethod

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tare.core.errors import IntegrityError
+from tare.model.records.slices import Slices
 from tare.model.schema import Record, parse
 from tare.model.virtual_machine import VirtualMachine
 
@@ -648,6 +649,8 @@ class LaunchRecord(Record):
         draws: of a launch that took turns.
         neighbour: the job that trained beside it; None where none did.
         contention: of the machine meanwhile; None where nobody counted.
+        slices: when it ran, of a launch that was held at its first instruction: all instants but these are in its own
+            time then.
     """
 
     status: Status
@@ -683,6 +686,7 @@ class LaunchRecord(Record):
     exit_status: int | None = None
     stdout: str | None = None
     metrics: Mapping[str, float] = Field(default_factory=dict)
+    slices: Slices | None = None
 
     @property
     def ok(self) -> bool:

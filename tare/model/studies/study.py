@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model.records.campaigns import VERDICT_UNITS, Prior, Sampling
+from tare.model.records.campaigns import VERDICT_UNITS, Measured, Prior, Sampling
 from tare.model.registry import (
     BASELINE,
     CONTROL,
@@ -253,9 +253,16 @@ class _Sampled(Allocation):
 
 
 class Rounds(_Sampled):
-    """Whole runs; `discarded`: rounds before them that do not count."""
+    """Whole runs.
+
+    Attributes:
+        discarded: rounds before them that do not count; one that calibrates is made in any case where launches can be
+            held at their first instruction.
+        steps: training steps that each run measures after its epoch; None for none.
+    """
 
     discarded: Annotated[int, Field(ge=0, le=100)]
+    steps: Measured | None = None
 
 
 class Shared(Batch):

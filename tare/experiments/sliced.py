@@ -1,0 +1,258 @@
+"""Units of whole runs whose launches are held at their first instruction: one that calibrates, then sliced ones.
+
+The first unit runs every launch to its end, one after the other. It brings what is read into the page cache, and says
+how long each phase of each launch takes, what memory all of them take together, and whether the job waits. Units after
+it are sliced, paced by what was seen before them. Where a job can't be sliced every unit is as the first one, and its
+rows say why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tare.experiments.designs import Row, conditions_of, seed_of, skipped, unit_order
+from tare.experiments.orders import balanced_orders
+from tare.launch.pages import of_whole_runs
+from tare.launch.place import Site
+from tare.launch.program import Runnable
+from tare.launch.run import Order
+from tare.launch.slicing.freezing import machine_hierarchies
+from tare.launch.slicing.pacing import Pace
+from tare.launch.slicing.rounds import Way, run_launches
+from tare.launch.transport import transport_of
+from tare.machine import others
+from tare.model.journals.units import COLD, given_up, groups_of, others_in
+from tare.model.records.campaigns import Others, Plan, Unit
+from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST, SINGLE
+
+MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
+MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
+PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
+MEMINFO = Path("/proc/meminfo")
+QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
+
+
+def refusal(
+    plan_scenario: str, spec: Mapping[str, Any], conditions: Mapping[str, Any], sites: Mapping[str, Site]
+) -> str | None:
+    """Why the launches of a campaign can't be sliced, before any of them has run; None where they can."""
+    if spec.get("device") == "cuda":
+        return "work that is queued on a GPU goes on while its process is stopped"
+    if plan_scenario != SINGLE:
+        return f"jobs of the scenario {plan_scenario} wait for each other"
+    if conditions["page_cache"] == COLD:
+        return "reads from a disk go on while a process is stopped, and the page cache is cold"
+    for name, site in sites.items():
+        if not transport_of(site.environment).shares_files:
+            return f"{name} shares no files with this machine"
+        if site.environment.draws_boot_id:
+            return f"{name} runs on a kernel of its own"
+    if quota := quota_here():
+        return f"a quota of processor time is refilled while a job is stopped ({quota})"
+    if not machine_hierarchies() and os.geteuid() != 0:
+        return "this user can freeze no control group"
+    return None
+
+
+def can_be_held(site: Site) -> bool:
+    """Whether a launch of a site can be held at its first instruction: it shares files and a kernel with us."""
+    return transport_of(site.environment).shares_files and not site.environment.draws_boot_id
+
+
+def quota_here() -> str | None:
+    """The control group above us that has a quota of processor time; None where none has."""
+    try:
+        mounts, own = Path("/proc/self/mounts").read_text(), Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return None
+    for folder in _cpu_groups(mounts, own):
+        for name in QUOTAS:
+            with contextlib.suppress(OSError):
+                first = (folder / name).read_text().split()[0]
+                if first not in ("max", "-1"):
+                    return str(folder / name)
+    return None
+
+
+def _cpu_groups(mounts: str, own: str) -> Iterator[Path]:
+    """Folders of the control groups, of both versions, that limit our processor time, our own first; pure."""
+    paths = {name: path for line in own.splitlines() for name, path in _controllers(line)}
+    for line in mounts.splitlines():
+        _, mount, kind, options, *_ = line.split()
+        key = "" if kind == "cgroup2" else "cpu" if kind == "cgroup" and "cpu" in options.split(",") else None
+        if key is not None and key in paths:
+            group = Path(mount) / paths[key].lstrip("/")
+            yield from (folder for folder in (group, *group.parents) if Path(mount) in (folder, *folder.parents))
+
+
+def _controllers(line: str) -> list[tuple[str, str]]:
+    _, names, path = line.split(":", 2)
+    return [(name, path) for name in names.split(",")]
+
+
+def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], program_of: Any = None) -> Row:
+    """The next unit of a campaign: the calibration, or a sliced round.
+
+    Args:
+        plan: of the campaign; `slicing` says why it can't be sliced.
+        sites: by name of the launch.
+        done: the units before it.
+        program_of: what a launch of this name runs; None for the plan's own job.
+    """
+    order, pads = unit_order(plan, done, plan.environments)
+    gone = given_up(done)
+    calibration = next((unit for unit in done if unit.voided is None and unit.discarded), None)
+    refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None)
+    group = _group(plan, done, calibration)
+    tried = [name for name in order if name not in gone and name in group]
+    asked = {
+        name: Order(
+            site=sites[name],
+            program=_program(plan, name, calibration, program_of),
+            conditions=conditions_of(plan, name),
+            pad_bytes=pads[name],
+        )
+        for name in tried
+    }
+    pace = None if calibration is None or refused else pace_of(done, tried)
+    seed = f"{seed_of(plan)}/{len(done)}/slices"
+    used: list[Others | None] = []
+    with others.watched(used):
+        found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
+    launches = {
+        name: found.records.get(name) or skipped(gone.get(name, "left out: there is no room for all"))
+        for name in order
+    }
+    seen = others_in(used)
+    return {
+        "order": list(order),
+        "launches": launches,
+        "pages": {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order},
+        "voided": found.voided,
+        "slicing": {
+            "seed": seed,
+            "refused": refused if calibration is not None else None,
+            "pace": {name: list(phases) for name, phases in pace.phases.items()} if pace else None,
+        },
+        **({"others": seen.to_json()} if seen is not None else {}),
+    }
+
+
+def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequence[int]]:
+    if pace is None:
+        return itertools.repeat(tuple(range(len(names))))
+    return balanced_orders(len(names), random.Random(seed))
+
+
+def _program(plan: Plan, name: str, calibration: Unit | None, program_of: Any) -> Runnable:
+    """What a launch runs: the plan's job, with as many measured steps as its time for them pays."""
+    if program_of is not None:
+        found: Runnable = program_of(name)
+        return found
+    wanted = plan.measured
+    if wanted is None:
+        return plan.spec
+    step_s = None if calibration is None else step_of(calibration)
+    steps = wanted.fewest if step_s is None else wanted.steps_in(step_s)
+    return {
+        **plan.spec,
+        "measured": {
+            "levels": list(wanted.levels),
+            "replicates": wanted.replicates,
+            "warmup_steps": wanted.warmup_steps,
+            "steps": steps,
+        },
+    }
+
+
+def step_of(unit: Unit) -> float | None:
+    """Median seconds of the measured steps of the host in a unit."""
+    host = unit.launches.get(HOST)
+    if host is None or not host.ok:
+        return None
+    found = [s for one in host.seen_inside().results.get("replicates", ()) for s in seconds_of(one)]
+    return statistics.median(found) if found else None
+
+
+def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
+    """Seconds of each step of a replicate."""
+    if replicate.get("step_s") is not None:
+        return list(replicate["step_s"])
+    ends = [replicate["started_ns"], *replicate["step_ends_ns"]]
+    return [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(ends)]
+
+
+def waits(calibration: Unit) -> str | None:
+    """Why a job that was let run to its end can't be sliced: it waits too often; None where it does not."""
+    for name, launch in calibration.launches.items():
+        slices = launch.slices
+        if launch.ok and slices is not None and slices.looks:
+            share = slices.idle_looks / slices.looks
+            if share > MOST_IDLE:
+                return f"{name} had nothing to run in {share:.0%} of its time: what it waits for may go on while it is stopped"
+    return None
+
+
+def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
+    """Expected phases of each launch: the median of the sliced rounds before, or what the calibration saw."""
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
+    whole = [unit for unit in done if unit.voided is None]
+    for unit in [unit for unit in whole if unit.counts] or whole:
+        for name in names:
+            launch = unit.launches.get(name)
+            if launch is not None and launch.ok and launch.slices is not None:
+                found[name].append(phases_of(launch))
+    lengths = {len(row) for rows in found.values() for row in rows}
+    if len(lengths) != 1 or not all(found.values()):
+        return Pace.equal(names)
+    return Pace(
+        phases={name: tuple(map(statistics.median, zip(*rows, strict=True))) for name, rows in found.items()}
+    )
+
+
+def phases_of(launch: LaunchRecord) -> tuple[float, ...]:
+    """Own seconds of the phases of a launch, from its program's first instruction to its program's end."""
+    slices = launch.slices
+    assert slices is not None
+    marks = [] if launch.inside is None else [mark for mark in launch.inside.marks if mark.name in PHASES]
+    instants = [slices.arrived_ns, *(mark.at_ns for mark in marks), int(slices.own_ns(slices.ended_ns))]
+    return tuple(max(0.0, (later - earlier) / 1e9) for earlier, later in itertools.pairwise(instants))
+
+
+def _group(plan: Plan, done: Sequence[Unit], calibration: Unit | None) -> list[str]:
+    """The launches of the next unit: all that fit in memory together, both hosts among them."""
+    together = groups(plan, calibration)
+    return together[sum(unit.counts for unit in done) % len(together)]
+
+
+def groups(plan: Plan, calibration: Unit | None) -> list[list[str]]:
+    """Launches that are alive together, for each unit in turn."""
+    if calibration is None:
+        return [list(plan.environments)]
+    peaks = [memory_of(one) for one in calibration.launches.values() if one.ok]
+    largest = max(peaks, default=0)
+    most = None if not largest else int(MEMORY_SHARE * available_bytes() / largest)
+    return groups_of(plan.environments, most)
+
+
+def memory_of(launch: LaunchRecord) -> int:
+    """Bytes that a launch took at most: its process and its largest child."""
+    if launch.inside is None:
+        return 0
+    return launch.inside.memory.peak_rss_bytes + launch.inside.memory.children_peak_rss_bytes
+
+
+def available_bytes() -> int:
+    """Memory that programs can have without swapping, as the kernel estimates."""
+    for line in MEMINFO.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

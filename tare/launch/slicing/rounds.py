@@ -1,0 +1,255 @@
+"""A round of launches, each run to its end: sliced, or one after the other. What each costs is its own time.
+
+Every launch is started alone and held at its program's first instruction, so that its start is seen undisturbed. Then
+the programs run, one at a time, in slices or whole. Where one has ended, its runtime's end is awaited while all others
+are stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tare.core.errors import TareError, UnavailableError, reason_of
+from tare.core.process import Finished, Lease
+from tare.launch.channel import Conversation
+from tare.launch.prepare import OWNER, carriers_of, clean_up, ready
+from tare.launch.record import record_of
+from tare.launch.run import Order
+from tare.launch.slicing.barrier import Barrier
+from tare.launch.slicing.freezing import Holder, descendants, hold
+from tare.launch.slicing.pacing import Pace
+from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
+from tare.launch.transport import Ready
+from tare.model.records.launches import LaunchRecord
+from tare.model.records.slices import Slices, own_results
+
+START_S = 60.0  # for a runtime to come to its program's first instruction
+END_S = 60.0  # for a runtime to end after its program
+# Programs that serve a launch's files or system calls from outside of it, by the name that the kernel shows (15 letters).
+SERVERS = (
+    "squashfuse",
+    "squashfuse_ll",
+    "fuse-overlayfs",
+    "fuse2fs",
+    "ext3fuse",
+    "gocryptfs",
+    "runsc-gofer",
+    "virtiofsd",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How the launches of a round share the machine.
+
+    Attributes:
+        pace: how far each is to come in a cycle; None: each runs to its end, one after the other.
+        orders: of the launches in each cycle, by their numbers; without a pace, the first is that of the round.
+        seed: of the quanta.
+    """
+
+    pace: Pace | None
+    orders: Iterator[Sequence[int]]
+    seed: str
+
+
+@dataclass(kw_only=True)
+class Round:
+    """What became of a round.
+
+    Attributes:
+        records: by name of the launch, in own time.
+        voided: why it does not count; None where it does.
+        fault: the launch whose fault that is.
+    """
+
+    records: dict[str, LaunchRecord] = field(default_factory=dict)
+    voided: str | None = None
+    fault: str | None = None
+
+
+@dataclass(kw_only=True)
+class _Held:
+    """A launch between its start and its end."""
+
+    prepared: Ready
+    order: Order
+    barrier: Barrier
+    talk: Conversation
+    arrived_ns: int = 0
+    job: Job | None = None
+    finished: Finished | None = None
+
+
+def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
+    """Run launches to their ends, one at a time; a failure is a record too, with its reason.
+
+    Args:
+        orders: by name of the launch, in the order in which they are started.
+        way: how they share the machine.
+    """
+    found = Round()
+    held: dict[str, _Held] = {}
+    with contextlib.ExitStack() as stack:
+        for name, order in orders.items():
+            try:
+                prepared = stack.enter_context(
+                    ready(order.site, order.program, order.conditions, pad_bytes=order.pad_bytes, held=True)
+                )
+            except UnavailableError as error:
+                found.records[name] = failed(reason_of(error))
+                continue
+            barrier = Barrier(prepared.folder)
+            stack.callback(barrier.close)
+            held[name] = _Held(prepared=prepared, order=order, barrier=barrier, talk=prepared.start())
+            stack.callback(_end, held[name])
+            if reason := _arrive(held[name], name):
+                found.records[name] = _record(held.pop(name), reason)
+        jobs = [one.job for one in held.values() if one.job is not None]
+        if not jobs:
+            return found
+        lease = Lease(f"stopped-{jobs[0].root}", [_note(holder) for job in jobs for holder in job.holders])
+        stack.callback(lease.end)
+        limit_s = min(one.order.conditions["launch_timeout_s"] for one in held.values())
+        by_root = {one.job.root: one for one in held.values() if one.job is not None}
+        limits = Limits(own_s=limit_s, renew=lease.renew, ended=lambda job: _await_end(by_root[job.root]))
+        try:
+            hold_all(jobs)
+            for one in held.values():
+                one.barrier.open()
+            if way.pace is None:
+                run_whole(jobs, next(way.orders), limits)
+            else:
+                run_round(jobs, way.pace, way.orders, random.Random(way.seed), limits)
+        except (RoundVoid, UnavailableError) as error:
+            found.voided, found.fault = str(error), getattr(error, "job", None)
+        for name, one in held.items():
+            found.records[name] = _closed(name, one, found)
+    return found
+
+
+def failed(reason: str) -> LaunchRecord:
+    """Record of a launch that could not be prepared."""
+    return LaunchRecord(status="failed", reason=reason, inside=None, deviations=())
+
+
+def _arrive(one: _Held, name: str) -> str | None:
+    """Await a launch at its barrier, and see that it can be stopped; why not, or None."""
+    try:
+        one.arrived_ns = one.barrier.wait(START_S, one.talk.has_ended)
+        root = one.barrier.root()
+        launch = one.prepared.planned.name
+        holder = hold([root], launch)
+        served = servers_of(launch, root)
+        servers = hold(served, f"{launch}.servers") if served else None
+    except (UnavailableError, OSError) as error:
+        return reason_of(error) if isinstance(error, TareError) else str(error)
+    one.job = Job(name=name, root=root, holder=holder, servers=servers)
+    owner = one.prepared.folder / OWNER
+    note = json.loads(owner.read_text())
+    owner.write_text(json.dumps({**note, "stopped": [_note(each) for each in one.job.holders]}))
+    return None
+
+
+def servers_of(launch: str, root: int) -> list[int]:
+    """Processes that serve a launch from outside of its program, by the launch's name in their environment."""
+    own = {root, *descendants(root)}
+    return [pid for pid in carriers_of(launch) if pid not in own and _comm(pid) in SERVERS]
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _note(holder: Holder) -> dict[str, Any]:
+    """What is stopped, as the guard knows it."""
+    if holder.group is None:
+        return {"means": holder.means, "pids": holder.pids()}
+    return {"means": holder.means, "group": str(holder.group), "ours": holder.ours}
+
+
+def _await_end(one: _Held) -> None:
+    """Wait for the runtime's end after its program's."""
+    one.finished = one.talk.end(timeout_s=END_S)
+
+
+def _end(one: _Held) -> None:
+    """End what is left of a launch, as after an interruption, and let go of what held it."""
+    job, one.job = one.job, None
+    if one.finished is None or not one.finished.ok:
+        if job is not None:
+            job.kill()
+        one.talk.kill()
+        clean_up(one.prepared.environment, one.prepared.planned)
+    if job is not None:
+        job.close()
+
+
+def _record(one: _Held, reason: str) -> LaunchRecord:
+    """The record of a launch that never came to run."""
+    if one.job is not None:
+        one.job.kill()
+    finished = one.talk.end(timeout_s=1.0)
+    record = record_of(finished, one.prepared, one.order.conditions)
+    one.finished = finished
+    clean_up(one.prepared.environment, one.prepared.planned)
+    return record.replace(status="failed", reason=record.reason if not record.ok and finished.ok else reason)
+
+
+def _closed(name: str, one: _Held, found: Round) -> LaunchRecord:
+    """The record of a launch of a round that is over, in its own time."""
+    job = one.job
+    if one.finished is None or job is None or job.ended_ns is None:
+        status: Literal["failed", "stopped"] = "failed" if found.fault == name else "stopped"
+        return LaunchRecord(
+            status=status, reason=found.voided or "its runtime did not end", inside=None, deviations=()
+        )
+    record = record_of(one.finished, one.prepared, one.order.conditions)
+    slices = slices_of(one, job)
+    return in_own_time(record, slices)
+
+
+def slices_of(one: _Held, job: Job) -> Slices:
+    """What was billed to a launch that has ended."""
+    assert one.finished is not None and job.ended_ns is not None
+    arrived = one.arrived_ns
+    return Slices(
+        means=job.holder.means,
+        servers=len(job.servers.pids()) if job.servers is not None else 0,
+        spawn_ns=one.finished.started_ns,
+        arrived_ns=arrived,
+        ended_ns=job.ended_ns,
+        end_ns=one.finished.ended_ns,
+        began_us=tuple((each - arrived) // 1000 for each in job.began_ns),
+        length_us=tuple(
+            end // 1000 - began // 1000 for began, end in zip(job.began_ns, job.stopped_ns, strict=True)
+        ),
+        quiet_us=tuple(end // 1000 - began // 1000 for began, end in zip(job.began_ns, job.quiet_ns, strict=True)),
+        quantum_ms=tuple(round(1e3 * each) for each in job.quantum_s),
+        waited_us=tuple(round(1e6 * each) for each in job.waited_s),
+        cpu_us=tuple(each // 1000 for each in job.cpu_ns[1:]),
+        looks=job.looks,
+        idle_looks=job.idle_looks,
+    )
+
+
+def in_own_time(record: LaunchRecord, slices: Slices) -> LaunchRecord:
+    """A record with its instants as if the launch had run without a pause; the slices keep the clock's."""
+    if record.end_ns is None:
+        return record
+    moved = record.replace(end_ns=int(slices.own_ns(record.end_ns)), slices=slices)
+    if record.inside is None:
+        return moved
+    inside = record.inside
+    at = slices.own_ns([mark.at_ns for mark in inside.marks])
+    marks = tuple(mark.replace(at_ns=int(each)) for mark, each in zip(inside.marks, at, strict=True))
+    return moved.replace(inside=inside.replace(marks=marks, results=own_results(inside.results, slices)))

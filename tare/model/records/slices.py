@@ -1,0 +1,129 @@
+"""Slices: when a launch of a sliced round ran, and the conversion of its instants to its own time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from tare.model.schema import Record
+
+OWN = ("step_ends_ns",)  # of a whole run's results: instants
+OWN_OF_REPLICATE = ("warmup_ends_ns", "started_ns", "step_ends_ns")
+
+
+class Slices(Record):
+    """The slices of one launch: from `arrived_ns` on its own time is the sum of them.
+
+    Attributes:
+        means: by which it was stopped: control groups of version 2 or 1, or signals.
+        servers: processes that worked for it outside of it, and were stopped after it.
+        spawn_ns, end_ns: of the launch, as the clock had them.
+        arrived_ns: when it came to its program's first instruction, where it was held.
+        ended_ns: when its first process ended; the rest until `end_ns` is its runtime's end, while all others were
+            stopped.
+        began_us: of each slice, since `arrived_ns`.
+        length_us: until it was stopped; `quiet_us`: until its servers were as well, which is what is billed.
+        quantum_ms: of the cycle of each slice; 0 where it was let run to its end.
+        waited_us: by which a slice was longer because nothing of the launch could run.
+        cpu_us: its processor time at the end of each slice.
+        looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
+    """
+
+    means: Literal["cgroup2", "cgroup1", "signals"]
+    servers: int = 0
+    spawn_ns: int
+    arrived_ns: int
+    ended_ns: int
+    end_ns: int
+    began_us: tuple[int, ...]
+    length_us: tuple[int, ...]
+    quiet_us: tuple[int, ...]
+    quantum_ms: tuple[int, ...]
+    waited_us: tuple[int, ...]
+    cpu_us: tuple[int, ...]
+    looks: int = 0
+    idle_looks: int = 0
+
+    @model_validator(mode="after")
+    def _are_in_order(self) -> Self:
+        counts = {
+            len(each) for each in (self.began_us, self.length_us, self.quiet_us, self.quantum_ms, self.cpu_us)
+        }
+        if len(counts) != 1 or not self.began_us:
+            raise ValueError("slices need as many beginnings, lengths, quanta and processor times, one at least")
+        ends = [began + quiet for began, quiet in zip(self.began_us, self.quiet_us, strict=True)]
+        if any(later < end for end, later in zip(ends, self.began_us[1:], strict=False)):
+            raise ValueError("slices of one launch overlap")
+        return self
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from the launcher's call to the program's first instruction."""
+        return (self.arrived_ns - self.spawn_ns) / 1e9
+
+    @property
+    def body_s(self) -> float:
+        """Own time of the program: the sum of its slices, its servers' part included."""
+        return sum(self.quiet_us) / 1e6
+
+    @property
+    def body_without_servers_s(self) -> float:
+        """The same without the time in which its servers alone were still running."""
+        return sum(self.length_us) / 1e6
+
+    @property
+    def exit_s(self) -> float:
+        """Seconds from the program's end to that of the runtime's client."""
+        return (self.end_ns - self.ended_ns) / 1e9
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether others ran in between."""
+        return any(self.quantum_ms)
+
+    def own_ns(self, at_ns: Any) -> Any:
+        """Instants as they would be had the launch run alone and without a pause: the start as it was, then own time.
+
+        Args:
+            at_ns: one instant or several, CLOCK_MONOTONIC nanoseconds.
+        """
+        began = np.asarray(self.began_us, dtype=np.float64) * 1e3
+        length = np.asarray(self.quiet_us, dtype=np.float64) * 1e3
+        used = np.concatenate([[0.0], np.cumsum(length)])
+        knots = np.stack([began, began + length], axis=1).ravel()
+        values = np.stack([used[:-1], used[1:]], axis=1).ravel()
+        since = np.asarray(at_ns, dtype=np.float64) - self.arrived_ns
+        inside = np.interp(since, knots, values)
+        ended = float(self.ended_ns - self.arrived_ns)
+        moved = np.where(since <= 0, since, np.where(since > ended, used[-1] + (since - ended), inside))
+        return (self.arrived_ns + np.rint(moved)).astype(np.int64)
+
+    def switches_in(self, from_own_s: float, to_own_s: float) -> int:
+        """Slices that began strictly between two instants of own time, seconds since the program's first instruction."""
+        starts = list(accumulate(self.quiet_us))[:-1]
+        return sum(from_own_s < start / 1e6 < to_own_s for start in starts)
+
+
+def own_results(results: Mapping[str, Any], slices: Slices) -> dict[str, Any]:
+    """Results of a whole run with its instants in own time (`Slices.own_ns`)."""
+    found = dict(results)
+    for name in OWN:
+        if name in found:
+            found[name] = slices.own_ns(found[name]).tolist()
+    if "replicates" in found:
+        found["replicates"] = [
+            {
+                **one,
+                **{
+                    name: slices.own_ns(one[name]).tolist()
+                    for name in OWN_OF_REPLICATE
+                    if one.get(name) is not None
+                },
+            }
+            for one in found["replicates"]
+        ]
+    return found
