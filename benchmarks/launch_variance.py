@@ -22,7 +22,13 @@ standard deviation 1. So a burst of noise in some launches does not decide. Colu
     p           Kruskal and Wallis: the chance of launches that differ so much if they were all alike. The
                 replicates of a launch are near in time: slow changes of the machine make it small too
 
-The JSON file holds the same, with the values of every replicate. `--minutes` ends a workload's launches early.
+A second table tells launches from slow changes of the machine: replicates in the order in which they ran, with
+the median of their level taken off, and the standard deviation of one from the differences of two that are 1, 2, …
+apart, of the same launch and of two launches that follow each other. Where a launch itself matters, the second is
+larger at the same distance (a launch's start is between the two as well, so that it may be a little larger anyway).
+
+The JSON file holds the same, with the values of every replicate. `--minutes` ends a workload's launches early;
+`--again FILE` prints the tables of such a file and measures nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tare.core.errors import TareError
-from tare.core.files import write_json
+from tare.core.files import read_json, write_json
 from tare.experiments import rounds
 from tare.launch.run import launch
 from tare.launch.sites import sites
@@ -134,6 +140,35 @@ def rows_of(workload: str, level: str, measured: Measured) -> list[dict[str, Any
     return rows
 
 
+def by_distance(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Standard deviations from pairs of replicates that are so many apart, within a launch and across two."""
+    found = []
+    for (workload, quantity), group in itertools.groupby(
+        sorted(rows, key=lambda row: (row["workload"], row["quantity"])),
+        lambda row: (row["workload"], row["quantity"]),
+    ):
+        levels = [np.log(row["seconds"]) for row in group]
+        order = np.concatenate([level - np.median(level) for level in levels], axis=1)
+        each = order.shape[1]
+        values = order.ravel().tolist()
+        for distance in range(1, each):
+            pairs = list(enumerate(zip(values, values[distance:], strict=False)))
+            own = [pair for first, pair in pairs if first // each == (first + distance) // each]
+            others = [pair for first, pair in pairs if first // each != (first + distance) // each]
+            found.append(
+                {
+                    "workload": workload,
+                    "quantity": quantity,
+                    "distance": distance,
+                    "within_sd": robust_sd(own),
+                    "within_pairs": len(own),
+                    "across_sd": robust_sd(others),
+                    "across_pairs": len(others),
+                }
+            )
+    return found
+
+
 def measure(workload: str, levels: Sequence[str], arguments: argparse.Namespace) -> dict[str, Measured]:
     """Launch a workload as often as was asked for, or until its time is over; what was measured, by level.
 
@@ -180,6 +215,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def distance_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The second table as text: standard deviation in per cent, and of how many pairs."""
+    lines = [f"{'workload':15}{'time':8}{'distance':>9}{'same launch':>16}{'two launches':>16}"]
+    for row in rows:
+        cells = [
+            "-" if row[f"{key}_sd"] is None else f"{100 * row[f'{key}_sd']:.2f} ({row[f'{key}_pairs']})"
+            for key in ("within", "across")
+        ]
+        begin = f"{row['workload']:15}{row['quantity']:8}{row['distance']:9}"
+        lines.append(begin + "".join(f"{cell:>16}" for cell in cells))
+    return "\n".join(lines)
+
+
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -194,15 +242,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--study", default="config/config.yaml")
     parser.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     parser.add_argument("--data", nargs=2, action="append", default=[], metavar=("WORKLOAD", "RECORD"))
-    parser.add_argument("--out", type=Path, required=True, help="the JSON file")
+    purpose = parser.add_mutually_exclusive_group(required=True)
+    purpose.add_argument("--out", type=Path, help="the JSON file")
+    purpose.add_argument("--again", type=Path, metavar="FILE", help="a JSON file whose tables are printed")
     arguments = parser.parse_args()
     arguments.data_of = {workload: Path(record) for workload, record in arguments.data}
     return arguments
 
 
-def main() -> None:
-    """Launch, print the table, write the file."""
-    arguments = parsed()
+def measured_rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[float]]:
+    """Rows of all workloads, and the machine's load after each; a launch that failed ends the program with why."""
     rows: list[dict[str, Any]] = []
     load = []
     try:
@@ -212,19 +261,31 @@ def main() -> None:
             load.append(round(os.getloadavg()[2], 2))
     except TareError as error:
         sys.exit(str(error))
-    result = {
-        "schema": 1,
-        "cpu": facts.describe()["cpu_model"],
-        "cpus": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "load_15min": load,
-        "replicates": arguments.replicates,
-        "warmup_steps": arguments.warmup,
-        "steps": arguments.steps,
-        "rows": rows,
-    }
-    write_json(arguments.out, result)
+    return rows, load
+
+
+def main() -> None:
+    """Launch, write the file, print the tables."""
+    arguments = parsed()
+    if arguments.again:
+        rows = read_json(arguments.again)["rows"]
+    else:
+        rows, load = measured_rows(arguments)
+        result = {
+            "schema": 1,
+            "cpu": facts.describe()["cpu_model"],
+            "cpus": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "load_15min": load,
+            "replicates": arguments.replicates,
+            "warmup_steps": arguments.warmup,
+            "steps": arguments.steps,
+            "rows": rows,
+            "by_distance": by_distance(rows),
+        }
+        write_json(arguments.out, result)
     print(table(rows))
+    print(f"\n{distance_table(by_distance(rows))}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import gc
 import os
 import random
 import resource
+import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -146,8 +147,9 @@ def steps_of(
     warmup, steps = wanted["warmup_steps"], wanted["steps"]
     chosen = [batches[index % len(batches)] for index in range(warmup + steps)]
     _, warm, losses = timed(framework, training, chosen[:warmup])
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    before, cpu_s = resource.getrusage(resource.RUSAGE_SELF), time.process_time()
     started, found, later = timed(framework, training, chosen[warmup:])
+    cpu_s = time.process_time() - cpu_s  # getrusage's may be a tick of the kernel old
     after = resource.getrusage(resource.RUSAGE_SELF)
     values = finite(losses + later)
     on_cpu = framework.device == "cpu"
@@ -155,7 +157,7 @@ def steps_of(
         "warmup_ends_ns" if on_cpu else "warmup_s": warm,
         "started_ns": started,
         "step_ends_ns" if on_cpu else "step_s": found,
-        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "cpu_s": cpu_s,
         "system_s": after.ru_stime - before.ru_stime,
         "faults": after.ru_minflt - before.ru_minflt,
         "preemptions": after.ru_nivcsw - before.ru_nivcsw,

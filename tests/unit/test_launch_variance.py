@@ -66,3 +66,24 @@ def test_rows_hold_seconds_of_each_replicate_and_no_spread_that_was_not_counted(
     assert elapsed["launches_own_sd"] is None, "known for three replicates alone"
     assert cpu["p"] is None
     assert len(variance.table([elapsed, cpu]).splitlines()) == 3
+
+
+def test_a_launch_is_told_from_time_by_pairs_that_are_equally_far_apart(variance):
+    generator = np.random.default_rng(4)
+    noise = generator.normal(0, 0.01, (400, 6))
+    slow = generator.normal(0, 0.01, 2400).cumsum().reshape(400, 6)
+    launches = generator.normal(0, 0.05, (400, 1))
+    for logs, apart in ((noise + slow, False), (noise + launches, True)):
+        rows = [
+            {"workload": "w", "quantity": "cpu", "seconds": np.exp(part).tolist()}
+            for part in (logs[:, :3] + 5.0, logs[:, 3:])
+        ]
+        found = variance.by_distance(rows)
+        assert [row["distance"] for row in found] == [1, 2, 3, 4, 5]
+        assert [row["within_pairs"] for row in found] == [2000, 1600, 1200, 800, 400]
+        assert [row["across_pairs"] for row in found] == [399, 798, 1197, 1596, 1995]
+        for row in found[1:4]:
+            assert (row["across_sd"] > 2 * row["within_sd"]) is apart
+            if not apart:
+                assert row["across_sd"] == pytest.approx(row["within_sd"], rel=0.15)
+    assert len(variance.distance_table(found).splitlines()) == 6
