@@ -146,7 +146,7 @@ def _arrive(one: _Held, name: str) -> str | None:
         root = one.barrier.root()
         launch = one.prepared.planned.name
         holder = hold([root], launch)
-        served = servers_of(launch, root)
+        served = servers_of(launch, one.talk.pid, root)
         servers = hold(served, f"{launch}.servers") if served else None
     except (UnavailableError, OSError) as error:
         return reason_of(error) if isinstance(error, TareError) else str(error)
@@ -157,10 +157,17 @@ def _arrive(one: _Held, name: str) -> str | None:
     return None
 
 
-def servers_of(launch: str, root: int) -> list[int]:
-    """Processes that serve a launch from outside of its program, by the launch's name in their environment."""
+def servers_of(launch: str, client: int, root: int) -> list[int]:
+    """Processes that serve a launch from outside of its program.
+
+    Args:
+        launch: its name, which its runtime's processes may have in their environment.
+        client: of the runtime, from which others descend.
+        root: the program's first process.
+    """
     own = {root, *descendants(root)}
-    return [pid for pid in carriers_of(launch) if pid not in own and _comm(pid) in SERVERS]
+    around = {*descendants(client), *carriers_of(launch)} - own
+    return sorted(pid for pid in around if _comm(pid) in SERVERS)
 
 
 def _comm(pid: int) -> str:

@@ -84,8 +84,8 @@ class Job:
         return [self.holder, *([self.servers] if self.servers is not None else [])]
 
     def can_run(self) -> bool:
-        """Whether anything of it runs or could, as it is seen now."""
-        able = self.holder.has_runnable()
+        """Whether anything of it, or of what serves it, runs or could, as it is seen now."""
+        able = any(holder.has_runnable() for holder in self.holders)
         self.looks += 1
         self.idle_looks += not able
         return able
@@ -285,7 +285,7 @@ def _await_runnable(job: Job) -> float:
         return 0.0
     start = time.monotonic()
     while (waited_s := time.monotonic() - start) < LONGEST_WAIT_S:
-        if job.has_ended(LOOK_S) or job.holder.has_runnable():
+        if job.has_ended(LOOK_S) or any(holder.has_runnable() for holder in job.holders):
             return time.monotonic() - start
     return waited_s
 
