@@ -7,10 +7,13 @@ runs: what was assigned over a step is an instrument for the switches in it (Wal
 
     y = own seconds of a step / median step of its launch,  n = switches in it / the same median
     z = assigned switch rate over the step
-    cost = sum z y / sum z n,  all three less the means of their segment of the round and of their step index
 
-For the cost of one launch z is its own. For a difference all launches of a row share one, the mean of theirs, so
-that the noise which they share cancels. Errors come from the jackknife over rounds (Miller 1974).
+    level        c0 = sum z y / sum z n of all launches, less the means of their segments and step indexes
+    differences  y = segment of launch + step index of launch + row + c_e n, the instruments the z of each launch;
+                 the c_e have c0 as their mean
+
+Launches make the same step at nearly the same moment: the row takes the noise that they share out of differences,
+while the level keeps it. Errors come from the jackknife over rounds (Miller 1974), of both together.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from tare.stats.intervals import Estimate, Interval, Spread, t_quantile
 FEWEST_ROUNDS = 3
 SEGMENT = 8  # steps of a launch that share a mean: slow noise goes with it, the quanta of cycles do not
 STRONG = 3.2  # of the first stage: F of 10 or more (Staiger and Stock 1997)
-SWEEPS = 30
+SWEEPS, SETTLED = 60, 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +81,15 @@ def switch_cost(
         raise ValueError(f"steps {own_s.shape}, switches {switches.shape}, assigned {assigned.shape}: not alike")
     seen = np.isfinite(own_s) & np.isfinite(switches) & np.isfinite(assigned) & (own_s > 0)
     typical = _typical(np.where(seen, own_s, np.nan))
-    table = _Table(
-        names=list(names), seen=seen, y=np.where(seen, own_s / typical, 0.0), segment=segment,
-        n=np.where(seen, switches / typical, 0.0), z=np.where(seen, assigned, 0.0),
-    )  # fmt: skip
-    hosts = [name for name in (HOST, CONTROL) if name in names]
+    y, n = (np.where(seen, values / typical, 0.0) for values in (own_s, switches))
+    found = _jackknife(_sums(y, n, np.where(seen, assigned, 0.0), seen, segment))
+    hosts = [names.index(name) for name in (HOST, CONTROL) if name in names]
+    everybody = range(len(names))
     return SwitchCosts(
-        by_launch={name: table.cost([name]) for name in names},
-        common=table.cost(list(names)),
-        hosts=table.cost(hosts),
-        to_host={name: table.cost([name], hosts) for name in names if name not in hosts and hosts},
+        by_launch={name: found.cost([number]) for number, name in enumerate(names)},
+        common=found.cost([number for number in everybody if number in found.known]),
+        hosts=found.cost(hosts),
+        to_host={name: found.cost([k], hosts) for k, name in enumerate(names) if k not in hosts and hosts},
     )
 
 
@@ -129,78 +131,115 @@ def at_long_quantum(estimate: Estimate, costs: SwitchCosts, name: str, rates: tu
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Table:
-    """Steps of all rounds: `seen`, `y`, `n` and `z`, each of shape [rounds, steps, launches]."""
+class _Sums:
+    """Per round: `level_y`, `level_n`, the sums of z y and of z n, shape [rounds, launches], without rows' effects;
+    `y` of the same shape and `n` of shape [rounds, launches, launches] with them, the first axis that of z."""
 
-    names: list[str]
-    seen: np.ndarray
+    level_y: np.ndarray
+    level_n: np.ndarray
     y: np.ndarray
     n: np.ndarray
-    z: np.ndarray
-    segment: int
 
-    def cost(self, above: Sequence[str], below: Sequence[str] = ()) -> SwitchCost:
-        """Of the launches `above` together, less that of those `below`, from rows that hold all of them."""
-        columns = [[self.names.index(name) for name in side] for side in (above, below)]
-        if not columns[0]:
-            return SwitchCost(seconds=None, error=None, degrees=0, reason="no such launch")
-        held, z = self.seen, self.z
-        if below:
-            together = self.seen[:, :, [*columns[0], *columns[1]]].all(axis=2, keepdims=True)
-            held = np.broadcast_to(together, self.seen.shape)
-            z = np.broadcast_to(_row_mean(self.z, self.seen), self.seen.shape)
-        first = self._sums(columns[0], held, z)
-        second = self._sums(columns[1], held, z) if below else None
-        used = first[1] != 0
-        if used.sum() < FEWEST_ROUNDS:
-            reason = f"{int(used.sum())} rounds whose quanta vary within the steps; {FEWEST_ROUNDS} are needed"
-            return SwitchCost(seconds=None, error=None, degrees=0, reason=reason)
-        parts = [tuple(one[used] for one in sums) for sums in (first, second) if sums is not None]
-        for _, below_sums in parts:
-            spread = float(below_sums.std(ddof=1)) * math.sqrt(len(below_sums))
-            if below_sums.sum() <= STRONG * spread:
-                reason = "the assigned quanta hardly move the number of switches in a step"
-                return SwitchCost(seconds=None, error=None, degrees=0, reason=reason)
-        value, error = _jackknife(parts)
-        return SwitchCost(seconds=value, error=error, degrees=int(used.sum()) - 1)
+    def without(self, number: int) -> _Sums:
+        """The same without one round."""
+        parts = (self.level_y, self.level_n, self.y, self.n)
+        level_y, level_n, y, n = (np.delete(part, number, axis=0) for part in parts)
+        return _Sums(level_y=level_y, level_n=level_n, y=y, n=n)
 
-    def _sums(self, columns: Sequence[int], held: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Per round the sums of z y and z n over the columns; shape [rounds] each."""
-        upper, lower = np.zeros(len(held)), np.zeros(len(held))
-        for column in columns:
-            mask = held[:, :, column]
-            own_z, y, n = (self._within(values[:, :, column], mask) for values in (z, self.y, self.n))
-            upper += (own_z * y).sum(axis=1)
-            lower += (own_z * n).sum(axis=1)
-        return upper, lower
-
-    def _within(self, values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """Values less the means of their segment of the round and of their step index; 0 where masked."""
-        rounds, steps = values.shape
-        segments = -(-steps // self.segment)
-        padding = ((0, 0), (0, segments * self.segment - steps))
-        weights = np.pad(mask.astype(float), padding).reshape(rounds, segments, self.segment)
-        left = np.pad(np.where(mask, values, 0.0), padding).reshape(weights.shape)
-        for _ in range(SWEEPS):
-            left = weights * (
-                left - left.sum(axis=2, keepdims=True) / np.maximum(weights.sum(axis=2, keepdims=True), 1)
-            )
-            shift = left.sum(axis=0) / np.maximum(weights.sum(axis=0), 1)
-            left = weights * (left - shift)
-            if float(np.abs(shift).max()) < 1e-12:
-                break
-        found: np.ndarray = left.reshape(rounds, -1)[:, :steps]
+    def costs(self, known: Sequence[int]) -> np.ndarray:
+        """Seconds of a switch of the `known` launches, which have both."""
+        weights = self.level_n.sum(axis=0)[known]
+        level = self.level_y.sum(axis=0)[known].sum() / weights.sum()
+        upper = self.y.sum(axis=0)[known]
+        lower = self.n.sum(axis=0)[np.ix_(known, known)]
+        # What a launch has beyond the level: as many free values as launches less one, their weighted mean zero.
+        free = np.linalg.svd(weights[None, :] / np.abs(weights).sum())[2][1:].T
+        beyond = np.linalg.lstsq(free.T @ lower @ free, free.T @ (upper - lower.sum(axis=1) * level), rcond=None)[0]
+        found: np.ndarray = level + free @ beyond
         return found
 
 
-def _jackknife(parts: Sequence[tuple[np.ndarray, ...]]) -> tuple[float, float]:
-    """A quotient of sums over rounds, or a difference of two, with its error from leaving each round out."""
-    wholes = [upper.sum() / lower.sum() for upper, lower in parts]
-    without = [(upper.sum() - upper) / (lower.sum() - lower) for upper, lower in parts]
-    value = wholes[0] - (wholes[1] if len(parts) > 1 else 0.0)
-    left = without[0] - (without[1] if len(parts) > 1 else 0.0)
-    rounds = len(left)
-    return float(value), math.sqrt((rounds - 1) * float(np.var(left)))
+def _sums(y: np.ndarray, n: np.ndarray, z: np.ndarray, seen: np.ndarray, segment: int) -> _Sums:
+    launches = y.shape[2]
+    alone = [_within(values[..., None], seen, segment, rows=False)[..., 0] for values in (y, n)]
+    each = np.concatenate([y[..., None], n[..., None] * np.eye(launches)], axis=3)
+    together = _within(each, seen & (seen.sum(axis=2, keepdims=True) > 1), segment, rows=True)
+    products = np.einsum("rke,rkej->rej", z, together)
+    return _Sums(
+        level_y=(z * alone[0]).sum(axis=1),
+        level_n=(z * alone[1]).sum(axis=1),
+        y=products[:, :, 0],
+        n=products[:, :, 1:],
+    )
+
+
+def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -> np.ndarray:
+    """Values less the means of their launch's segment and step index, and of their row if wanted; 0 where masked.
+
+    Args:
+        values: shape [rounds, steps, launches, any number of variables].
+        mask: shape [rounds, steps, launches].
+        segment: steps.
+        rows: whether rows have means of their own.
+    """
+    rounds, steps, launches, variables = values.shape
+    padding = -steps % segment
+    weights = np.pad(mask.astype(float), ((0, 0), (0, padding), (0, 0)))[..., None]
+    left = np.pad(values, ((0, 0), (0, padding), (0, 0), (0, 0))) * weights
+    split = (rounds, (steps + padding) // segment, segment, launches)
+    for _ in range(SWEEPS):
+        before = left
+        for shape, axis in (((*split, -1), 2), ((rounds, -1, launches, variables), 0), *([(left.shape, 2)] * rows)):
+            part, weight = left.reshape(shape), weights.reshape(*shape[:-1], 1)
+            count = np.maximum(weight.sum(axis=axis, keepdims=True), 1)
+            left = (weight * (part - part.sum(axis=axis, keepdims=True) / count)).reshape(before.shape)
+        if float(np.abs(left - before).max()) < SETTLED:
+            break
+    found: np.ndarray = left[:, :steps]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Costs of the launches that are `known`, with those when each round is left out; or why there are none.
+
+    `held` says which rounds have a launch, shape [rounds, launches].
+    """
+
+    known: list[int]
+    held: np.ndarray
+    costs: np.ndarray | None = None
+    without: np.ndarray | None = None
+    reason: str | None = None
+
+    def cost(self, above: Sequence[int], below: Sequence[int] = ()) -> SwitchCost:
+        """Mean of the launches `above`, less the mean of those `below`."""
+        wanted = {*above, *below}
+        if self.costs is None or self.without is None or not wanted or not wanted <= set(self.known):
+            reason = self.reason or "no steps of this launch in which the assigned quanta move the switches"
+            return SwitchCost(seconds=None, error=None, degrees=0, reason=reason)
+        weights = np.zeros(len(self.known))
+        for side, sign in ((above, 1.0), (below, -1.0)):
+            for number in side:
+                weights[self.known.index(number)] += sign / len(side)
+        left, rounds = self.without @ weights, int(self.held[:, sorted(wanted)].all(axis=1).sum())
+        if rounds < FEWEST_ROUNDS:
+            reason = f"{rounds} rounds hold all of them; {FEWEST_ROUNDS} are needed"
+            return SwitchCost(seconds=None, error=None, degrees=0, reason=reason)
+        error = math.sqrt((len(left) - 1) * float(np.var(left)))
+        return SwitchCost(seconds=float(self.costs @ weights), error=error, degrees=rounds - 1)
+
+
+def _jackknife(sums: _Sums) -> _Found:
+    moved = sums.level_n.sum(axis=0) > STRONG * sums.level_n.std(axis=0, ddof=1) * math.sqrt(len(sums.y))
+    known = [int(number) for number in np.flatnonzero(moved)]
+    held = sums.level_n != 0
+    if not known or len(held) < FEWEST_ROUNDS:
+        return _Found(
+            known=[], held=held, reason="the assigned quanta hardly move the number of switches in a step"
+        )
+    without = np.array([sums.without(number).costs(known) for number in range(len(held))])
+    return _Found(known=known, held=held, costs=sums.costs(known), without=without)
 
 
 def _typical(own_s: np.ndarray) -> np.ndarray:
@@ -208,10 +247,4 @@ def _typical(own_s: np.ndarray) -> np.ndarray:
     counts = np.isfinite(own_s).any(axis=1, keepdims=True)
     filled = np.where(counts, own_s, 1.0)
     found: np.ndarray = np.nanmedian(filled, axis=1, keepdims=True)
-    return found
-
-
-def _row_mean(assigned: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Mean over the launches of a row, shape [rounds, steps, 1]; 0 where none was seen."""
-    found: np.ndarray = assigned.sum(axis=2, keepdims=True) / np.maximum(seen.sum(axis=2, keepdims=True), 1)
     return found
