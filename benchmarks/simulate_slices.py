@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/simulate_slices.py [--campaigns 2000]
 
-Writes results/reference/sliced_rounds_simulated.json, from which docs/proof.md has its section. Seeds are fixed. The
-simulated machine is in tests/slicing.py.
+Writes results/reference/sliced_rounds_simulated.json, from which docs/proof.md has its section (slices_page.py).
+Seeds are fixed. The simulated machine is in tests/slicing.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +23,17 @@ from scipy import special
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from slicing import PACINGS, Design, Noise, autocorrelation, jobs, play, sequential  # noqa: E402
+from slicing import (  # noqa: E402
+    PACINGS,
+    Design,
+    Noise,
+    autocorrelation,
+    jobs,
+    play,
+    sequential,
+)
 
-from tare.core.files import read_json, write_json  # noqa: E402
+from tare.core.files import write_json  # noqa: E402
 from tare.model.registry import CONTROL, HOST  # noqa: E402
 from tare.stats.intervals import MOST_PRIOR, TRIM, TRIM_FROM, TRIM_WIDER, t_quantile  # noqa: E402
 from tare.stats.sliced import Once, at_long_quantum, body_estimates, step_effects, switch_cost, whole_run  # noqa: E402
@@ -266,7 +274,8 @@ def switched(campaigns: int) -> list[dict[str, Any]]:
         )
         found.append(
             {
-                "host_s": costs[0], "env_s": costs[1], "common_s": _mean(common, 0), "common_error_s": _mean(common, 1),
+                "host_s": costs[0], "env_s": costs[1],
+                "common_s": _mean(common, 0), "common_error_s": _mean(common, 1),
                 "launches": {
                     name: {**{head: _mean(one, k) for k, head in enumerate(heads)}, "sd_s": _sd(one, 0)}
                     for name, one in rows.items()
@@ -360,17 +369,11 @@ def simulate(campaigns: int) -> dict[str, Any]:
     return {"campaigns": campaigns, "alpha": ALPHA, "machine": machine(), **found}
 
 
-def page(found: Mapping[str, Any]) -> Iterator[str]:
-    """The section of docs/proof.md."""
-    yield "TODO"
-
-
 def main() -> None:
     """Simulate, and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--campaigns", type=int, default=2000)
     write_json(FOUND, simulate(parser.parse_args().campaigns))
-    print("\n".join(page(read_json(FOUND))))
 
 
 if __name__ == "__main__":

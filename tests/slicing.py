@@ -98,7 +98,7 @@ class Played:
     Attributes:
         own_s: own seconds of the body.
         switches: how often it was stopped.
-        alone: mean log seconds of the same job alone, over some instants of the trace; no launch spread, no switches.
+        alone: mean log seconds of the same job alone, over some instants of the trace, without launch spread.
         tail: share of own time after the end of both hosts.
         step_s, step_switches, assigned: of each step, if they were asked for; the last is the mean of 1 / slice.
     """

@@ -143,7 +143,7 @@ def t_quantile(alpha: float, degrees: float) -> float:
     return -float(special.stdtrit(degrees, alpha / 2))
 
 
-def student(values: Sequence[float]) -> Estimate:
+def student(values: Sequence[float] | np.ndarray) -> Estimate:
     """Mean and spread of independent values: what Student's t interval rests on."""
     sample = np.asarray(values, dtype=float)
     if len(sample) < FEWEST_UNITS:

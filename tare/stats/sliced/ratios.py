@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tare.model.registry import CONTROL, HOST
-from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, Estimate, log_ratios_of, t_quantile, trimmed
+from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, Estimate, log_ratios_of, student, t_quantile
 
 Round = Mapping[str, float | None]
 
@@ -45,8 +45,12 @@ def body_contrasts(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, n
 
 
 def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, Estimate]:
-    """What the interval of each launch's mean log-ratio rests on; each has its own spread, never another's."""
-    return {name: trimmed(*pairs) for name, pairs in body_contrasts(rounds, names).items()}
+    """What the interval of each launch's mean log-ratio rests on: Student's, with the launch's own spread.
+
+    Slices take the storms out of a round's ratios, so that trimming has nothing to gain; and a launch with a lone
+    tail or with phases of its own varies more than the others, so that no spread is lent (docs/proof.md).
+    """
+    return {name: student(ratios) for name, ratios in body_log_ratios(rounds, names).items()}
 
 
 def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int = FEWEST_UNITS) -> int:

@@ -3,19 +3,20 @@
     W_e = s_e + b_h exp(theta) + x_e,   W_h = s_h + b_h + x_h,   log-ratio L = log W_e - log W_h
 
 Start s and exit x come from many cheap observations, in seconds. Of the body, theta is the mean log-ratio over
-rounds. The variance of L is the sum of its three sources' by the delta method, its degrees of freedom are those of
-Welch 1947 and Satterthwaite 1946.
+rounds. Start and exit keep the machine's storms, so that they are trimmed where there are observations enough; the
+body is not (docs/proof.md). The variance of L is the sum of its three sources' by the delta method, its degrees of
+freedom are those of Welch 1947 and Satterthwaite 1946.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tare.stats.intervals import Estimate, Spread, trimmed
+from tare.stats.intervals import Estimate, Spread, student, trimmed
 
 START, BODY, EXIT, TOTAL = "start", "body", "exit", "total"
 
@@ -59,31 +60,30 @@ def whole_run(start: Once, body: Once, exit: Once) -> WholeRun:
     Raises:
         ValueError: a term without observations, of unequal numbers, or a body that is not positive.
     """
-    tables = {name: _table(name, once) for name, once in ((START, start), (BODY, body), (EXIT, exit))}
-    if (tables[BODY] <= 0).any():
+    starts, bodies, exits = _table(START, start), _table(BODY, body), _table(EXIT, exit)
+    if (bodies <= 0).any():
         raise ValueError("own seconds of a body must be positive")
-    logs = np.log(tables[BODY])
-    theta = trimmed(logs[0] - logs[1], logs[0] - logs[2])
-    host_s = {name: _level(values[1:]) for name, values in tables.items()}
-    ratio = math.exp(theta.mean or 0.0)
-    seconds = {name: trimmed(values[0] - values[1], values[0] - values[2]) for name, values in tables.items()}
-    grown = host_s[BODY] * ratio
-    seconds[BODY] = _sum_of(theta.n, host_s[BODY] * (ratio - 1), [_of_body(logs, grown, grown - host_s[BODY])])
+    logs = np.log(bodies)
+    theta = float((logs[0] - logs[1:].mean(axis=0)).mean())
+    host_s = {START: _level(starts), BODY: math.exp(float(logs[1:].mean())), EXIT: _level(exits)}
+    grown = host_s[BODY] * math.exp(theta)
+    more = grown - host_s[BODY]
+    seconds = {
+        START: trimmed(starts[0] - starts[1], starts[0] - starts[2]),
+        BODY: replace(_of_body(logs, grown, more), mean=more),
+        EXIT: trimmed(exits[0] - exits[1], exits[0] - exits[2]),
+    }
+    seconds[TOTAL] = _sum_of(
+        sum(one.mean or 0.0 for one in seconds.values()), list(seconds.values()), logs.shape[1]
+    )
     host = sum(host_s.values())
-    env = host + sum(one.mean or 0.0 for one in seconds.values())
+    env = host + (seconds[TOTAL].mean or 0.0)
     if env <= 0:
         raise ValueError(f"a whole run of {env:g} s: the terms' differences outweigh the host's {host:g} s")
-    parts = [_of_body(logs, grown / env, grown / env - host_s[BODY] / host)]
-    parts += [
-        trimmed(values[0] / env - values[1] / host, values[0] / env - values[2] / host)
-        for values in (tables[START], tables[EXIT])
-    ]
-    total = [_of_body(logs, grown, grown - host_s[BODY]), seconds[START], seconds[EXIT]]
-    return WholeRun(
-        estimate=_sum_of(theta.n, math.log(env / host), parts),
-        seconds={**seconds, TOTAL: _sum_of(theta.n, env - host, total)},
-        host_s={**host_s, TOTAL: host},
-    )
+    once = [trimmed(one[0] / env - one[1] / host, one[0] / env - one[2] / host) for one in (starts, exits)]
+    parts = [_of_body(logs, grown / env, grown / env - host_s[BODY] / host), *once]
+    estimate = _sum_of(math.log(env / host), parts, logs.shape[1])
+    return WholeRun(estimate=estimate, seconds=seconds, host_s={**host_s, TOTAL: host})
 
 
 def _table(name: str, once: Once) -> np.ndarray:
@@ -97,9 +97,9 @@ def _table(name: str, once: Once) -> np.ndarray:
     return table
 
 
-def _level(hosts: np.ndarray) -> float:
-    """Seconds of the host, of both hosts' observations, shape [2, observations]."""
-    return float(trimmed(hosts[0], hosts[1]).mean or 0.0)
+def _level(table: np.ndarray) -> float:
+    """Seconds of the host."""
+    return float(trimmed(table[1], table[2]).mean or 0.0)
 
 
 def _of_body(logs: np.ndarray, of_theta: float, of_level: float) -> Estimate:
@@ -109,11 +109,11 @@ def _of_body(logs: np.ndarray, of_theta: float, of_level: float) -> Estimate:
         logs: shape [3, rounds], log own seconds.
         of_theta, of_level: derivatives of the sum.
     """
-    level = of_level * logs[1:].mean(axis=0)
-    return trimmed(of_theta * (logs[0] - logs[1]) + level, of_theta * (logs[0] - logs[2]) + level)
+    level = logs[1:].mean(axis=0)
+    return student(of_theta * (logs[0] - level) + of_level * level)
 
 
-def _sum_of(n: int, mean: float, parts: Sequence[Estimate]) -> Estimate:
+def _sum_of(mean: float, parts: Sequence[Estimate], n: int) -> Estimate:
     """An estimate with this mean, whose variance is the sum of the parts'; no spread where a part has none."""
     own = [(part.spreads[0].unit ** 2 / part.n, part.spreads[0].degrees) for part in parts if part.spreads]
     if len(own) < len(parts):
