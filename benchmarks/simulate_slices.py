@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ ALPHA = 0.05 / 3
 ROUNDS = (6, 8, 10, 12)
 MOST = max(ROUNDS)
 AT_ONCE = 100  # campaigns
+PACED = 3600  # rounds of each pacing
 TRACE_S = 60.0
 METHODS = ("Student", "trimmed", "Student or moderated", "trimmed or moderated", "moderated")
 START_S, EXIT_S, PLANTED_S, ONCE_SPREAD, GROUPS = 0.3, 0.1, 0.05, 0.15, 20
@@ -77,33 +78,34 @@ class Rounds:
 
     logs: np.ndarray
     truth: np.ndarray
+    alone: np.ndarray | None
     tail: np.ndarray
     switches: np.ndarray
     steps: np.ndarray | None = None  # log-ratios of steps, shape as `logs`
     of_steps: tuple[np.ndarray, ...] = ()  # own seconds, switches, assigned: [campaigns, rounds, steps, launches]
 
 
-def collect(scenarios: Sequence[Scenario], campaigns: int, seed: int, rounds: int = MOST) -> list[Rounds]:
+def collect(scenarios: Sequence[Scenario], campaigns: int, seed: int, *, alone: bool = False) -> list[Rounds]:
     """Play all scenarios on the same traces of noise."""
     generator, found = np.random.default_rng(seed), [[] for _ in scenarios]
     for first in range(0, campaigns, AT_ONCE):
         count = min(AT_ONCE, campaigns - first)
-        slowdown = Noise().slowdown(generator, count * rounds, TRACE_S)
+        slowdown = Noise().slowdown(generator, count * MOST, TRACE_S)
         for number, scenario in enumerate(scenarios):
-            design = replace(scenario.design, campaign=rounds)
             own = np.random.default_rng([seed, first, number])
-            found[number].append(play(design, slowdown, own, with_steps=scenario.steps))
-    return [_gather(played, rounds) for played in found]
+            found[number].append(play(scenario.design, slowdown, own, with_steps=scenario.steps, with_alone=alone))
+    return [_gather(played) for played in found]
 
 
-def _gather(played: Sequence[Any], rounds: int) -> Rounds:
+def _gather(played: Sequence[Any]) -> Rounds:
     def together(name: str) -> np.ndarray:
         values = np.concatenate([getattr(one, name) for one in played])
-        return values.reshape(-1, rounds, *values.shape[1:])
+        return values.reshape(-1, MOST, *values.shape[1:])
 
-    alone = together("alone")
+    truth = np.mean([one.truth for one in played], axis=0)
+    alone = np.mean([one.alone.mean(axis=0) for one in played], axis=0) if played[0].alone is not None else None
     found = Rounds(
-        logs=np.log(together("own_s")), truth=(alone - alone[:, :, :1]).mean(axis=(0, 1)),
+        logs=np.log(together("own_s")), truth=truth - truth[0], alone=None if alone is None else alone - alone[0],
         tail=together("tail").mean(axis=(0, 1)), switches=together("switches"),
     )  # fmt: skip
     if played[0].step_s is not None:
@@ -189,6 +191,8 @@ def by_launch(rounds: Rounds) -> dict[str, Any]:
             "sd": round(float(ratios.std(axis=1, ddof=1).mean()), 6),
             "tail": round(float(rounds.tail[place]), 5),
         }
+        if rounds.alone is not None:
+            found[name]["alone"] = round(float(rounds.alone[place]), 6)
     return found
 
 
@@ -201,7 +205,7 @@ def paced(rounds: int) -> list[dict[str, Any]]:
         for where, felt in tried
         for pacing in PACINGS
     ]
-    played = collect(scenarios, rounds // MOST, 7)
+    played = collect(scenarios, rounds // MOST, 7, alone=True)
     return [{**_named(one), "launches": by_launch(got)} for one, got in zip(scenarios, played, strict=True)]
 
 
@@ -221,19 +225,21 @@ def covered(campaigns: int) -> list[dict[str, Any]]:
     ]
 
 
-def stepped(campaigns: int) -> list[dict[str, Any]]:
+STEPPED = (("steps", "by phase"), ("imports", "by phase"), ("imports", "by length"), ("steps", "by length"))
+
+
+def stepped(campaigns: int, numbers: Sequence[int] = range(len(STEPPED))) -> list[dict[str, Any]]:
     """Coverage of steps, by launch + row in each round."""
-    tried = [("steps", "by phase"), ("imports", "by phase"), ("imports", "by length")]
-    scenarios = [Scenario(where=where, pacing=pacing, steps=True) for where, pacing in tried]
     found = []
-    for number, scenario in enumerate(scenarios):
+    for number in numbers:
+        scenario = Scenario(where=STEPPED[number][0], pacing=STEPPED[number][1], steps=True)
         got = collect([scenario], campaigns, 9 + number)[0]
         truth = np.array([math.log1p(EFFECTS.get(name, 0.0)) * (scenario.where == "steps") for name in NAMES])
-        spread = {
-            name: round(float(np.mean(contrast(got.steps, name), axis=0).std(axis=1, ddof=1).mean()), 6)
-            for name in (CONTROL, *EFFECTS)
-        }
-        found.append({**_named(scenario), "sd": spread, "intervals": coverage(got.steps, truth)})
+        ratios = {name: np.mean(contrast(got.steps, name), axis=0) for name in (CONTROL, *EFFECTS)}
+        spread = {name: round(float(own.std(axis=1, ddof=1).mean()), 6) for name, own in ratios.items()}
+        bias = {name: round(float(own.mean() - truth[NAMES.index(name)]), 6) for name, own in ratios.items()}
+        kept = coverage(got.steps, truth)
+        found.append({**_named(scenario), "sd": spread, "bias": bias, "intervals": kept})
     return found
 
 
@@ -361,7 +367,7 @@ def simulate(campaigns: int) -> dict[str, Any]:
     """All of it, as it is kept; the parts on as many processes as there are processors."""
     parts = {
         "covered": (covered, campaigns), "stepped": (stepped, campaigns), "whole": (whole, campaigns),
-        "switched": (switched, max(2, campaigns // 4)), "paced": (paced, 2 * campaigns),
+        "switched": (switched, max(2, campaigns // 4)), "paced": (paced, PACED),
     }  # fmt: skip
     with ProcessPoolExecutor() as pool:
         running = {name: pool.submit(make, count) for name, (make, count) in parts.items()}

@@ -98,15 +98,17 @@ class Played:
     Attributes:
         own_s: own seconds of the body.
         switches: how often it was stopped.
-        alone: mean log seconds of the same job alone, over some instants of the trace, without launch spread.
+        truth: log seconds of the job in the long run, shape [launches]: work of each phase by the mean speed.
+        alone: if asked for, mean log seconds of the job alone from some instants, without launch spread.
         tail: share of own time after the end of both hosts.
         step_s, step_switches, assigned: of each step, if they were asked for; the last is the mean of 1 / slice.
     """
 
     own_s: np.ndarray
     switches: np.ndarray
-    alone: np.ndarray
+    truth: np.ndarray
     tail: np.ndarray
+    alone: np.ndarray | None = None
     step_s: np.ndarray | None = None
     step_switches: np.ndarray | None = None
     assigned: np.ndarray | None = None
@@ -144,7 +146,12 @@ class _Speed:
 
 
 def play(
-    design: Design, slowdown: np.ndarray, generator: np.random.Generator, *, with_steps: bool = False
+    design: Design,
+    slowdown: np.ndarray,
+    generator: np.random.Generator,
+    *,
+    with_steps: bool = False,
+    with_alone: bool = False,
 ) -> Played:
     """Run one round on each trace of the machine's slowdown, shape [rounds, ticks]."""
     jobs, rounds = list(design.jobs.values()), len(slowdown)
@@ -169,8 +176,11 @@ def play(
             break
     else:
         raise RuntimeError("a round did not end")
-    alone = np.stack([np.mean([np.log(_alone(speed, one, at)) for at in STARTS_S], axis=0) for one in base], axis=1)
-    found = Played(own_s=round_.own, switches=round_.count, alone=alone, tail=round_.alone / round_.own)
+    truth = np.log((base / [np.exp(-one * slowdown).mean() for one in design.sensitivity]).sum(axis=1))
+    found = Played(own_s=round_.own, switches=round_.count, truth=truth, tail=round_.alone / round_.own)
+    if with_alone:
+        starts = [[np.log(_alone(speed, one, at)) for at in STARTS_S] for one in base]
+        found.alone = np.mean(starts, axis=1).T
     if with_steps:
         round_.steps(found)
     return found

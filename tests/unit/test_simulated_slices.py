@@ -42,9 +42,9 @@ def test_the_machine_is_as_was_recorded(slowdown):
     assert 0.65 <= autocorrelation(slowdown, 0.03, 53) <= 0.8
 
 
-def paced(slowdown, where, pacing, **changes):
-    design = Design(jobs=jobs(where, EFFECTS), pacing=pacing, launch_spread=0.0, **changes)
-    return play(design, slowdown, np.random.default_rng(2))
+def paced(slowdown, where, pacing):
+    design = Design(jobs=jobs(where, EFFECTS), pacing=pacing, launch_spread=0.0)
+    return play(design, slowdown, np.random.default_rng(2), with_alone=True)
 
 
 def test_a_launch_that_is_alone_at_the_end_meets_noise_that_no_host_met(slowdown):
@@ -62,6 +62,7 @@ def test_a_quiet_machine_gives_every_effect_exactly():
         played = paced(quiet, "both", pacing)
         assert ratios(played) == pytest.approx(np.log1p([[0, 0, *EFFECTS.values()]] * 4), abs=1e-9)
         assert played.alone == pytest.approx(np.log(played.own_s), abs=1e-6)
+        assert played.truth == pytest.approx(np.log(played.own_s[0]), abs=1e-9)
 
 
 def test_steps_and_switches_add_up(slowdown):
@@ -121,6 +122,31 @@ def test_the_page_says_what_was_found(found):
     assert len(lines) <= 60
     assert "\n".join(lines) in (project_root() / "docs/proof.md").read_text(encoding="utf-8")
     assert all(any(line.startswith(f"| {method} ") for line in lines) for method in METHODS)
+
+
+def test_what_the_page_concludes_is_what_was_found(found):
+    pacing = {
+        (one["where"], *one["sensitivity"], one["pacing"]): one["launches"]["40%"]["sd"] for one in found["paced"]
+    }
+    for (*kind, pace), spread in pacing.items():
+        if pace == "by length":
+            assert spread <= 1.05 * pacing[(*kind, "by phase")] and spread < 0.7 * pacing[(*kind, "equal")]
+    error = np.sqrt(ALPHA * (1 - ALPHA) / found["campaigns"])
+    for n in ROUNDS:
+        widths = {
+            method: np.mean([list(e["intervals"][str(n)][method]["half_width"].values()) for e in found["covered"]])
+            for method in METHODS
+        }
+        assert widths["trimmed"] > 1.1 * widths["Student"] or n < 8
+        assert min(held(found, "moderated", n)) < 1 - ALPHA - 4 * error or n > 8
+        assert np.mean(held(found, "Student or moderated", n)) > 1 - ALPHA + 0.001
+    for one in found["whole"]:
+        assert one["held"] >= 1 - ALPHA - 4 * error and one["start_held"] >= 1 - ALPHA - 4 * error
+    alike, unlike = found["switched"]
+    for measured, more in ((alike, 0.0), (unlike, 0.002)):
+        for launch in measured["launches"].values():
+            assert abs(launch["difference_s"] - more) <= 0.1 * unlike["env_s"]
+            assert launch["error_s"] == pytest.approx(launch["sd_s"], rel=0.25)
 
 
 def test_what_was_found_comes_from_this_simulator(found, slowdown):
