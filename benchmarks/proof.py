@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
 from proving import (  # noqa: E402
     NORMAL_SPREAD,
@@ -46,6 +46,8 @@ from proving import (  # noqa: E402
     simulate,
     summary,
 )
+from simulate_slices import FOUND  # noqa: E402
+from slices_page import page  # noqa: E402
 
 from tare.core.files import read_json, write_text  # noqa: E402
 from tare.model.studies.study import CONTROL, load_checked  # noqa: E402
@@ -310,6 +312,8 @@ def main() -> None:
         *designs(4 * campaigns),
         "",
         *recorded(campaigns),
+        "",
+        *page(read_json(FOUND)),
     ]
     write_text(ROOT / "docs/proof.md", "\n".join(lines) + "\n")
 

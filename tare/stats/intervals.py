@@ -143,7 +143,7 @@ def t_quantile(alpha: float, degrees: float) -> float:
     return -float(special.stdtrit(degrees, alpha / 2))
 
 
-def student(values: Sequence[float]) -> Estimate:
+def student(values: Sequence[float] | np.ndarray) -> Estimate:
     """Mean and spread of independent values: what Student's t interval rests on."""
     sample = np.asarray(values, dtype=float)
     if len(sample) < FEWEST_UNITS:
@@ -152,7 +152,7 @@ def student(values: Sequence[float]) -> Estimate:
     return Estimate(n=len(sample), mean=float(sample.mean()), spreads=(spread,))
 
 
-def trimmed(first: Sequence[float], second: Sequence[float]) -> Estimate:
+def trimmed(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> Estimate:
     """Trimmed mean of two contrasts of the same units, trimmed apart and averaged, with Yuen's spread.
 
     Storms make times longer, never shorter. A contrast with one host is symmetric all the same, where both sides

@@ -62,6 +62,8 @@ LEFT_OUT = {
     "test_report_stacks.py::test_a_stack_that_cannot_be_had": PAGES,
     "test_report_why.py::": PAGES,
     "test_shared.py::test_the_page_shows_each_cost": PAGES,
+    "test_simulated_slices.py::test_a_launch_that_is_alone": SIMULATION,
+    "test_simulated_slices.py::test_what_was_found_comes": SIMULATION,
     "test_slow_steps.py::": FRAMEWORK,
     "test_stacks.py::test_cached_tree": STACKS,
     "test_stacks.py::test_debians_own": STACKS,

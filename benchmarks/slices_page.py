@@ -1,0 +1,181 @@
+"""The section of docs/proof.md on sliced rounds, from what benchmarks/simulate_slices.py has kept."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
+
+from simulate_slices import (  # noqa: E402
+    EFFECTS,
+    EXIT_S,
+    GROUPS,
+    METHODS,
+    MOST,
+    ROUNDS,
+    START_S,
+)
+from slicing import IMPORTS_S, STEP_S, STEPS  # noqa: E402
+
+from tare.model.registry import CONTROL  # noqa: E402
+
+
+def _prose(text: str) -> str:
+    return " ".join(text.split())
+
+
+def page(found: Mapping[str, Any]) -> Iterator[str]:
+    """The section of docs/proof.md."""
+    yield "## Sliced rounds, simulated"
+    yield ""
+    yield from _page_of_pacing(found)
+    yield ""
+    yield from _page_of_intervals(found)
+    yield ""
+    yield from _page_of_the_rest(found)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for row in (header, ["---"] * len(header), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+def _percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f}%"
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"±{100 * min(values):.1f} to {100 * max(values):.1f}%"
+
+
+def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
+    like, both = found["machine"], found["paced"][0]["launches"]["40%"]
+    yield _prose(f"""
+        Written from `results/reference/sliced_rounds_simulated.json` (`benchmarks/simulate_slices.py`). On the
+        simulated machine equal runs one after the other differ by {_percent(like["sequential_sd"], 0)} (standard
+        deviation), its slowdown is correlated by {like["step_correlation"]:.2f} from one step of 30 ms to the
+        next and by {like["correlation_1600_ms"]:.2f} over 1.6 s, and storms are one-sided. A round has two hosts
+        and four environments, a job {IMPORTS_S:g} s of imports and {STEPS} steps of {1000 * STEP_S:g} ms.
+        Environments are slower in imports, in steps or in both; the two phases may feel the noise unlike.
+        Expected seconds are wrong by 10% in common and by 1% each. The truth is the ratio of times in the long
+        run. (Jobs alone that start at any instant meet slow moments more than their share, long jobs less so: the
+        mean of their log-ratios is {100 * (both["alone"] - both["truth"]):+.1f}% from it at 40% in both.)
+        Launches do not vary in this table, which holds the standard deviation of one round by true effect.
+    """)
+    yield ""
+    rows = []
+    for one in found["paced"]:
+        launches = one["launches"]
+        felt = ", ".join(f"{value:g}" for value in one["sensitivity"])
+        sds = [_percent(launches[name]["sd"]) for name in (CONTROL, *EFFECTS)]
+        last = launches["40%"]
+        more = [f"{100 * last['bias']:+.1f}% ± {100 * last['error']:.1f}", _percent(last["tail"])]
+        rows.append([one["where"], felt, one["pacing"], *sds, *more])
+    head = ["slower in", "noise felt", "slices", "control", *EFFECTS, "bias at 40%", "without a host"]
+    yield from _table(head, rows)
+    yield ""
+    yield _prose("""
+        Equal slices leave the longer job alone at its end, where it meets noise that no host met. With slices by
+        length a body is known at least as well as with slices by phase: where one phase alone differs, slices by
+        phase tie its weight in the ratio to the noise of that phase. Steps need slices by phase no more than bodies
+        do, unless the phases feel the noise very unlike.
+    """)
+
+
+def _cells(entries: Sequence[Mapping[str, Any]], n: int, method: str) -> tuple[list[float], list[float]]:
+    """Shares held and half-widths of all launches of all scenarios."""
+    places = [entry["intervals"][str(n)][method] for entry in entries]
+    held = [place["held"][name] for place in places for name in (CONTROL, *EFFECTS)]
+    return held, [place["half_width"][name] for place in places for name in (CONTROL, *EFFECTS)]
+
+
+def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
+    error = math.sqrt(found["alpha"] * (1 - found["alpha"]) / found["campaigns"])
+    yield _prose(f"""
+        Launches vary by 1% between rounds from here on. {found["campaigns"]} campaigns of each of
+        {len(found["covered"])} kinds (imports, steps or both; noise felt alike, or half as much in one phase;
+        slices by phase, and by length where imports differ), five comparisons each. Each interval says
+        {_percent(1 - found["alpha"], 2)}; such a share has a standard error of {100 * error:.2f} points. Mean of
+        all comparisons, the lowest in brackets, mean half-width.
+    """)
+    yield ""
+    rows = []
+    for method in METHODS:
+        row = [method]
+        for n in ROUNDS:
+            held, halves = _cells(found["covered"], n, method)
+            row.append(
+                f"{_percent(float(np.mean(held)), 2)} ({_percent(min(held))}), ±{_percent(float(np.mean(halves)))}"
+            )
+        rows.append(row)
+    yield from _table(["interval of the body", *(f"{n} rounds" for n in ROUNDS)], rows)
+    yield ""
+    yield _prose("""
+        Student's interval with the comparison's own spread is deployed. Trimming has no storms to remove and
+        is wider. A spread that others lend covers too little where a comparison varies more than they do; the wider
+        of both covers more than it says.
+    """)
+    yield ""
+    rows = []
+    for one in found["stepped"]:
+        row = [f"slower in {one['where']}, {one['pacing']}"]
+        for n in ROUNDS:
+            held, _ = _cells([one], n, "Student")
+            half = one["intervals"][str(n)]["Student"]["half_width"]
+            row.append(f"{_percent(float(np.mean(held)), 2)} ({_percent(min(held))}), ±{_percent(half['3%'])}")
+        rows.append(row)
+    yield from _table(["steps, Student's interval; half-width at 3%", *(f"{n} rounds" for n in ROUNDS)], rows)
+
+
+def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
+    yield _prose(f"""
+        Switches that cost time, {max(2, found["campaigns"] // 4)} campaigns of {MOST} rounds: what is found of
+        the cost from the assigned quanta, and bodies before and after the correction to long quanta (of four
+        environments the largest bias, the lowest coverage and the widest half-width).
+    """)
+    yield ""
+    rows = []
+    for one in found["switched"]:
+        launches = one["launches"].values()
+        more = [
+            1000 * float(np.mean([each[key] for each in launches])) for key in ("difference_s", "sd_s", "error_s")
+        ]
+        biases = [max((each[key] for each in launches), key=abs) for key in ("bias", "bias_after")]
+        held = [min(each[key] for each in launches) for key in ("held", "held_after")]
+        halves = [max(each[key] for each in launches) for key in ("half_width", "half_width_after")]
+        rows.append(
+            [
+                f"{1000 * one['host_s']:g} and {1000 * one['env_s']:g} ms", f"{1000 * one['common_s']:.2f} ms",
+                f"{more[0]:+.2f} ms, sd {more[1]:.2f} (said {more[2]:.2f})",
+                *(f"{100 * bias:+.1f}%, {_percent(share)}, ±{_percent(half)}"
+                  for bias, share, half in zip(biases, held, halves, strict=True)),
+            ]
+        )  # fmt: skip
+    head = ["host and environments", "mean of all", "difference", "before: bias, covered, half-width", "after"]
+    yield from _table(head, rows)
+    yield ""
+    yield _prose(f"""
+        Whole runs from start, body and exit: {START_S:g} s, the bodies above (slower in both) and {EXIT_S:g} s,
+        with {GROUPS} starts without a job beside those of the rounds. Bodies are 0 to 40% slower.
+    """)
+    yield ""
+    rows = []
+    for n, planted in sorted({(one["rounds"], one["planted_s"]) for one in found["whole"]}):
+        own = [one for one in found["whole"] if (one["rounds"], one["planted_s"]) == (n, planted)]
+        held, start = ([one[key] for one in own] for key in ("held", "start_held"))
+        rows.append(
+            [
+                str(n), f"{1000 * planted:g} ms", f"{_percent(float(np.mean(held)), 2)} ({_percent(min(held))})",
+                _range([one["half_width"] for one in own]), _percent(float(np.mean(start)), 2),
+                f"±{1000 * float(np.mean([one['start_half_width_s'] for one in own])):.0f} ms",
+            ]
+        )  # fmt: skip
+    head = ["rounds", "planted at the start", "whole run covered", "half-width", "start covered", "half-width"]
+    yield from _table(head, rows)

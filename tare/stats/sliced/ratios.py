@@ -1,0 +1,83 @@
+"""Log-ratios of launches by round, and the number of rounds that a half-width takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tare.model.registry import CONTROL, HOST
+from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, Estimate, log_ratios_of, student, t_quantile
+
+Round = Mapping[str, float | None]
+
+
+def body_log_ratios(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, list[float]]:
+    """Per round, log of a launch's own time by the geometric mean of the two hosts; the control's is to the host.
+
+    Args:
+        rounds: own seconds by launch, or any other positive value; None for a launch that failed.
+        names: launches to compare; the host is left out.
+
+    Returns:
+        Log-ratios by name, without the rounds that lack the launch or a host.
+    """
+    return log_ratios_of([_known(one) for one in rounds], names)
+
+
+def body_contrasts(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Per round, log of a launch's own time by that of either host.
+
+    Returns:
+        By name, shape [2, rounds]: to the host and to the second host. Of the second host both rows are to the
+        host. Rounds that lack the launch or a host are left out.
+    """
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names if name != HOST}
+    for values in map(_known, rounds):
+        logs = {name: math.log(value) for name, value in values.items()}
+        if HOST not in logs or CONTROL not in logs:
+            continue
+        for name in found.keys() & logs.keys():
+            second = HOST if name == CONTROL else CONTROL
+            found[name].append((logs[name] - logs[HOST], logs[name] - logs[second]))
+    return {name: np.array(pairs, dtype=float).reshape(-1, 2).T for name, pairs in found.items()}
+
+
+def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, Estimate]:
+    """What the interval of each launch's mean log-ratio rests on: Student's, with the launch's own spread.
+
+    Slices take the storms out of a round's ratios, so that trimming has nothing to gain; and a launch with a lone
+    tail or with phases of its own varies more than the others, so that no spread is lent (docs/proof.md).
+    """
+    return {name: student(ratios) for name, ratios in body_log_ratios(rounds, names).items()}
+
+
+def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int = FEWEST_UNITS) -> int:
+    """Rounds after which Student's interval at level 1 - alpha has this half-width, if the spread stays as it is.
+
+    Args:
+        spread: standard deviation of one round's log-ratio.
+        half_width: wanted, of the log-ratio.
+        alpha: of one interval.
+        fewest: rounds that there are at least.
+
+    Raises:
+        ValueError: a half-width that is not positive, or a spread below zero.
+    """
+    if half_width <= 0 or spread < 0:
+        raise ValueError(
+            f"half-width {half_width} and spread {spread}: the first must be positive, the other not below 0"
+        )
+    low, high = max(FEWEST_UNITS, fewest), MOST_UNITS
+    while low < high:  # the half-width falls with every round
+        middle = (low + high) // 2
+        if t_quantile(alpha, middle - 1) * spread / math.sqrt(middle) <= half_width:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _known(values: Round) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None and value > 0}

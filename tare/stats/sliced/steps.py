@@ -1,0 +1,117 @@
+"""Training steps in own time: launch + row by least absolute deviations, and their variance within a round.
+
+Sources: Tukey 1977 (median polish), Conway 1963 (batch means).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tare.stats.intervals import MAD_TO_SD
+
+MOST_SWEEPS = 200
+SETTLED = 1e-10
+BATCH_S = 2.0
+FEWEST_BATCHES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFit:
+    """A fit of launch + row.
+
+    Attributes:
+        effects: shape [..., launches], log seconds of a step at the median row; NaN for a launch without steps.
+        residuals: shape [..., rows, launches]; NaN where a step is missing.
+        scale: shape [...], standard deviation of the residuals as if they were normal (from their median).
+    """
+
+    effects: np.ndarray
+    residuals: np.ndarray
+    scale: np.ndarray
+
+
+def step_effects(matrix: np.ndarray) -> StepFit:
+    """Fit launch + row to log step seconds by median polish: all launches make a step at nearly the same moment.
+
+    Args:
+        matrix: shape [..., rows, launches], log seconds in own time; rows are (replicate, step index). NaN where a
+            step is missing: rows with a single step say nothing of how launches differ and are left out.
+
+    Raises:
+        ValueError: fewer than two dimensions, or no row holds two launches.
+    """
+    logs = np.array(matrix, dtype=float)
+    if logs.ndim < 2:
+        raise ValueError(f"step times of shape {logs.shape}: rows and launches are needed")
+    logs[~np.isfinite(logs)] = np.nan
+    lonely = np.isfinite(logs).sum(axis=-1, keepdims=True) < 2
+    logs[np.broadcast_to(lonely, logs.shape)] = np.nan
+    if lonely.all(axis=-2).any():
+        raise ValueError("no step was timed in two launches: there is nothing to compare")
+    launch = np.zeros(logs.shape[:-2] + logs.shape[-1:])
+    for _ in range(MOST_SWEEPS):
+        row = _median(logs - launch[..., None, :], -1)
+        fresh = _median(logs - row[..., None], -2)
+        fresh -= np.nanmean(fresh, axis=-1, keepdims=True)
+        moved = float(np.nanmax(np.abs(fresh - np.where(np.isfinite(fresh), launch, np.nan))))
+        launch = np.where(np.isfinite(fresh), fresh, 0.0)
+        if moved < SETTLED:
+            break
+    row = _median(logs - launch[..., None, :], -1)
+    residuals = logs - launch[..., None, :] - row[..., None]
+    flat = np.abs(residuals).reshape(*residuals.shape[:-2], -1)
+    effects = np.where(np.isfinite(fresh), launch, np.nan) + _median(row, -1)[..., None]
+    return StepFit(effects=effects, residuals=residuals, scale=MAD_TO_SD * _median(flat, -1))
+
+
+def step_seconds(matrix: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Seconds of a typical step by launch, from one round's log step seconds; without launches that have none."""
+    effects = step_effects(matrix).effects
+    return {
+        name: math.exp(float(effect)) for name, effect in zip(names, effects, strict=True) if math.isfinite(effect)
+    }
+
+
+def batch_variance(rounds: Sequence[Sequence[float]], row_s: float, batch_s: float = BATCH_S) -> float | None:
+    """Variance that the noise within a round gives a round's mean log-ratio: for planning, never for an interval.
+
+    Batch means: consecutive steps in batches so long that batches hardly depend on each other.
+
+    Args:
+        rounds: by round, the log-ratio of every step in order; NaN where a step is missing.
+        row_s: seconds from one step of a launch to its next, on the wall: the steps of all launches together.
+        batch_s: least length of a batch, seconds on the wall.
+
+    Returns:
+        The variance, pooled over rounds; None where no round is long enough for FEWEST_BATCHES.
+    """
+    size = max(1, math.ceil(batch_s / row_s - 1e-9))
+    squares, degrees, batches = 0.0, 0, []
+    for values in rounds:
+        sample = np.asarray(values, dtype=float)
+        sample = sample[np.isfinite(sample)]
+        count = len(sample) // size
+        if count < FEWEST_BATCHES:
+            continue
+        means = sample[: count * size].reshape(count, size).mean(axis=1)
+        squares += float(((means - means.mean()) ** 2).sum())
+        degrees += count - 1
+        batches.append(len(sample) / size)
+    return squares / degrees / float(np.mean(batches)) if degrees else None
+
+
+def _median(values: np.ndarray, axis: int) -> np.ndarray:
+    """Median without missing values; NaN where all are missing. Faster than numpy's on many short rows."""
+    ordered = np.sort(values, axis=axis)
+    count = np.isfinite(values).sum(axis=axis)
+    places = [np.expand_dims(np.maximum(place, 0), axis) for place in ((count - 1) // 2, count // 2)]
+    low, high = (
+        np.take_along_axis(ordered, np.minimum(place, values.shape[axis] - 1), axis=axis).squeeze(axis)
+        for place in places
+    )
+    middle: np.ndarray = (low + high) / 2
+    return middle

@@ -1,0 +1,253 @@
+"""Statistics of sliced rounds, against values worked out by hand and data whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tare.model.registry import CONTROL, HOST
+from tare.stats.intervals import student, t_interval, t_quantile
+from tare.stats.sliced import (
+    Once,
+    at_long_quantum,
+    batch_variance,
+    body_contrasts,
+    body_estimates,
+    body_log_ratios,
+    long_quantum,
+    rounds_needed,
+    step_effects,
+    step_seconds,
+    switch_cost,
+    whole_run,
+)
+
+NAMES = [HOST, CONTROL, "docker"]
+
+
+def test_a_body_is_compared_with_the_geometric_mean_of_the_hosts():
+    rounds = [{HOST: 1.0, CONTROL: 4.0, "docker": 6.0}, {HOST: 2.0, CONTROL: 2.0, "docker": None}, {HOST: 3.0}]
+    found = body_log_ratios(rounds, NAMES)
+    assert found["docker"] == pytest.approx([math.log(3.0)])  # the mean of 1 and 4 is 2
+    assert found[CONTROL] == pytest.approx([math.log(4.0), 0.0])
+    assert body_contrasts(rounds, NAMES)["docker"] == pytest.approx(np.log([[6.0], [1.5]]))
+    assert body_contrasts(rounds, NAMES)[CONTROL].tolist()[0] == body_contrasts(rounds, NAMES)[CONTROL].tolist()[1]
+
+
+def test_each_launch_has_its_own_spread():
+    rounds = [{HOST: 1.0, CONTROL: 1.0, "docker": 1.0 + 0.01 * k, "quiet": 2.0 + 0.001 * k} for k in range(6)]
+    found = body_estimates(rounds, [*NAMES, "quiet"])
+    for name in ("docker", "quiet"):
+        assert found[name].spreads[0] == student([math.log(one[name]) for one in rounds]).spreads[0]
+
+
+@pytest.mark.parametrize(
+    ("spread", "half_width", "rounds"),
+    [
+        # t(0.975, 5) = 2.570582: at six 0.010494, at seven (t(0.975, 6) = 2.446912) 0.009248
+        (0.01, 0.0105, 6),
+        (0.01, 0.0104, 7),
+        (0.0, 0.01, 2),
+    ],
+)
+def test_rounds_for_a_half_width(spread, half_width, rounds):
+    assert rounds_needed(spread, half_width, 0.05) == rounds
+    assert rounds_needed(spread, half_width, 0.05, fewest=9) == 9
+
+
+def test_no_number_of_rounds_gives_a_half_width_of_nothing():
+    with pytest.raises(ValueError, match="half-width 0"):
+        rounds_needed(0.01, 0.0, 0.05)
+
+
+def test_launch_and_row_come_back_whatever_storms_hit_one_launch():
+    generator = np.random.default_rng(1)
+    rows = generator.normal(0, 0.3, (40, 1))
+    truth = np.array([0.0, 0.0, 0.03, 0.4])
+    logs = rows + truth
+    storms = logs.copy()
+    storms[generator.random(logs.shape) < 0.1] += 1.0  # one side
+    for matrix in (logs, storms):
+        found = step_effects(matrix)
+        assert found.effects - found.effects[0] == pytest.approx(truth - truth[0], abs=1e-9)
+        assert found.scale == pytest.approx(0.0, abs=1e-9)
+    assert step_effects(logs).effects[0] == pytest.approx(float(np.median(rows)), abs=1e-9)
+    assert step_effects(np.stack([logs, logs + 1])).effects[1] == pytest.approx(step_effects(logs).effects + 1)
+
+
+def test_missing_steps_and_launches_are_left_out():
+    logs = np.log(np.array([[1.0, 1.0, 2.0], [3.0, 3.0, 6.0], [5.0, 5.0, 10.0], [7.0, 7.0, 14.0]]))
+    logs[0, 2] = np.nan
+    logs[1] = [np.nan, np.nan, 9.0]  # a step that no other launch made
+    found = step_effects(np.column_stack([logs, np.full(4, np.nan)]))
+    assert found.effects[2] - found.effects[0] == pytest.approx(math.log(2.0))
+    assert math.isnan(found.effects[3]) and np.isnan(found.residuals[1]).all()
+    seconds = step_seconds(np.column_stack([logs, np.full(4, np.nan)]), [*NAMES, "none"])
+    assert seconds == pytest.approx({HOST: 5.0, CONTROL: 5.0, "docker": 10.0})
+    with pytest.raises(ValueError, match="no step"):
+        step_effects(np.diag([1.0, 2.0, 3.0]) + np.diag([np.nan] * 2, 1) * 0 + np.where(np.eye(3), 0, np.nan))
+
+
+def test_the_residual_scale_is_that_of_normal_noise():
+    generator = np.random.default_rng(2)
+    logs = generator.normal(0, 1, (400, 1)) + generator.normal(0, 0.02, (400, 12))
+    assert step_effects(logs).scale == pytest.approx(0.02, rel=0.1)
+
+
+def test_batches_see_noise_that_lasts():
+    # By hand: batches of two steps, means 1, 3 and 2, 6: variances 2 and 8, mean 5, two batches.
+    assert batch_variance([[0.0, 2.0, 3.0, 3.0], [2.0, 2.0, 6.0, 6.0]], row_s=1.0, batch_s=2.0) == pytest.approx(
+        2.5
+    )
+    assert batch_variance([[0.0, 1.0, 2.0]], row_s=1.0, batch_s=2.0) is None
+    generator = np.random.default_rng(3)
+    walks = []
+    for _ in range(200):
+        noise = generator.normal(0, 1, 400)
+        for k in range(1, 400):
+            noise[k] += 0.8 * noise[k - 1]
+        walks.append(noise)
+    truth = float(np.var([walk.mean() for walk in walks], ddof=1))
+    assert batch_variance(walks, row_s=0.05, batch_s=2.0) == pytest.approx(truth, rel=0.3)
+    assert batch_variance(walks, row_s=0.05, batch_s=0.05) < 0.3 * truth  # as if steps were independent
+
+
+def sliced_steps(generator, costs, *, rounds=8, steps=40, step_s=0.05, noise=0.2, apart_s=0.0):
+    """Steps in own time under noise that launches share; a slow step holds more switches.
+
+    Launches begin their steps up to `apart_s` apart, so that a step meets other cycles in each of them.
+    """
+    quantum = generator.choice([0.02, 0.04, 0.04, 0.08], (rounds, steps + 400))
+    shape = (rounds, steps, len(costs))
+    own, switches, assigned = (np.empty(shape) for _ in range(3))
+    shared = generator.normal(0, noise, (rounds, steps))
+    own_noise = generator.normal(0, 0.02, shape)
+    for r in range(rounds):
+        for e, cost in enumerate(costs):
+            own_quantum = quantum[r] * (1 + cost / 0.045)  # in proportion to the expected length
+            edges, at = np.cumsum(own_quantum), apart_s * generator.random()
+            for k in range(steps):
+                left, begun, count = step_s * math.exp(shared[r, k] + own_noise[r, k, e]), at, 0
+                while True:
+                    edge = edges[np.searchsorted(edges, at, side="right")]
+                    if at + left < edge:
+                        at += left
+                        break
+                    left += cost - (edge - at)
+                    at, count = edge, count + 1
+                inside = (edges > begun) & (edges - own_quantum < at)
+                parts = np.minimum(edges, at) - np.maximum(edges - own_quantum, begun)
+                own[r, k, e], switches[r, k, e] = at - begun, count
+                assigned[r, k, e] = (parts / own_quantum)[inside].sum() / (at - begun)
+    return own, switches, assigned
+
+
+def test_the_cost_of_a_switch_comes_from_the_assigned_quantum():
+    names, costs = [*NAMES, "apptainer"], [0.001, 0.001, 0.001, 0.004]
+    own, switches, assigned = sliced_steps(np.random.default_rng(4), costs, rounds=24)
+    found = switch_cost(own, switches, assigned, names)
+    for name, cost in zip(names, costs, strict=True):
+        one = found.by_launch[name]
+        assert abs(one.seconds - cost) <= 3.5 * one.error, (name, one)
+    assert abs(found.to_host["docker"].seconds) <= 3.5 * found.to_host["docker"].error
+    assert abs(found.to_host["apptainer"].seconds - 0.003) <= 3.5 * found.to_host["apptainer"].error
+    assert found.to_host["apptainer"].interval(0.05).low > 0
+    # What the launches share cancels in a difference.
+    assert found.to_host["docker"].error < 0.5 * found.by_launch["docker"].error
+    # Why not the switches themselves: slow steps hold more of them.
+    y, n = own[:, :, 0].ravel(), switches[:, :, 0].ravel()
+    naive = np.cov(y, n)[0, 1] / np.var(n)
+    assert naive > 0.003 and abs(found.common.seconds - np.mean(costs)) <= 3.5 * found.common.error < 0.004
+
+
+def test_launches_that_meet_other_cycles_are_compared_as_well():
+    own, switches, assigned = sliced_steps(np.random.default_rng(10), [0.001, 0.001, 0.004], rounds=12, apart_s=0.3)
+    found = switch_cost(own, switches, assigned, NAMES)
+    more = found.to_host["docker"]
+    assert abs(more.seconds - 0.003) <= 3.5 * more.error < 0.002
+    # Rows take the noise that launches share: one by one they would be known no better than their level is.
+    assert more.error < 0.5 * found.common.error
+
+
+def test_without_quanta_that_vary_there_is_no_cost():
+    own, switches, assigned = sliced_steps(np.random.default_rng(5), [0.001] * 3, rounds=4)
+    found = switch_cost(own, switches, np.full_like(assigned, 25.0), NAMES)
+    assert found.common.seconds is None and found.common.reason and found.common.interval(0.05).told is None
+    noise = np.random.default_rng(6).normal(1, 0.1, assigned.shape)
+    assert switch_cost(own, switches, noise, NAMES).to_host["docker"].seconds is None
+    estimate = student([0.1, 0.2, 0.3])
+    assert at_long_quantum(estimate, found, "docker", (25.0, 25.0)) is estimate
+    with pytest.raises(ValueError, match="not alike"):
+        switch_cost(own, switches, assigned[:, :1], NAMES)
+
+
+def test_a_round_without_one_launch_counts_for_the_others():
+    own, switches, assigned = sliced_steps(np.random.default_rng(7), [0.001, 0.001, 0.005], rounds=9)
+    own[0, :, 2] = np.nan
+    own[1, 5, 1] = np.nan
+    found = switch_cost(own, switches, assigned, NAMES)
+    assert found.to_host["docker"].degrees == 7 and found.by_launch[HOST].degrees == 8
+    assert found.to_host["docker"].seconds == pytest.approx(0.004, abs=0.002)
+
+
+def test_at_the_limit_of_long_quanta_switches_are_free():
+    assert long_quantum(4.0, 100, 0.001) == pytest.approx(3.9)
+    with pytest.raises(ValueError, match="no part"):
+        long_quantum(0.05, 100, 0.001)
+    own, switches, assigned = sliced_steps(np.random.default_rng(8), [0.001, 0.001, 0.004])
+    costs = switch_cost(own, switches, assigned, NAMES)
+    rates = tuple(float(switches[:, :, c].sum() / own[:, :, c].sum()) for c in ([2], [0, 1]))
+    before = student(np.log(own[:, :, 2].sum(axis=1) / own[:, :, :2].mean(axis=2).sum(axis=1)))
+    after = at_long_quantum(before, costs, "docker", rates)
+    assert before.mean > 0.05 and abs(after.mean) < 0.015
+    assert after.interval(0.05).low <= 0 <= after.interval(0.05).high
+    assert after.half_width(0.05) > before.half_width(0.05)
+
+
+def group(generator, n, host_s, more_s, spread=0.0):
+    env, host, control = host_s + generator.normal(0, spread, (3, n)) if spread else np.full((3, n), host_s)
+    return Once(env=env + more_s, host=host, control=control)
+
+
+def test_a_whole_run_is_the_sum_of_its_terms():
+    body = Once(env=[4.4] * 6, host=[4.0] * 6, control=[4.0] * 6)
+    generator = np.random.default_rng(9)
+    found = whole_run(group(generator, 20, 0.3, 0.05), body, group(generator, 20, 0.1, -0.02))
+    assert {name: one.mean for name, one in found.seconds.items()} == pytest.approx(
+        {"start": 0.05, "body": 0.4, "exit": -0.02, "total": 0.43}
+    )
+    assert found.host_s == pytest.approx({"start": 0.3, "body": 4.0, "exit": 0.1, "total": 4.4})
+    assert found.estimate.mean == pytest.approx(math.log(4.83 / 4.4))
+    assert found.estimate.n == 6
+
+
+def test_the_variance_of_a_whole_run_is_that_of_its_terms():
+    # By hand: only the start varies, five observations of squares 0.1 in all; its error over the whole run.
+    start = Once(env=[0.5, 0.6, 0.7, 0.4, 0.3], host=[0.5] * 5, control=[0.5] * 5)
+    error = math.sqrt(0.025 / 5)
+    body, exit = Once(env=[4.0] * 6, host=[4.0] * 6, control=[4.0] * 6), Once(env=[0.5], host=[0.5], control=[0.5])
+    found = whole_run(start, body, Once(env=[0.5] * 2, host=[0.5] * 2, control=[0.5] * 2))
+    assert found.estimate.half_width(0.05) == pytest.approx(t_quantile(0.05, 4) * error / 5.0)
+    assert found.seconds["total"].half_width(0.05) == pytest.approx(t_quantile(0.05, 4) * error)
+    own = t_interval(start.env, 0.05)
+    assert found.seconds["start"].interval(0.05).width == pytest.approx(own.width)
+    # A term that was seen once has no spread, and neither has what it is part of.
+    assert whole_run(start, body, exit).estimate.spreads == ()
+
+
+def test_degrees_of_freedom_are_welchs():
+    # Two sources of equal variance with four degrees of freedom each: eight.
+    varied = Once(env=[0.5, 0.6, 0.7, 0.4, 0.3], host=[0.5] * 5, control=[0.5] * 5)
+    body = Once(env=[4.0] * 6, host=[4.0] * 6, control=[4.0] * 6)
+    assert whole_run(varied, body, varied).estimate.spreads[0].degrees == pytest.approx(8.0)
+
+
+def test_terms_that_can_not_be_are_refused():
+    good = Once(env=[1.0] * 3, host=[1.0] * 3, control=[1.0] * 3)
+    for bad in (Once(env=[], host=[], control=[]), Once(env=[1.0], host=[1.0, 2.0], control=[1.0])):
+        with pytest.raises(ValueError, match="observations"):
+            whole_run(bad, good, good)
+    with pytest.raises(ValueError, match="positive"):
+        whole_run(good, Once(env=[0.0], host=[1.0], control=[1.0]), good)
+    with pytest.raises(ValueError, match="missing"):
+        whole_run(Once(env=[math.nan], host=[1.0], control=[1.0]), good, good)
