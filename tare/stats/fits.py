@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tare.model.journals.ledger import Ratios
-from tare.model.journals.units import both_hosts, real_s, turn_medians
+from tare.model.journals.units import both_hosts, measured_steps, real_s, turn_medians
 from tare.model.records.campaigns import Plan, Unit
 from tare.stats.intervals import log_ratios_of, two_way
+from tare.stats.sliced.steps import step_seconds
 
 
 def run_values(unit: Unit) -> dict[str, float]:
@@ -30,6 +31,25 @@ def turn_values(unit: Unit) -> dict[str, float]:
     logs = [np.log(np.concatenate(turn_medians(launch))) for launch in own.values()]
     effects, _ = two_way(np.array(logs).T)
     return {name: float(math.exp(effect)) for name, effect in zip(own, effects, strict=True)}
+
+
+def step_values(unit: Unit, level: str) -> dict[str, float]:
+    """Seconds of a training step of each launch of a round, at a level of the allocator.
+
+    Launch + row by least absolute deviations (tare.stats.sliced.steps): a row is a replicate's step, which all launches
+    of a sliced round make at nearly the same moment. Launches that measured no steps are left out.
+    """
+    own = {name: measured_steps(launch, level) for name, launch in unit.launches.items() if launch.ok}
+    own = {name: steps for name, steps in own.items() if steps}
+    if unit.voided is not None or not own:
+        return {}
+    longest = max(map(len, own.values()))
+    matrix = np.full((longest, len(own)), np.nan)
+    for column, steps in enumerate(own.values()):
+        matrix[: len(steps), column] = np.log(steps)
+    if len(own) == 1:
+        return {name: float(np.median(steps)) for name, steps in own.items()}
+    return step_seconds(matrix, list(own))
 
 
 def cycle_ratios(unit: Unit) -> list[list[float]]:

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from tare.model.studies.study import is_headline
 PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
 PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
+ROUNDS, STEPS = "rounds", "steps"
+HEADLINE_LEVEL = "steady"  # of the allocator, at which training steps are headlines
 ASIDE = "move the folder away and run the campaign again"
 
 
@@ -52,12 +54,18 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedCampaign:
-    """A campaign that was sealed: its plan, all its units, and what the seal says of them."""
+    """A campaign that was sealed: its plan, all its units, and what the seal says of them.
+
+    Attributes:
+        level: of the allocator, where it stands for the training steps alone that its whole runs measured at this level
+            (`views`); None for all that it is.
+    """
 
     path: Path
     plan: Plan
     units: tuple[Unit, ...]
     sealed: Sealed
+    level: str | None = None
 
     @property
     def workload(self) -> str:
@@ -66,13 +74,17 @@ class SealedCampaign:
 
     @property
     def name(self) -> str:
-        """Kind, environments and arm, as its folder is called."""
-        return self.path.parent.name
+        """Kind, environments and arm, as its folder is called; of its steps alone, with their kind and level."""
+        folder = self.path.parent.name
+        if self.level is None:
+            return folder
+        beside = "" if self.level == HEADLINE_LEVEL or ".allocator-" in folder else f".allocator-{self.level}"
+        return f"{STEPS}{folder.removeprefix(ROUNDS)}{beside}"
 
     @property
     def kind(self) -> str:
-        """`rounds`, `turns`, `causes`, `sweep` or `starts`."""
-        return self.plan.kind
+        """`rounds`, `steps`, `causes` or `sweep`; `steps` is a view of whole runs, no campaign of its own."""
+        return self.plan.kind if self.level is None else STEPS
 
     @property
     def arm(self) -> arms.Arm | None:
@@ -83,7 +95,7 @@ class SealedCampaign:
     def is_headline(self) -> bool:
         """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
         arm = self.arm
-        beside = arm is not None and arm.factor == "allocator" and self.kind == "turns"
+        beside = arm is not None and arm.factor == "allocator" and self.kind == STEPS
         return is_headline(self.name, self.kind) or (
             beside and not any(name.endswith(BASELINE) for name in self.plan.environments)
         )
@@ -108,6 +120,28 @@ class SealedCampaign:
     def counted(self) -> list[Unit]:
         """Units that count."""
         return counted(self.units)
+
+
+def views(campaign: SealedCampaign) -> list[SealedCampaign]:
+    """A campaign, and for each level of the allocator at which its whole runs measured training steps those alone.
+
+    Of the steps the arm's text has their own level of the allocator, and the kind is `steps`.
+    """
+    measured = campaign.plan.measured
+    if campaign.level is not None or campaign.kind != ROUNDS or measured is None:
+        return [campaign]
+    plan = campaign.plan
+    levels = [replace(campaign, level=level, plan=_at_level(plan, level)) for level in measured.levels]
+    return [campaign, *levels]
+
+
+def _at_level(plan: Plan, level: str) -> Plan:
+    """A plan whose texts say the level of the allocator of its measured steps."""
+
+    def said(arm: str) -> str:
+        return ",".join(f"allocator={level}" if part.startswith("allocator=") else part for part in arm.split(","))
+
+    return plan.replace(arm=said(plan.arm), headline_arm=said(plan.headline_arm))
 
 
 def read_sealed(sealed: Path) -> SealedCampaign:

@@ -7,11 +7,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from tare.model.records.campaigns import Calibration, Others, Plan, Unit
-from tare.model.records.launches import WORKER, Instance, LaunchRecord
+from tare.model.records.launches import WORKER, Instance, LaunchRecord, Replicate, TrainResults
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import environment_of
 
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
+TRAIN = "train"  # mode of a whole run
 COLD, WARM, AS_FOUND = "cold", "warm", "as_found"  # the page cache before a start
 DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
 # Why a launch of a discarded unit was not made.
@@ -140,6 +141,18 @@ def start_s(launch: LaunchRecord) -> float | None:
     if not launch.ok or launch.program != WORKER:
         return None
     return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9
+
+
+def replicates_at(launch: LaunchRecord, level: str) -> list[Replicate]:
+    """The replicates of a whole run whose training steps were measured after its epoch, at a level of the allocator."""
+    if launch.inside is None or launch.inside.mode != TRAIN:
+        return []
+    return [one for one in launch.inside.results_as(TrainResults).replicates if one.allocator == level]
+
+
+def measured_steps(launch: LaunchRecord, level: str) -> list[float]:
+    """Seconds of every training step that counts, replicate by replicate, in the launch's own time."""
+    return [seconds for one in replicates_at(launch, level) for seconds in one.seconds]
 
 
 def turn_medians(launch: LaunchRecord) -> list[list[float]]:
