@@ -19,6 +19,7 @@ from typing import Any
 
 from tare.experiments.designs import Row, conditions_of, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
+from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.program import Runnable
@@ -116,7 +117,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     asked = {
         name: Order(
             site=sites[name],
-            program=_program(plan, name, calibration, program_of),
+            program=_program(plan, name, calibration, measured_cpus(plan, len(done)), program_of),
             conditions=conditions_of(plan, name),
             pad_bytes=pads[name],
         )
@@ -152,7 +153,9 @@ def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequ
     return balanced_orders(len(names), random.Random(seed))
 
 
-def _program(plan: Plan, name: str, calibration: Unit | None, program_of: Any) -> Runnable:
+def _program(
+    plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any
+) -> Runnable:
     """What a launch runs: the plan's job, with as many measured steps as its time for them pays."""
     if program_of is not None:
         found: Runnable = program_of(name)
@@ -169,8 +172,16 @@ def _program(plan: Plan, name: str, calibration: Unit | None, program_of: Any) -
             "replicates": wanted.replicates,
             "warmup_steps": wanted.warmup_steps,
             "steps": steps,
+            "cpus": cpus,
         },
     }
+
+
+def measured_cpus(plan: Plan, number: int) -> list[int]:
+    """Where the measured steps of a unit train: as many CPUs as threads, others from unit to unit."""
+    cpus = choose_cpus(plan.conditions["cpus"])
+    first = number % len(cpus)
+    return sorted((*cpus[first:], *cpus[:first])[: plan.conditions["threads"]])
 
 
 def step_of(unit: Unit) -> float | None:

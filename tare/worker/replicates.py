@@ -1,6 +1,7 @@
 """Training steps that a whole run measures after its epoch, by replicates of its training job.
 
-`measured` of a specification says `levels` of the allocator, `replicates` of each, `warmup_steps` and `steps`. A
+`measured` of a specification says `levels` of the allocator, `replicates` of each, `warmup_steps` and `steps`, and the
+`cpus` on which they train: the same in all launches of a round, since two processors are seldom equally busy. A
 replicate is a process forked from this one: its own model, optimizer and heap, some steps to warm up, then steps
 that are timed each. They run one after the other, and the launch waits for each.
 
@@ -129,6 +130,8 @@ def replicate(
     pad_bytes: int,
 ) -> Dict[str, Any]:
     """The life of one forked replicate."""
+    if wanted.get("cpus"):
+        os.sched_setaffinity(0, wanted["cpus"])
     if hasattr(gc, "freeze"):
         gc.freeze()  # what is shared with the parent is not walked, so not copied, by this process's collections
     allocator.give_back()
