@@ -213,8 +213,12 @@ def waits(calibration: Unit) -> str | None:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected phases of each launch: the median of the sliced rounds before, or what the calibration saw."""
-    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
+    """Expected own time of each launch: the median of the sliced rounds before, or what the calibration saw.
+
+    By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's weight in
+    a ratio to the noise that it met (docs/proof.md).
+    """
+    found: dict[str, list[float]] = {name: [] for name in names}
     whole = [unit for unit in done if unit.voided is None]
     for unit in [unit for unit in whole if unit.counts] or whole:
         for name in names:
