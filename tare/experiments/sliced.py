@@ -153,9 +153,7 @@ def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequ
     return balanced_orders(len(names), random.Random(seed))
 
 
-def _program(
-    plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any
-) -> Runnable:
+def _program(plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any) -> Runnable:
     """What a launch runs: the plan's job, with as many measured steps as its time for them pays."""
     if program_of is not None:
         found: Runnable = program_of(name)
@@ -224,13 +222,10 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
         for name in names:
             launch = unit.launches.get(name)
             if launch is not None and launch.ok and launch.slices is not None:
-                found[name].append(phases_of(launch))
-    lengths = {len(row) for rows in found.values() for row in rows}
-    if len(lengths) != 1 or not all(found.values()):
+                found[name].append(launch.slices.body_s)
+    if not all(found.values()):
         return Pace.equal(names)
-    return Pace(
-        phases={name: tuple(map(statistics.median, zip(*rows, strict=True))) for name, rows in found.items()}
-    )
+    return Pace(phases={name: (statistics.median(lengths),) for name, lengths in found.items()})
 
 
 def phases_of(launch: LaunchRecord) -> tuple[float, ...]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import cache_dir
 from tare.core.progress import say
 from tare.core.remedies import require
 from tare.datasets import catalog, tiny_imagenet
@@ -234,12 +233,6 @@ def no_compiler(study: Mapping[str, Any]) -> str | None:
 
 
 def _with_compiler(site: Site, study: Mapping[str, Any], kind: str) -> Site:
-    """A site whose launches can compile. For steps, what was compiled is kept; a whole run compiles anew."""
+    """A site whose launches can compile; a whole run compiles anew."""
     folders, variables = headers.needed(study["stack"], study["device"])
-    scratch: tuple[Path, ...] = ()
-    if kind == "turns":
-        scratch = (cache_dir("inductor", study["stack"]),)
-        variables = {**variables, "TORCHINDUCTOR_CACHE_DIR": str(scratch[0])}
-    return replace(
-        site, folders=(*site.folders, *folders), scratch=scratch, variables={**site.variables, **variables}
-    )
+    return replace(site, folders=(*site.folders, *folders), variables={**site.variables, **variables})

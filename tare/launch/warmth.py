@@ -20,7 +20,7 @@ from tare.launch.program import Runnable, WorkerProgram, as_program
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 VMSTAT = Path("/proc/vmstat")
-TRAINS = ("train", "turns", "causes")  # modes in which a launch trains
+TRAINS = ("train", "causes")  # modes in which a launch trains
 SERVED_S = 15.0  # a private daemon lives longer than that after its last launch
 
 

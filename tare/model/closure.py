@@ -34,7 +34,6 @@ AROUND = ("tare.core.process", "tare.experiments", "tare.launch")
 # Of each kind of measurement: the modes of its launches, and the module of its design.
 KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "rounds": (("train",), "tare.experiments.rounds"),
-    "turns": (("turns",), "tare.experiments.turns"),
     "causes": (("causes",), "tare.experiments.causes"),
     "sweep": (("train",), "tare.experiments.rounds"),
     "starts": (("start",), "tare.experiments.starts"),
