@@ -211,8 +211,9 @@ def waits(calibration: Unit) -> str | None:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected own time of each launch: the median of the sliced rounds before, or what the calibration saw.
+    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the calibration.
 
+    Runs one after the other meet different conditions, which processor time hardly feels.
     By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's weight in
     a ratio to the noise that it met (docs/proof.md).
     """
@@ -222,7 +223,7 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
         for name in names:
             launch = unit.launches.get(name)
             if launch is not None and launch.ok and launch.slices is not None:
-                found[name].append(launch.slices.body_s)
+                found[name].append(launch.slices.body_s if unit.counts else launch.slices.cpu_s)
     if not all(found.values()):
         return Pace.equal(names)
     return Pace(phases={name: (statistics.median(lengths),) for name, lengths in found.items()})
