@@ -9,6 +9,16 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+import tare
+
+rules_of = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).resolve()
+package_of = Path(tare.__file__).resolve().parents[1]
+if rules_of.parent != package_of:
+    raise WorkflowError(
+        f"the rules are of {rules_of.parent}, the package `tare` is of {package_of}: run the Snakemake of "
+        f"{rules_of.parent}/.venv (`make setup` there installs it), or set PYTHONPATH={shlex.quote(str(rules_of.parent))}"
+    )
+
 from tare.model import closure
 from tare.model.studies import arms, expected, papers
 from tare.model.studies import study as study_module

@@ -62,6 +62,18 @@ def test_every_preset_plans(checkout, preset):
     assert said.count(STACK_PROFILE) == len(wanted) and bool(wanted) == (preset == PROFILED)
 
 
+def test_rules_of_one_checkout_and_a_package_of_another_are_refused_in_one_line(checkout, tmp_path):
+    """As where the environment of another clone is active."""
+    done = snakemake(checkout, "-n", "--cores", "1", "all", check=False, PYTHONPATH=str(ROOT))
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and "Traceback" not in said
+    (line,) = [line for line in said.splitlines() if str(checkout.resolve()) in line and str(ROOT) in line]
+    assert f"PYTHONPATH='{checkout.resolve()}'" in line
+    link = tmp_path / "a link to it"
+    link.symlink_to(checkout)
+    assert snakemake(link, "-n", "--cores", "1", "results/machine.json", PYTHONPATH=str(link)).returncode == 0
+
+
 SCHEDULED = """
 import sys
 from snakemake.cli import main
