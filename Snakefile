@@ -45,6 +45,7 @@ include: "rules/report.smk"
 onstart:
     remove_when_killed(workflow.snakemake_tmp_dir)
     workflow_lock.note_holder(Path.cwd())
+    attempts.pass_on_forced(workflow)
     schedule_where_a_job_ends()
     remaining.expect(
         replace(remaining.planned(), order=remaining.order_of(workflow.dag))

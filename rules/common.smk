@@ -41,7 +41,7 @@ from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import files_beside, framework_of, load_stack
 from tare.model.words import nearest
 from tare.datasets import catalog
-from tare.experiments import alone
+from tare.experiments import alone, attempts
 from tare.images import interpreter
 from tare.images.from_source.library import programs_seen
 from tare.runtimes import programs
@@ -70,7 +70,7 @@ except TareError as error:
 if workflow.is_main_process:
     if told := workflow_lock.release_stale(Path.cwd()):
         say(told)
-    alone.unmark_done(Path.cwd())
+attempts.attend(workflow)  # whether a sealed campaign is measured again
 
 remaining.expect(expected.plan(STUDIED))  # for the line of progress
 
