@@ -102,7 +102,7 @@ rule run_rounds:
     message:
         "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}"
     shell:
-        "TARE_RULE={rule:q} TARE_CODE={params.code:q} "
+        "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
 
@@ -151,7 +151,7 @@ if LANES:  # a study may measure no steps
         message:
             "training steps, taking turns, {wildcards.environments}"
         shell:
-            "TARE_RULE={rule:q} TARE_CODE={params.code:q} "
+            "TARE_CODE={params.code:q} "
             "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
             " 2> {log:q}"
 
@@ -196,7 +196,7 @@ rule run_causes:
     message:
         "kernels, operators and files, {wildcards.environments}"
     shell:
-        "TARE_RULE={rule:q} TARE_CODE={params.code:q} "
+        "TARE_CODE={params.code:q} "
         "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
         " 2> {log:q}"
 

@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from tare.model.records.campaigns import Start
 from tare.model.schema import read
 
 NOTE = "start.json"
-RULE, CODE = "TARE_RULE", "TARE_CODE"  # of the job that gave this command, and its parameter `code`
-FORCED = "TARE_FORCED"  # rules and files that a person forces, as a list of JSON
+CODE = "TARE_CODE"  # the parameter `code` of the job that gave this command
+FORCED = "TARE_FORCED"  # outputs of jobs that a person forces, as a list of JSON
 EVERYTHING = "*"
 
 
@@ -63,10 +63,11 @@ def goes_on(folder: Path) -> bool:
 
 
 def _this_start(folder: Path) -> Start:
-    words = json.loads(os.environ.get(FORCED) or "[]")
-    names = {EVERYTHING, os.environ.get(RULE), os.path.normpath(folder / SEALED)}
+    forced = json.loads(os.environ.get(FORCED) or "[]")
     return Start(
-        workflow=os.environ.get(WORKFLOW), code=os.environ.get(CODE), forced=any(word in names for word in words)
+        workflow=os.environ.get(WORKFLOW),
+        code=os.environ.get(CODE),
+        forced=EVERYTHING in forced or os.path.normpath(folder / SEALED) in forced,
     )
 
 
@@ -88,15 +89,18 @@ def pass_on_forced(workflow: Any) -> None:
 
     Without it, as of a module, a forced start goes on with one that was cut short; after any other it is a new one.
     """
-    os.environ[FORCED] = json.dumps(_forced(workflow.dag_settings))
+    os.environ[FORCED] = json.dumps(_forced(workflow.dag_settings, workflow.dag.jobs))
 
 
-def _forced(settings: Any) -> list[str]:
-    """What a person forces with -F, -R and -f; not what --rerun-incomplete does again."""
+def _forced(settings: Any, jobs: Iterable[Any]) -> list[str]:
+    """Campaigns whose job a person forces with -F, -R or -f; --rerun-incomplete forces none."""
     if settings.forceall:
         return [EVERYTHING]
-    words = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
-    return sorted({*map(str, words), *(os.path.normpath(str(word)) for word in words)})
+    words = {str(word) for word in (*settings.forcerun, *(settings.targets if settings.forcetargets else ()))}
+    words |= {os.path.normpath(word) for word in words}
+    outs = {job: [os.path.normpath(str(out)) for out in job.output] for job in jobs}
+    chosen = [outs[job] for job in outs if words.intersection([job.rule.name, *outs[job]])]
+    return sorted(out for each in chosen for out in each if Path(out).name == SEALED)
 
 
 def _remove_notes(workflow: Any, folder: Path) -> None:

@@ -4,8 +4,10 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -220,9 +222,10 @@ def test_a_sealed_campaign_is_set_aside_and_never_extended(tmp_path):
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
-def started_by_snakemake(folder, monkeypatch, start, *, forced=(), code="c", rule="measure"):
+def started_by_snakemake(folder, monkeypatch, start, *, forced=(), code="c"):
     """As a job of a workflow finds things: its output is gone, what the workflow says is in the environment."""
-    told = {WORKFLOW: start, attempts.FORCED: json.dumps(forced), attempts.RULE: rule, attempts.CODE: code}
+    names = [name.format(folder=folder) for name in forced]
+    told = {WORKFLOW: start, attempts.FORCED: json.dumps(names), attempts.CODE: code}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     (folder / SEALED).unlink(missing_ok=True)
@@ -243,11 +246,11 @@ def test_a_new_start_after_one_that_came_to_its_end_is_a_new_campaign(tmp_path, 
     ("then", "now", "again"),
     [
         ({}, {}, False),
-        ({}, {"forced": ["measure"]}, True),
+        ({}, {"forced": ["{folder}/sealed.json"]}, True),
         ({}, {"forced": ["*"]}, True),
-        ({}, {"forced": ["another_rule"]}, False),
-        ({"forced": ["measure"]}, {"forced": ["measure"]}, False),
-        ({"forced": ["measure"]}, {}, False),
+        ({}, {"forced": ["another/sealed.json"]}, False),
+        ({"forced": ["{folder}/sealed.json"]}, {"forced": ["{folder}/sealed.json"]}, False),
+        ({"forced": ["{folder}/sealed.json"]}, {}, False),
         ({}, {"code": "no compiler is here"}, True),
     ],
 )
@@ -262,13 +265,38 @@ def test_a_start_that_was_cut_short_after_its_seal_is_carried_on_unless_more_is_
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
-def test_a_forced_file_is_known_by_its_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = (tmp_path / "c").relative_to(tmp_path)
-    run(started_by_snakemake(folder, monkeypatch, "1:1"))
-    run(started_by_snakemake(folder, monkeypatch, "2:2", forced=["other/sealed.json"]), interrupted_at(0))
-    run(started_by_snakemake(folder, monkeypatch, "3:3", forced=["c/sealed.json"]))
-    assert (folder / "superseded-1").exists()
+class Job:
+    """A job of Snakemake's graph."""
+
+    def __init__(self, rule, *output):
+        self.rule, self.output = SimpleNamespace(name=rule), output
+
+
+JOBS = (
+    Job("run_rounds", "results/a/sealed.json"),
+    Job("run_turns", "results/b/sealed.json", "results/c/sealed.json"),
+    Job("extract_tables", "results/tables/metrics.csv"),
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, ""),
+        ({"targets": {"run_rounds"}}, ""),
+        ({"forceall": True}, attempts.EVERYTHING),
+        ({"forcerun": {"run_rounds", "extract_tables"}}, "a"),
+        ({"forcerun": {"run_turns"}}, "bc"),
+        ({"forcerun": {"./results/b/sealed.json"}}, "bc"),
+        ({"targets": {"results/a/sealed.json"}, "forcetargets": True}, "a"),
+    ],
+)
+def test_what_a_person_forces_is_passed_on_by_its_outputs(settings, names, monkeypatch):
+    asked = {"forceall": False, "forcerun": set(), "forcetargets": False, "targets": set(), **settings}
+    monkeypatch.setenv(attempts.FORCED, "")
+    attempts.pass_on_forced(SimpleNamespace(dag_settings=SimpleNamespace(**asked), dag=SimpleNamespace(jobs=JOBS)))
+    found = json.loads(os.environ[attempts.FORCED])
+    assert found == [name if name == attempts.EVERYTHING else f"results/{name}/sealed.json" for name in names]
 
 
 def killed_once(monkeypatch, name):

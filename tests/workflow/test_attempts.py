@@ -42,7 +42,7 @@ rule measure:
     log:
         "a.log"
     shell:
-        "TARE_RULE={{rule:q}} TARE_CODE={{params.code:q}} "
+        "TARE_CODE={{params.code:q}} "
         "{sys.executable} {ROOT}/tests/quick_campaign.py {{output}} notes 1 > {{log}} 2>&1; "
         "while [ -e hold ]; do touch held; sleep 0.05; done"
 """
