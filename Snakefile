@@ -2,12 +2,14 @@
 # `snakemake --cores 1 docker` weighs one environment alone; presets: `snakemake --cores 1 all --configfile config/smoke.yaml`
 
 
+import os
+
 from snakemake.utils import min_version
 
 min_version("9.19")  # tests/unit/test_snakemake_version.py holds what asks for it
 
 
-configfile: "config/config.yaml"
+configfile: os.path.relpath(workflow.current_basedir.join("config/config.yaml"))
 
 
 include: "rules/common.smk"
@@ -61,6 +63,7 @@ rule all:
     input:
         "<results>/report/index.html",
         "<results>/tables/metrics.csv",
+        pages=PAGES,
 
 
 refuse_rule_names([rule.name for rule in workflow.rules])

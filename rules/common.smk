@@ -22,12 +22,12 @@ if rules_of.parent != package_of:
 from tare.model import closure
 from tare.model.studies import arms, expected, papers
 from tare.model.studies import study as study_module
-from tare.core.errors import TareError
+from tare.core.errors import TareError, UserError
 from tare.core import remedies
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.core.process import remove_when_killed
 from tare.core.progress import say
-from tare.core import remaining
+from tare.core import remaining, status
 from tare.machine import workflow_lock
 from tare.model.registry import (
     SHARED,
@@ -52,12 +52,55 @@ SNAKEMAKE = remedies.own_program("snakemake")  # as whoever reads it can call it
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
 )
+if Path.cwd() != project_root():  # it runs elsewhere (--directory, a module)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(project_root()), os.environ.get("PYTHONPATH")])
+    )
+if status.FOLDER in os.environ:  # the logger began before --directory was entered
+    os.environ[status.FOLDER] = os.path.abspath(os.environ[status.FOLDER])
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
+
+def checkout_file(name):
+    """A file of the checkout, by its path there: whole where the workflow runs in another folder."""
+    return name if Path.cwd() == project_root() else str(project_root() / name)
+
+
+def refuse_part_of_module():
+    """A module of which a part is taken alone, or whose paths Snakemake changes, which our commands don't know of."""
+    modifier = workflow.modifier.path_modifier
+    while modifier is not None:
+        if modifier.prefix or getattr(modifier, "_prefix_replacements", None):
+            raise UserError(
+                "module: results/ is where Tare's records are: leave out prefix and replace_prefix, and give it a "
+                "folder of its own by --directory"
+            )
+        modifier = modifier.inner_modifier
+    inside = [
+        Path(rule.snakefile).is_relative_to(project_root()) for rule in workflow.rules
+    ]
+    if workflow.modifier.rule_whitelist is not None and not any(inside):
+        raise UserError(
+            "module: Tare's rules need each other: take them all by `use rule *`, and name the files that you want"
+        )
+
+
+def study_files():
+    """The files that Snakemake made the configuration of; of a module those of the command line."""
+    if workflow.modifier.is_main_snakefile():
+        return workflow.configfiles
+    return [] if workflow.modifier.skip_configfile else workflow.overwrite_configfiles
+
+
 try:
-    for path in (path for path in workflow.configfiles if Path(path).suffix != ".json"):
+    refuse_part_of_module()
+    for path in (path for path in study_files() if Path(path).suffix != ".json"):
         study_module.load(path)  # Snakemake would take the last of two equal keys
+    if workflow.modifier.skip_configfile:  # the module's `config:` is laid over it
+        config = study_module.merge(
+            study_module.load(project_root() / "config/config.yaml"), config
+        )
     STUDIED = study_module.check(config)
     config = STUDIED.to_json()
     catalog.refuse_unknown(
@@ -322,7 +365,7 @@ def headline(kind, environments):
 
 def stack_files(wildcards):
     """What a stack is made from beside its stack.yaml."""
-    return [str(path) for path in files_beside(wildcards.stack)]
+    return [checkout_file(str(path)) for path in files_beside(wildcards.stack)]
 
 
 def optional_stack(wildcards):
@@ -367,9 +410,15 @@ def refuse_rule_names(taken):
 
 def refuse_mistyped_environments(taken):
     """A word of the command line that is almost an environment's name, or an environment that the study lacks."""
+    if not workflow.modifier.is_main_snakefile():
+        return  # the command line names what the calling workflow has
     names = [*ENVIRONMENTS, "all"]
     for word in sys.argv[1:]:
-        if word in taken or Path(word).exists():
+        if (
+            word in taken
+            or Path(word).exists()
+            or word == str(workflow.overwrite_workdir)
+        ):
             continue
         if word in environment_names():
             raise WorkflowError(
@@ -384,8 +433,11 @@ def tell_what_stays():
     page, targets = f"{RESULTS}/report/index.html", set(workflow.dag_settings.targets)
     if not targets or targets & {"all", page} or not Path(page).exists():
         return
-    chosen = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
-    words = ["--configfile", *chosen] if chosen else []
+    elsewhere, chosen = workflow.overwrite_workdir, workflow.overwrite_configfiles
+    words = ["--directory", str(elsewhere)] if elsewhere else []
+    if chosen:
+        words += ["--configfile"]
+        words += [str(one) if elsewhere else os.path.relpath(one) for one in chosen]
     own = targets & set(ENVIRONMENTS)
     if any({"host", name} != set(ENVIRONMENTS) for name in own):
         # The page has the campaigns of all environments together, which were not measured anew.

@@ -4,7 +4,7 @@
 
 rule build_tree:
     input:
-        stack="containers/stacks/{stack}/stack.yaml",
+        stack=checkout_file("containers/stacks/{stack}/stack.yaml"),
         files=stack_files,
     output:
         record="results/images/{stack}/tree.json",
@@ -24,7 +24,7 @@ rule build_tree:
 
 rule build_image:
     input:
-        recipe="containers/recipe.yaml",
+        recipe=checkout_file("containers/recipe.yaml"),
         tree="results/images/{stack}/tree.json",
     output:
         record="results/images/{stack}/oci.json",
@@ -83,7 +83,7 @@ rule derive_image:
 
 rule derive_arm:
     input:
-        recipe="containers/recipe.yaml",
+        recipe=checkout_file("containers/recipe.yaml"),
         image="results/images/{stack}/oci.json",
         probe="results/probe/{env}.json",
     output:

@@ -47,9 +47,9 @@ rule measure_starts:
 # The same stack as people write its image, and ours once more: for studies that ask for it.
 rule build_naive_image:
     input:
-        dockerfile="containers/naive/Dockerfile",
-        definition="containers/naive/apptainer.def",
-        recipe="containers/recipe.yaml",
+        dockerfile=checkout_file("containers/naive/Dockerfile"),
+        definition=checkout_file("containers/naive/apptainer.def"),
+        recipe=checkout_file("containers/recipe.yaml"),
         images=collect("results/images/{{stack}}/{env}.json", env=ENVIRONMENTS),
     output:
         record="results/images/{stack}/naive/record.json",

@@ -34,7 +34,7 @@ rule describe_machine:
 
 rule measure_ceilings:
     input:
-        devices="config/devices.yaml",
+        devices=checkout_file("config/devices.yaml"),
         image=f"results/images/{STACK}/host.json",
     output:
         record=f"results/ceilings/{CEILINGS}.json",

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, snakemake, tare
+from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, snakemake, take_for_done, tare
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
@@ -23,6 +23,7 @@ ACCEPTED_LINTS = {
     "Specify a conda environment or container for each rule": "environments are measured: adapters launch them",
     "Mixed rules and functions in same snakefile": "common.smk holds the helpers of all rule files",
     "Environment variable PATH used but not asserted": "the Python of the rules is put before what is there",
+    "Environment variable PYTHONPATH used but not asserted": "so is the checkout, where it runs elsewhere",
 }
 
 
@@ -176,15 +177,6 @@ SMOKE = ("--cores", "1", "all", "--configfile", "config/smoke.yaml")
 def planned(folder, command=SMOKE):
     done = snakemake(folder, "-n", *command)
     return done.stdout + done.stderr
-
-
-def take_for_done(folder, command):
-    """Have Snakemake take a study for done: empty files, with its records of how they came."""
-    listed = snakemake(folder, "--summary", *command).stdout.splitlines()[1:]
-    for name in (line.split("\t")[0] for line in listed):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    snakemake(folder, "--touch", "--forceall", *command)
 
 
 @pytest.fixture(scope="module")
