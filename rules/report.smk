@@ -1,8 +1,6 @@
 # The pages: index.html is the answer, the others lie beside it, and results/studies.html links all studies.
 import json
 
-DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
-
 
 rule build_report:
     input:
@@ -18,8 +16,8 @@ rule build_report:
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
-        images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
-        data=collect("results/data/{dataset}.json", dataset=DATASETS),
+        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
+        data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
@@ -41,8 +39,9 @@ rule build_report:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.page, ancestor=2),
+        images=IMAGES,
     message:
         "write the report"
     shell:
-        "python -m tare report --results {params.results:q} --study {params.study:q}"
+        "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
         " --out {output.page:q} 2> {log:q}"
