@@ -89,6 +89,7 @@ rule count_image_costs:
             for stack in COUNTED_STACKS
             for env in STUDIED.environments_of(stack)
         ],
+        tree=f"{STACK_IMAGES}/tree.json",
         shared=[path for stack in COUNTED_STACKS for path in stack_records(stack)],
         starts=rules.measure_starts.output.sealed,
         runs=RUNS,
@@ -100,7 +101,7 @@ rule count_image_costs:
     params:
         study=study_json("image_costs"),
         code=EXTRACTION,
-        images=IMAGES,
+        images=subpath(input.tree, ancestor=2),
         runs=[f"--runs {path}" for path in RUNS],
         naive=[f"--naive {path}" for path in NAIVE_IMAGE],
     message:

@@ -16,6 +16,7 @@ rule build_report:
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        host=f"{STACK_IMAGES}/host.json",
         images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
         data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
@@ -39,7 +40,7 @@ rule build_report:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.page, ancestor=2),
-        images=IMAGES,
+        images=subpath(input.host, ancestor=2),
     message:
         "write the report"
     shell:
