@@ -21,7 +21,9 @@ pathvars:
 
 
 wildcard_constraints:
+    at=r"(?:@(?:cpu|cuda)/)?",
     batch=r"\d+",
+    choice=r"(?:@[a-z0-9]+(?:-skip)?)?",
     arm=rf"(?:\.[a-z][a-z0-9]*-[a-z0-9](?:[a-z0-9+-]|\.(?!(?:{ARM_ENDS})/))*)?",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_@+-]+",
@@ -74,7 +76,7 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            f"results/images/{STACK}/{name}.json",
+            f"{STACK_IMAGES}/{name}.json",
             collect(
                 "results/profiles/{study}/{workload}/{env}/profile.json",
                 study=STUDY,

@@ -29,6 +29,7 @@ from tare.core.process import remove_when_killed
 from tare.core.progress import say
 from tare.core import remaining, status
 from tare.machine import workflow_lock
+from tare.machine.fitting import images_folder
 from tare.model.registry import (
     SHARED,
     SINGLE,
@@ -38,7 +39,7 @@ from tare.model.registry import (
     scenario_names,
 )
 from tare.model.studies.libraries import load_library
-from tare.model.studies.stacks import files_beside, framework_of, load_stack
+from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
 from tare.model.words import nearest
 from tare.datasets import catalog
 from tare.experiments import alone, attempts
@@ -140,6 +141,8 @@ GROUPED_IN = (
 )
 PAPERS = papers.repeated(STUDIED.papers, WORKLOADS)
 RESULTS = study_module.results_folder(STUDY)
+IMAGES = images_folder(STUDIED, STUDIED.device)
+STACK_IMAGES = f"{IMAGES}/{STACK}"
 
 stack_framework = cache(framework_of)
 LANES = study_module.lanes(
@@ -238,9 +241,15 @@ def lane_suffix(lane):
     return f".{arms.parse(lane.arm).slug}" if lane.arm else ""
 
 
+def data_record(workload):
+    """Data record of a workload: of the source that this study chose."""
+    name = STUDIED.data.record_of(describe_workload(workload)["dataset"])
+    return f"results/data/{name}.json"
+
+
 def lane_data(lane):
     """Data record of a campaign that is measured together."""
-    return f"results/data/{describe_workload(lane.workload)['dataset']}.json"
+    return data_record(lane.workload)
 
 
 def lane_options(lanes):
@@ -295,14 +304,20 @@ def study_json(kind):
 
 def dataset_record(wildcards):
     """Data record of a workload."""
-    return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
+    return data_record(wildcards.workload)
 
 
 def neighbour_data(wildcards):
     """Data record of the job that runs beside a campaign's launches, where one does."""
     if scenario_of(wildcards) != SHARED:
         return []
-    return f"results/data/{describe_workload(STUDIED.shared.workload)['dataset']}.json"
+    return data_record(STUDIED.shared.workload)
+
+
+def chosen_data(wildcards):
+    """The source of a data record, and what its broken images do, as its name says them."""
+    name = f"{wildcards.dataset}{wildcards.choice}"
+    return STUDIED.data.choice_named(wildcards.dataset, name)
 
 
 registry_of_data = cache(catalog.load_registry)
@@ -310,7 +325,7 @@ registry_of_data = cache(catalog.load_registry)
 
 def dataset_recipe(wildcards):
     """Hash of what the content of a data set depends on: its entry in the registry, the code of the recipes."""
-    choice = config.get("data", {}).get(wildcards.dataset, "auto")
+    choice, _ = chosen_data(wildcards)
     return catalog.recipe_sha256(wildcards.dataset, choice, registry_of_data())
 
 
@@ -337,12 +352,14 @@ def campaign_options(wildcards):
     names = " ".join(campaign_environments(wildcards))
     options = [f"--arm {arm.name}"] if arm else []
     options += [f"--scenario {scenario}"] if scenario != SINGLE else []
+    if scenario == SHARED:
+        options.append(f"--neighbour-data {neighbour_data(wildcards)}")
     return " ".join([f"--environments {names}", *options])
 
 
 def campaign_images(wildcards):
     """Image records of a campaign's environments, and of the headline beside those of an arm."""
-    folder = Path("results/images") / STACK
+    folder = Path(STACK_IMAGES)
     names = campaign_environments(wildcards)
     return sorted(
         {
@@ -368,25 +385,49 @@ def stack_files(wildcards):
     return [checkout_file(str(path)) for path in files_beside(wildcards.stack)]
 
 
-def optional_stack(wildcards):
-    """The option of a stack without which the study goes on."""
+# What studies share is made by the same command whoever asks: what Snakemake notes of it, its parameters and inputs, may
+# not depend on the study, or two studies would have it made anew in turn, and measure again each time. Where they ask for
+# different things the path says so. A parameter by a function of `output` is not noted.
+
+
+def variant(wildcards):
+    """Which builds of a stack are in a folder: those that fit the machine that makes them, or those that it names."""
+    return wildcards.at.strip("@/") or "auto"
+
+
+def optional_stack(wildcards, output):
+    """The option of a stack without which the study goes on; not noted."""
     return "" if wildcards.stack == STACK else "--optional"
 
 
-def host_alone(wildcards):
-    """The option of another stack that runs nowhere but where its tree is enough."""
-    names = STUDIED.environments_of(wildcards.stack)
-    needed = wildcards.stack == STACK or any(environment(n).contained for n in names)
-    return "" if needed else "--tree-only"
+def form_source(wildcards):
+    """What an environment's form is made of: the host and its like need no image, only the tree."""
+    bound = wildcards.stack == BOUND
+    kind = "oci" if bound or environment(wildcards.env).contained else "tree"
+    return f"results/images/{wildcards.at}{wildcards.stack}/{kind}.json"
+
+
+def stack_records(stack):
+    """The records of a stack that its environments share: its tree, and its image where one of them has it."""
+    contained = any(environment(n).contained for n in STUDIED.environments_of(stack))
+    kinds = ["tree", "oci"] if contained else ["tree"]
+    return [f"{IMAGES}/{stack}/{kind}.json" for kind in kinds]
 
 
 def stack_interpreter(wildcards):
-    """Interpreters and compilers that another stack could take: where one appears, that stack is tried again."""
-    if wildcards.stack == STACK:
-        return []
+    """Interpreters and compilers that a stack could take: where one appears, that stack is tried again.
+
+    One that takes the Python of this workflow has it wherever another appears.
+    """
     stack = load_stack(wildcards.stack)
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    seen = (
+        set()
+        if own in (stack.python, *stack.or_python)
+        else set(interpreter.seen(stack.python))
+    )
     compilers = programs_seen(load_library(stack.library.name)) if stack.library else []
-    return [*interpreter.seen(stack.python), *compilers]
+    return sorted({*seen, *compilers})
 
 
 def adapter_code(wildcards):

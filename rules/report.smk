@@ -16,7 +16,6 @@ PAGES = [
     for folder in [f"{RESULTS}/report"]
     if any(Path(folder).glob("*.html"))
 ]
-DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
 
 
 rule build_report:
@@ -33,8 +32,9 @@ rule build_report:
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
-        images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
-        data=collect("results/data/{dataset}.json", dataset=DATASETS),
+        host=f"{STACK_IMAGES}/host.json",
+        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
+        data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
@@ -51,8 +51,9 @@ rule build_report:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.page, ancestor=2),
+        images=subpath(input.host, ancestor=2),
     message:
         "write the report"
     shell:
-        "python -m tare report --results {params.results:q} --study {params.study:q}"
+        "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
         " --out {output.page:q} 2> {log:q}"

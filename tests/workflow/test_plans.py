@@ -14,7 +14,7 @@ from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, sn
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
-from tare.model.studies.study import load_checked, profiled_stacks
+from tare.model.studies.study import DataChoices, load_checked, profiled_stacks
 
 pytestmark = pytest.mark.workflow
 
@@ -125,7 +125,8 @@ def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
 def test_a_data_set_of_ones_own_that_is_refused_is_refused_once(checkout, tmp_path):
     (tmp_path / "set.zip").write_text("no zip")
     chosen = ["--config", f'data={{"tiny_imagenet": "{tmp_path}/set.zip"}}']
-    record, cache = "results/data/tiny_imagenet.json", str(tmp_path / "cache")
+    name = DataChoices(sentiment="auto", tiny_imagenet=f"{tmp_path}/set.zip").record_of("tiny_imagenet")
+    record, cache = f"results/data/{name}.json", str(tmp_path / "cache")
     done = snakemake(checkout, "--cores", "1", record, *chosen, check=False, TARE_CACHE=cache)
     refused = [line for line in (done.stdout + done.stderr).splitlines() if "is no whole zip" in line]
     assert done.returncode != 0 and len(refused) == 1, done.stdout + done.stderr
