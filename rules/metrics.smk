@@ -3,11 +3,11 @@
 
 PAPER_FILES = [
     *sorted(
-        str(path)
+        checkout_file(f"config/published/{path.name}")
         for name in PAPERS
-        for path in Path("config/published").glob(f"{name}[._]*")
+        for path in papers.folder().glob(f"{name}[._]*")
     ),
-    "config/devices.yaml",
+    checkout_file("config/devices.yaml"),
 ]
 COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))
 

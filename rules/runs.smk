@@ -34,8 +34,8 @@ rule describe_machine:
 
 rule measure_ceilings:
     input:
-        devices="config/devices.yaml",
-        image=f"results/images/{STACK}/host.json",
+        devices=checkout_file("config/devices.yaml"),
+        image=f"{STACK_IMAGES}/host.json",
     output:
         record=f"results/ceilings/{CEILINGS}.json",
     log:
@@ -98,10 +98,11 @@ rule run_rounds:
         study=study_json("rounds"),
         code=code_of("rounds"),
         options=campaign_options,
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}"
     shell:
+        "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
 
@@ -146,10 +147,11 @@ if LANES:  # a study may measure no steps
             code=code_of_lanes("turns"),
             lanes=lane_options(LANES),
             options=campaign_options,
-            images=f"results/images/{STACK}",
+            images=STACK_IMAGES,
         message:
             "training steps, taking turns, {wildcards.environments}"
         shell:
+            "TARE_CODE={params.code:q} "
             "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
             " 2> {log:q}"
 
@@ -190,17 +192,18 @@ rule run_causes:
         code=code_of_lanes("causes"),
         lanes=lane_options(CAUSES),
         options=campaign_options,
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "kernels, operators and files, {wildcards.environments}"
     shell:
+        "TARE_CODE={params.code:q} "
         "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
         " 2> {log:q}"
 
 
 use rule run_rounds as run_sweep with:
     input:
-        images=f"results/images/{STACK}/host.json",
+        images=f"{STACK_IMAGES}/host.json",
         data=dataset_record,
     output:
         sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
@@ -220,7 +223,7 @@ use rule run_rounds as run_sweep with:
 rule run_profile:
     # One command profiles every workload in an environment, one launch after the other.
     input:
-        images=f"results/images/{STACK}/{{env}}.json",
+        images=f"{STACK_IMAGES}/{{env}}.json",
         data=sorted({lane_data(one) for one in CAUSES}),
     output:
         records=[
@@ -252,7 +255,7 @@ ruleorder: run_profile_of_stack > run_profile
 use rule run_rounds as run_profile_of_stack with:
     input:
         images=lambda wildcards: arms.image_record(
-            Path("results/images") / STACK, "host", arm_of(wildcards)
+            Path(STACK_IMAGES), "host", arm_of(wildcards)
         ),
         data=dataset_record,
     output:
@@ -265,14 +268,14 @@ use rule run_rounds as run_profile_of_stack with:
         study=study_json("profile"),
         code=code_of("profile"),
         options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "{wildcards.workload}: profiled launch in host{wildcards.arm}"
 
 
 rule measure_network:
     input:
-        images=collect(f"results/images/{STACK}/{{env}}.json", env=GROUPED_IN),
+        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=GROUPED_IN),
     output:
         record="<results>/network.json",
     log:
@@ -287,7 +290,7 @@ rule measure_network:
         code=closure.code_sha256(
             "network", None, GROUPED_IN, [], [stack_framework(STACK)]
         ),
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "measure the network of instances that train together: a stream, all-reduce by size"
     shell:
@@ -296,7 +299,7 @@ rule measure_network:
 
 use rule run_rounds as measure_pipeline with:
     input:
-        images=f"results/images/{STACK}/host.json",
+        images=f"{STACK_IMAGES}/host.json",
         data=dataset_record,
     output:
         record="results/profiles/{study}/{workload}/pipeline.json",

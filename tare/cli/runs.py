@@ -22,6 +22,7 @@ def add(subparsers: Any) -> None:
         parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
         parser.add_argument("--arm", help="factor=level: a deliberate variation of one thing")
         parser.add_argument("--scenario", default="single", help="what runs beside each unit (default: nothing)")
+        parser.add_argument("--neighbour-data", type=Path, help="data record of the second job of `shared`")
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
@@ -100,6 +101,7 @@ def run_comparison(arguments: argparse.Namespace) -> int:
         arguments.out,
         arguments.arm,
         arguments.scenario,
+        arguments.neighbour_data,
     )
     if arguments.kind == "rounds" and arguments.arm is None and arguments.scenario == "single":
         _say_verdicts([arguments.out])

@@ -71,6 +71,7 @@ def compare(
     out: Path,
     arm_name: str | None = None,
     scenario: str = SINGLE,
+    neighbour: Path | None = None,
 ) -> None:
     """A campaign of whole runs with their training steps (`rounds`) or of `causes`, of the headline or of an arm."""
     study = _job(PARTS[kind], source, workload)
@@ -92,7 +93,7 @@ def compare(
         ),
     ):
         if scenario == SHARED:
-            found, provenance["neighbour"] = beside.with_its_data(found, study)
+            found, provenance["neighbour"] = beside.with_its_data(found, study, neighbour)
         barred = scenarios.barred(scenario, found, _network(study, arm))
         setup = Setup(
             study=study,

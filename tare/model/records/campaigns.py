@@ -221,3 +221,20 @@ class Sealed(FileRecord):
     decision: Decision | None
     failures: Mapping[str, str]
     sealed_at: str
+
+
+class Start(FileRecord):
+    """Which start of a command sealed a campaign, kept beside it until that start has come to its end.
+
+    Attributes:
+        workflow: process and start of the workflow that gave the command; None for one that was given by hand.
+        code: the job's parameter of that name, as its rule has it.
+        forced: whether a person forced the job.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "remove it: the campaign is then measured again"
+
+    workflow: str | None
+    code: str | None
+    forced: bool

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
-from tare.core.files import project_root
+from tare.core.files import project_root, sha256_text
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
     BASELINE,
@@ -179,6 +179,7 @@ class WorkloadSettings(Batch):
         return found.replace(sweep_batches=(found.batch,)) if self.published and found.sweep_batches else found
 
 
+IMAGE_SET = "tiny_imagenet"  # the set whose images may be broken
 ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto, zip, stamps and a path")]
 
 
@@ -193,6 +194,28 @@ class DataChoices(Record):
     sentiment: Literal["auto", "imdb", "snippets"]
     tiny_imagenet: ImageSource = "auto"
     broken_images: Literal["stop", "skip"] = "stop"
+
+    def of(self, dataset: str) -> tuple[str, str]:
+        """The source of a data set, and what a broken image of it does; sets of other content have none."""
+        return getattr(self, dataset, "auto"), self.broken_images if dataset == IMAGE_SET else "stop"
+
+    def record_of(self, dataset: str) -> str:
+        """Name of a data set's record in results/data, which studies share: each source has its own.
+
+        `mnist`, `tiny_imagenet@stamps`, `tiny_imagenet@auto-skip`; of a path of this machine its hash.
+        """
+        choice, broken = self.of(dataset)
+        if (choice, broken) == ("auto", "stop"):
+            return dataset
+        word = sha256_text(choice)[:12] if "/" in choice else choice
+        return f"{dataset}@{word}{'' if broken == 'stop' else f'-{broken}'}"
+
+    def choice_named(self, dataset: str, name: str) -> tuple[str, str]:
+        """As `of`, for the record of a name: this study's own, or that of any other study that names no path."""
+        if name == self.record_of(dataset):
+            return self.of(dataset)
+        word, _, broken = name.removeprefix(dataset).removeprefix("@").partition("-")
+        return word or "auto", broken or "stop"
 
 
 class Conditions(Record):
