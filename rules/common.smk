@@ -145,12 +145,9 @@ IMAGES = images_folder(STUDIED, STUDIED.device)
 STACK_IMAGES = f"{IMAGES}/{STACK}"
 
 stack_framework = cache(framework_of)
-LANES = study_module.lanes(
-    STUDIED
-)  # headline campaigns of training steps, measured together
-STEPPED = list(dict.fromkeys(lane.workload for lane in LANES))
 SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
-CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]  # too
+# Of all workloads together, by the same launches.
+CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -218,7 +215,7 @@ def not_compiled(arm):
     return no_compiler({"stack": STACK, "device": device})
 
 
-def code_of_lanes(kind):
+def code_of_jobs(kind):
     """As `code_of`, of all workloads together."""
 
     def code(wildcards):
@@ -236,44 +233,30 @@ def code_of_lanes(kind):
     return code
 
 
-def lane_suffix(lane):
-    """How the name of a campaign that is measured together ends: its level of the allocator, if not the headline's."""
-    return f".{arms.parse(lane.arm).slug}" if lane.arm else ""
-
-
 def data_record(workload):
     """Data record of a workload: of the source that this study chose."""
     name = STUDIED.data.record_of(describe_workload(workload)["dataset"])
     return f"results/data/{name}.json"
 
 
-def lane_data(lane):
-    """Data record of a campaign that is measured together."""
-    return data_record(lane.workload)
+def job_data(one):
+    """Data record of a campaign that is measured together with others."""
+    return data_record(one.workload)
 
 
-def lane_options(lanes):
-    """Input function of the options that name what is measured together, its data, and where it goes."""
-
-    def options(wildcards, output):
-        words = [
-            [
-                lane.workload,
-                arms.parse(lane.arm).level if lane.arm else "headline",
-                lane_data(lane),
-                out,
-            ]
-            for lane, out in zip(lanes, output.sealed)
-        ]
-        return " ".join(f"--lane {' '.join(each)}" for each in words)
-
-    return options
+def causes_options(wildcards, output):
+    """The options that name whose causes are looked for, the data of each, and where it goes."""
+    words = [
+        ["--job", one.workload, job_data(one), out]
+        for one, out in zip(CAUSES, output.sealed)
+    ]
+    return " ".join(word for each in words for word in each)
 
 
 def profile_options(wildcards, output):
     """The options that name what is profiled in one environment, its data, and where it goes."""
     words = [
-        ["--job", one.workload, lane_data(one), out]
+        ["--job", one.workload, job_data(one), out]
         for one, out in zip(CAUSES, output.records)
     ]
     return " ".join(word for each in words for word in each)
@@ -375,7 +358,7 @@ def headline(kind, environments):
     return collect(
         "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
         study=STUDY,
-        workload=WORKLOADS if kind == "rounds" else STEPPED,
+        workload=WORKLOADS,
         campaign=study_module.campaign_name(kind, environments),
     )
 

@@ -100,7 +100,7 @@ rule run_rounds:
         options=campaign_options,
         images=STACK_IMAGES,
     message:
-        "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}"
+        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}"
     shell:
         "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
@@ -118,67 +118,18 @@ use rule run_rounds as run_rounds_of_arm with:
         "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
     priority: 20
     message:
-        "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
-
-
-if LANES:  # a study may measure no steps
-
-    ruleorder: run_turns > run_turns_of_arm
-
-    rule run_turns:
-        # One start of the launches serves every workload and level of the allocator: a campaign of each.
-        input:
-            images=campaign_images,
-            data=sorted({lane_data(lane) for lane in LANES}),
-        output:
-            sealed=[
-                f"results/campaigns/{STUDY}/{lane.workload}/turns.{{environments}}{lane_suffix(lane)}/sealed.json"
-                for lane in LANES
-            ],
-        log:
-            f"results/logs/{STUDY}/turns/{{environments}}.log",
-        priority: 90
-        retries: 0
-        threads: workflow.cores
-        resources:
-            machine=1,
-        params:
-            study=study_json("turns"),
-            code=code_of_lanes("turns"),
-            lanes=lane_options(LANES),
-            options=campaign_options,
-            images=STACK_IMAGES,
-        message:
-            "training steps, taking turns, {wildcards.environments}"
-        shell:
-            "TARE_CODE={params.code:q} "
-            "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
-            " 2> {log:q}"
-
-
-use rule run_rounds as run_turns_of_arm with:
-    output:
-        sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}{scenario}/sealed.json",
-    log:
-        "results/logs/{study}/turns/{workload}/{environments}{arm}{scenario}.log",
-    priority: 20
-    params:
-        kind="turns",
-        study=study_json("turns"),
-        code=code_of("turns"),
-    message:
-        "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
+        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
 rule run_causes:
     # One launch of each environment serves every workload: a campaign of each.
     input:
         images=campaign_images,
-        data=sorted({lane_data(lane) for lane in CAUSES}),
+        data=sorted({job_data(one) for one in CAUSES}),
     output:
         sealed=[
-            f"results/campaigns/{STUDY}/{lane.workload}/causes.{{environments}}/sealed.json"
-            for lane in CAUSES
+            f"results/campaigns/{STUDY}/{one.workload}/causes.{{environments}}/sealed.json"
+            for one in CAUSES
         ],
     log:
         f"results/logs/{STUDY}/causes/{{environments}}.log",
@@ -189,15 +140,15 @@ rule run_causes:
         machine=1,
     params:
         study=study_json("causes"),
-        code=code_of_lanes("causes"),
-        lanes=lane_options(CAUSES),
+        code=code_of_jobs("causes"),
+        jobs=causes_options,
         options=campaign_options,
         images=STACK_IMAGES,
     message:
         "kernels, operators and files, {wildcards.environments}"
     shell:
         "TARE_CODE={params.code:q} "
-        "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
+        "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
         " 2> {log:q}"
 
 
@@ -224,7 +175,7 @@ rule run_profile:
     # One command profiles every workload in an environment, one launch after the other.
     input:
         images=f"{STACK_IMAGES}/{{env}}.json",
-        data=sorted({lane_data(one) for one in CAUSES}),
+        data=sorted({job_data(one) for one in CAUSES}),
     output:
         records=[
             f"results/profiles/{STUDY}/{workload}/{{env}}/profile.json"
@@ -239,7 +190,7 @@ rule run_profile:
         machine=1,
     params:
         study=study_json("profile"),
-        code=code_of_lanes("profile"),
+        code=code_of_jobs("profile"),
         jobs=profile_options,
         images=subpath(input.images, parent=True),
     message:

@@ -59,7 +59,7 @@ def in_memory(site: Site, what: Runnable) -> bool:
 
 
 def _workloads(spec: Mapping[str, Any]) -> list[str]:
-    return [job["workload"] for job in spec.get("lanes", [spec])]
+    return [job["workload"] for job in spec.get("jobs", [spec])]
 
 
 def _key(site: Site) -> str | None:
