@@ -14,29 +14,32 @@ import os
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tare.experiments.designs import Row, conditions_of, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
 from tare.launch.conditions import choose_cpus
-from tare.launch.pages import of_whole_runs
+from tare.launch.pages import of_whole_runs, read_again
 from tare.launch.place import Site
-from tare.launch.program import Runnable
+from tare.launch.program import CommandProgram, Runnable
 from tare.launch.run import Order
 from tare.launch.slicing.freezing import machine_hierarchies
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
-from tare.model.journals.units import COLD, given_up, groups_of, others_in
+from tare.model.journals.units import COLD, WARM, given_up, groups_of, others_in
 from tare.model.records.campaigns import Others, Plan, Unit
-from tare.model.records.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
 PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
+EMPTY_LAUNCHES = 2  # groups of them in each round
+NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 MEMINFO = Path("/proc/meminfo")
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
@@ -125,9 +128,12 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     }
     pace = None if calibration is None or refused else pace_of(done, tried)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
+    warm = plan.conditions["page_cache"] == WARM
+    pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
     with others.watched(used):
         found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
+        empty = [] if found.voided or calibration is None else list(empty_launches(asked, found.records))
     launches = {
         name: found.records.get(name) or skipped(gone.get(name, "left out: there is no room for all"))
         for name in order
@@ -136,8 +142,11 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     return {
         "order": list(order),
         "launches": launches,
-        "pages": {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order},
+        "pages": {
+            name: pages.get(name) or of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order
+        },
         "voided": found.voided,
+        **({"empty_launches": empty} if empty else {}),
         "slicing": {
             "seed": seed,
             "refused": refused if calibration is not None else None,
@@ -145,6 +154,30 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
+
+
+def empty_launches(
+    asked: Mapping[str, Order], records: Mapping[str, LaunchRecord]
+) -> Iterator[dict[str, dict[str, float]]]:
+    """Seconds of start and exit of launches that run nothing, of each environment whose own launch succeeded.
+
+    They cost little, and what a container costs is mostly there.
+
+    Yields:
+        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A group
+        in which one fails is left out.
+    """
+    names = [name for name in asked if name in records and records[name].ok]
+    for number in range(EMPTY_LAUNCHES):
+        order = names if number % 2 else names[::-1]
+        orders = {name: replace(asked[name], program=NOTHING) for name in order}
+        found = run_launches(orders, Way(pace=None, orders=itertools.repeat(tuple(range(len(order)))), seed=""))
+        if found.voided is None and all(record.ok and record.slices for record in found.records.values()):
+            yield {
+                name: {"start_s": record.slices.start_s, "exit_s": record.slices.exit_s}
+                for name, record in found.records.items()
+                if record.slices is not None
+            }
 
 
 def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequence[int]]:
@@ -183,12 +216,20 @@ def measured_cpus(plan: Plan, number: int) -> list[int]:
 
 
 def step_of(unit: Unit) -> float | None:
-    """Median seconds of the measured steps of the host in a unit."""
+    """Seconds of a measured step of the host in a unit: of processor time, where that is what a step takes.
+
+    A calibration runs beside whatever else the machine does; processor time hardly feels that.
+    """
     host = unit.launches.get(HOST)
     if host is None or not host.ok:
         return None
-    found = [s for one in host.seen_inside().results.get("replicates", ()) for s in seconds_of(one)]
-    return statistics.median(found) if found else None
+    found = host.seen_inside().results_as(TrainResults).replicates
+    per_step = [
+        one.cpu_s / len(one.seconds) if one.step_ends_ns is not None else statistics.median(one.seconds)
+        for one in found
+        if one.seconds
+    ]
+    return statistics.median(per_step) if per_step else None
 
 
 def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
