@@ -222,8 +222,8 @@ class Unit(Record):
         scenario: what ran besides, as it was seen to start and to end.
         block: which start of launches it comes from, where campaigns share them.
         others: who else used the processors; None where it was not watched, as in units of older versions.
-        slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), and why
-            they were not sliced (`refused`).
+        slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase),
+            and why they were not sliced (`refused`).
     """
 
     unit: int
