@@ -1,9 +1,9 @@
 """Units of whole runs whose launches are held at their first instruction: one that calibrates, then sliced ones.
 
-The first unit runs every launch to its end, one after the other. It brings what is read into the page cache, and says
-how long each phase of each launch takes, what memory all of them take together, and whether the job waits. Units after
-it are sliced, paced by what was seen before them. Where a job can't be sliced every unit is as the first one, and its
-rows say why.
+The first unit runs every launch to its end, one after the other. It brings what is read into the page cache, and
+says how long each phase of each launch takes, what memory all of them take together, and whether the job waits.
+Units after it are sliced, paced by what was seen before them. Where a job can't be sliced every unit is as the
+first one, and its rows say why.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ from tare.model.registry import HOST, SINGLE
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
+# In which it waits for the clock or a disk beside its own work: so much is hidden for each other job of a round.
+MOST_WAITING = 0.01
+FEWEST_LOOKS = 3  # fewer may be chance
 PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
 EMPTY_LAUNCHES = 2  # groups of them in each round
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
@@ -151,6 +154,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
             "seed": seed,
             "refused": refused if calibration is not None else None,
             "pace": {name: list(phases) for name, phases in pace.phases.items()} if pace else None,
+            "unsliced": bills_apart(launches, plan.margins),
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
@@ -215,6 +219,14 @@ def measured_cpus(plan: Plan, number: int) -> list[int]:
     return sorted((*cpus[first:], *cpus[:first])[: plan.conditions["threads"]])
 
 
+def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, float] | None) -> list[str]:
+    """Launches of a unit that should run unsliced: it matters how the time of their servers is billed."""
+    if margins is None:
+        return []
+    found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
+    return [name for name, slices in found.items() if slices.is_sliced and slices.bills_differ(margins["run"])]
+
+
 def step_of(unit: Unit) -> float | None:
     """Seconds of a measured step of the host in a unit: of processor time, where that is what a step takes.
 
@@ -241,13 +253,16 @@ def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
 
 
 def waits(calibration: Unit) -> str | None:
-    """Why a job that was let run to its end can't be sliced: it waits too often; None where it does not."""
+    """Why a job that was let run to its end can't be sliced: it waits for what goes on without it; or None."""
     for name, launch in calibration.launches.items():
         slices = launch.slices
-        if launch.ok and slices is not None and slices.looks:
-            share = slices.idle_looks / slices.looks
-            if share > MOST_IDLE:
-                return f"{name} had nothing to run in {share:.0%} of its time: what it waits for may go on while it is stopped"
+        if not launch.ok or slices is None or not slices.looks:
+            continue
+        idle, waiting = slices.idle_looks / slices.looks, slices.waiting_looks / slices.looks
+        if idle > MOST_IDLE:
+            return f"{name} had nothing to run in {idle:.0%} of its time: what it waits for may go on without it"
+        if waiting > MOST_WAITING and slices.waiting_looks >= FEWEST_LOOKS:
+            return f"{name} waited for the clock or a disk beside its work in {waiting:.0%} of its time"
     return None
 
 
