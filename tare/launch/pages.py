@@ -8,6 +8,7 @@ is told.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -52,13 +53,14 @@ def draw_anew(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
 def read_again(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
     """Draw the pages of what launches map anew, and read them at once, so that the launches find them in memory.
 
-    Arguments and answers as for `draw_anew`; nothing is read that could not be dropped.
+    Arguments and answers as for `draw_anew`.
     """
     found = draw_anew(sites, page_cache)
-    for name, site in sites.items():
-        if found[name] == DRAWN_ANEW and site.reference is not None:
-            for path in _mapped(site.environment, site.reference, site.folders):
-                _read(path)
+    for site in sites.values():
+        if site.reference is not None and page_cache != AS_FOUND:
+            with contextlib.suppress(TareError, OSError):  # what can't be read was not dropped either
+                for path in _mapped(site.environment, site.reference, site.folders):
+                    _read(path)
     return found
 
 
