@@ -41,6 +41,7 @@ MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it 
 MOST_WAITING = 0.01
 FEWEST_LOOKS = 3  # fewer may be chance
 PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
+MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 EMPTY_LAUNCHES = 2  # groups of them in each round
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 MEMINFO = Path("/proc/meminfo")
@@ -117,7 +118,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     order, pads = unit_order(plan, done, plan.environments)
     gone = given_up(done)
     calibration = next((unit for unit in done if unit.voided is None and unit.discarded), None)
-    refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None)
+    refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None) or often_void(done)
     group = _group(plan, done, calibration)
     tried = [name for name in order if name not in gone and name in group]
     asked = {
@@ -250,6 +251,24 @@ def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
         return list(replicate["step_s"])
     ends = [replicate["started_ns"], *replicate["step_ends_ns"]]
     return [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(ends)]
+
+
+def often_void(done: Sequence[Unit]) -> str | None:
+    """Why no more rounds are sliced, where several in a row were void; None where they were not."""
+    row = 0
+    for unit in done:
+        row = row + 1 if unit.voided is not None else 0
+        if row >= MOST_VOID:
+            return f"{MOST_VOID} sliced rounds in a row were void: {unit.voided}"
+    return None
+
+
+def hopeless(done: Sequence[Unit]) -> str | None:
+    """Why a campaign can't go on, where rounds are void without end; None where they are not."""
+    last = [unit.voided for unit in done[-2 * MOST_VOID :]]
+    if len(last) == 2 * MOST_VOID and all(reason is not None for reason in last):
+        return f"{2 * MOST_VOID} rounds in a row were void: {last[-1]}"
+    return None
 
 
 def waits(calibration: Unit) -> str | None:
