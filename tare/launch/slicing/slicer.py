@@ -22,7 +22,7 @@ from tare.launch.slicing.freezing import Clock, Holder, StopError, used_ns
 from tare.launch.slicing.pacing import SHORTEST_SLICE_S, Pace, draw_quantum
 
 LONGEST_WAIT_S = 1.0  # for something of a job to be able to run again
-SETTLE_S = 0.001  # where no other job runs meanwhile
+SETTLE_S = 0.001  # after which the processor time of a stopped job is read again
 SETTLES = 20  # of jobs that have just been stopped for the first time, at most
 LOOK_S = 0.0005  # between two looks whether it is
 LATEST_NS = 10_000_000  # of processor time that may be added to a job's after it is seen to be stopped
@@ -274,12 +274,13 @@ def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None, limits:
         began = time.monotonic_ns()
         _resume(job)
         waited_s = 0.0
+        if before is not None and before is not job:
+            job.has_ended(SETTLE_S)
+            _settle(before)
         if not job.has_ended(due_s - (time.monotonic_ns() - began) / 1e9):
             waited_s = _await_runnable(job)
         stopped, quiet = _stop(job)
         job.bill(began, stopped, quiet, quantum_s, waited_s)
-        if before is not None and before is not job:
-            _settle(before)
     except RoundVoid:
         limits.renew()  # whoever hung let everything go on: it is not the job's fault
         raise
