@@ -49,7 +49,9 @@ while True: pass
 
 def means():
     """Hierarchies to be tried for each means that works here."""
-    found = {f"cgroup{one.version}": [one] for one in freezing.machine_hierarchies() if os.access(one.home, os.W_OK)}
+    found = {
+        f"cgroup{one.version}": [one] for one in freezing.machine_hierarchies() if os.access(one.home, os.W_OK)
+    }
     return found | {"signals": []}
 
 

@@ -77,7 +77,8 @@ def test_slices_that_overlap_are_no_record():
 
 
 @pytest.mark.parametrize(
-    ("servers_us", "margin", "differ"), [(0, 0.05, False), (1200, 0.05, False), (1300, 0.05, True), (1300, 0.1, False)]
+    ("servers_us", "margin", "differ"),
+    [(0, 0.05, False), (1200, 0.05, False), (1300, 0.05, True), (1300, 0.1, False)],
 )
 def test_two_bills_differ_by_more_than_a_quarter_of_the_margin(servers_us, margin, differ):
     found = slices([0, 300_000], [50_000, 50_000 + servers_us], length=[50_000, 50_000])
@@ -88,7 +89,9 @@ def test_two_bills_differ_by_more_than_a_quarter_of_the_margin(servers_us, margi
 def test_results_are_moved_with_their_instants():
     found = slices([0, 100], [10, 10])
     at = [ARRIVED + 5_000, ARRIVED + 105_000]
-    moved = own_results({"step_ends_ns": at, "loss": 1.0, "replicates": [{"started_ns": at[0], "level": "x"}]}, found)
+    moved = own_results(
+        {"step_ends_ns": at, "loss": 1.0, "replicates": [{"started_ns": at[0], "level": "x"}]}, found
+    )
     assert moved == {
         "step_ends_ns": [ARRIVED + 5_000, ARRIVED + 15_000],
         "loss": 1.0,

@@ -142,7 +142,9 @@ def jobs_of(machine, *works, **more):
 
 
 def pace_for(jobs, lengths=None):
-    return Pace(phases={job.name: (length,) for job, length in zip(jobs, lengths or [1.0] * len(jobs), strict=True)})
+    return Pace(
+        phases={job.name: (length,) for job, length in zip(jobs, lengths or [1.0] * len(jobs), strict=True)}
+    )
 
 
 def run(jobs, lengths=None, *, own_s=100.0, renew=lambda: None, orders=None, seed=1):
