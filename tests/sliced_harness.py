@@ -2,9 +2,9 @@
 
     python sliced_harness.py ENVIRONMENT FOLDER
 
-Each line of standard input is `round TAG WORK`, or `clean TAG`: a process of its own, whose number is printed, runs a
-round whose launches are named `tare-TAG…` and whose jobs do WORK turns of a loop, or ends what others have left. When
-it has ended, FOLDER/TAG holds why the round was void, or nothing.
+Each line of standard input is `round TAG WORK`, or `clean TAG`: a process of its own, whose number is printed, runs
+a round whose launches are named `tare-TAG…` and whose jobs do WORK turns of a loop, or ends what others have left.
+When it has ended, FOLDER/TAG holds why the round was void, or nothing.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ def left(tag, name):
     found += [f"folder {path}" for path in cache_dir("launches").glob(f"tare-{tag}*")]
     if name == "docker":
         found += [
-            f"container {line}" for line in environment("docker")._call("ps", "-aq", "-f", f"name={tag}").split()
+            f"container {line}"
+            for line in environment("docker")._call("ps", "-aq", "-f", f"name={tag}").stdout.split()
         ]
     return found
 

@@ -248,7 +248,7 @@ def test_processor_time_of_a_stopped_job_voids_the_round(machine, way):
     jobs = jobs_of(machine, 0.5, 0.5)
     jobs[1].holder.leak_ns = 600_000
     jobs[1].holder.started = True
-    with pytest.raises(RoundVoid, match="while it was stopped|after it was stopped") as caught:
+    with pytest.raises(RoundVoid, match=r"(while|after) it was stopped") as caught:
         if way == "sliced":
             run(jobs)
         else:
