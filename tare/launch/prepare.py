@@ -174,16 +174,17 @@ def own_folder() -> Iterator[tuple[str, Path]]:
     end_leftovers()
     name = f"tare-{uuid.uuid4().hex[:12]}"
     folder = cache_dir("launches") / name
-    folder.mkdir()
-    try:
-        with (folder / f".{OWNER}").open("w") as owner:
-            fcntl.flock(owner, fcntl.LOCK_EX)
-            owner.write("{}")
-            owner.flush()
-            (folder / f".{OWNER}").rename(folder / OWNER)
-            yield name, folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with at_death(f"{name} folder", folder=folder):
+        folder.mkdir()
+        try:
+            with (folder / f".{OWNER}").open("w") as owner:
+                fcntl.flock(owner, fcntl.LOCK_EX)
+                owner.write("{}")
+                owner.flush()
+                (folder / f".{OWNER}").rename(folder / OWNER)
+                yield name, folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_path(folder: Path) -> None:

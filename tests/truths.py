@@ -1,0 +1,279 @@
+"""Jobs whose cost is known, and rounds of them: what sliced rounds find has to be that, or be refused.
+
+Work is a count of turns of a loop, so it takes as long as the machine lets it: a job's time is compared with that
+of the `plain` job of the same round.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tare.experiments.orders import balanced_orders
+from tare.experiments.sliced import waits
+from tare.launch.place import Site
+from tare.launch.program import CommandProgram
+from tare.launch.run import Order
+from tare.launch.slicing.pacing import Pace
+from tare.launch.slicing.rounds import Round, Way, run_launches
+from tare.model.records.campaigns import Unit
+from tare.model.records.launches import LaunchRecord
+from tare.stats.intervals import t_interval
+
+CONDITIONS = {
+    **{"threads": 1, "cpus": 2, "open_files": 1024, "page_cache": "warm", "allocator": "steady"},
+    "launch_timeout_s": 90.0,
+}
+TURNS = 24_000_000  # of the plain job: some seconds
+START_S, SLEEPS, SLEEP_S, PIECE_S = 0.05, 15, 0.03, 0.008
+SCRIPT = r"""
+import json, mmap, os, subprocess, sys, threading, time, zlib
+job = json.loads(sys.argv[1])
+TURNS, PER_S = job["turns"], job["turns_per_s"]
+DATA = bytes(range(256)) * 256
+
+def work(turns):
+    for _ in range(int(turns) // 1000):
+        for _ in range(1000): pass
+
+def seconds(s):
+    work(s * PER_S)
+
+def outside(turns):  # releases the interpreter's lock
+    for _ in range(int(turns) // 100000): zlib.crc32(DATA * 16)
+
+def plain(): work(TURNS)
+def body(share): work(TURNS * (1 + share))
+def start(s): seconds(s); work(TURNS)
+def sleep():
+    for _ in range(job["sleeps"]): time.sleep(job["sleep_s"]); seconds(job["piece_s"])
+def fsync():
+    handle = os.open(os.path.join(os.environ["TMPDIR"], "f"), os.O_WRONLY | os.O_CREAT)
+    for _ in range(40): os.write(handle, DATA); os.fsync(handle); work(TURNS / 80)
+def threads():
+    every = [threading.Thread(target=outside, args=(TURNS,)) for _ in range(2)]
+    for one in every: one.start()
+    for one in every: one.join()
+def storm():
+    for _ in range(40): subprocess.run(["/bin/sh", "-c", ":"])
+    work(TURNS / 4)
+def pages():
+    for _ in range(20):
+        with mmap.mmap(-1, 1 << 24) as memory:
+            for at in range(0, 1 << 24, 4096): memory[at] = 1
+def workers():
+    pids = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0: work(TURNS / 4); os._exit(0)
+        pids.append(pid)
+    for pid in pids: os.waitpid(pid, 0)
+def hidden():
+    one = threading.Thread(target=sleep)
+    one.start()
+    while one.is_alive(): work(10000)
+def overlapped():
+    one = threading.Thread(target=time.sleep, args=(1.0,))
+    one.start(); seconds(0.6); one.join()
+def timer():
+    one = threading.Event()
+    threading.Thread(target=lambda: [one.wait(0.02) for _ in range(50)]).start()
+    work(TURNS / 2)
+globals()[job["name"]](*job["arguments"])
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """A job and what is known of it.
+
+    Attributes:
+        name: of its function in SCRIPT; `arguments` of that.
+        share: by which it takes longer than the plain job; None where it is compared with its own unsliced runs.
+        added_s: seconds of work at its start that come on top.
+        wait_s: seconds that it waits.
+        refused: it waits for what goes on without it, which has to be found.
+    """
+
+    name: str
+    arguments: tuple[float, ...] = ()
+    share: float | None = None
+    added_s: float = 0.0
+    wait_s: float = 0.0
+    refused: bool = False
+
+
+PLANTED = {
+    "0%": Truth(name="body", arguments=(0.0,), share=0.0),
+    "+3%": Truth(name="body", arguments=(0.03,), share=0.03),
+    "+10%": Truth(name="body", arguments=(0.10,), share=0.10),
+    "+40%": Truth(name="body", arguments=(0.40,), share=0.40),
+    "50 ms at the start": Truth(name="start", arguments=(START_S,), share=0.0, added_s=START_S),
+}
+KINDS = {
+    "sleep": Truth(name="sleep", wait_s=SLEEPS * SLEEP_S),
+    "fsync": Truth(name="fsync"),
+    "threads": Truth(name="threads"),
+    "subprocesses": Truth(name="storm"),
+    "page faults": Truth(name="pages"),
+    "workers": Truth(name="workers"),
+    "sleep beside work": Truth(name="hidden", refused=True),
+    "long sleep beside work": Truth(name="overlapped", refused=True),
+    "timer beside work": Truth(name="timer", refused=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Where jobs run: a site with Python, and how fast the loop is there, about."""
+
+    site: Site
+    turns: int = TURNS
+    turns_per_s: float = 2e7
+
+    def order(self, truth: Truth) -> Order:
+        values = {
+            **{"name": truth.name, "arguments": truth.arguments, "turns": self.turns},
+            **{"turns_per_s": self.turns_per_s, "sleeps": SLEEPS, "sleep_s": SLEEP_S, "piece_s": PIECE_S},
+        }
+        argv = [self.site.interpreter, "-I", "-S", "-c", SCRIPT, json.dumps(values)]
+        return Order(site=self.site, program=CommandProgram(argv), conditions=CONDITIONS)
+
+    def run(self, truths: Mapping[str, Truth], seed: str, pace: Pace | None) -> Round:
+        """A round of jobs, sliced or one after the other in random order."""
+        generator = random.Random(seed)
+        if pace is not None:
+            orders = balanced_orders(len(truths), generator)
+        else:
+            orders = itertools.repeat(generator.sample(range(len(truths)), len(truths)))
+        asked = {name: self.order(truth) for name, truth in truths.items()}
+        return run_launches(asked, Way(pace=pace, orders=orders, seed=seed))
+
+
+def measured(site: Site, turns: int = TURNS) -> Bench:
+    """A bench whose loop's speed, in processor time, was measured by one job."""
+    rough = Bench(site=site, turns=turns)
+    found = rough.run({"plain": Truth(name="plain")}, "speed", None)
+    record = found.records["plain"]
+    assert record.ok and record.slices is not None, found.voided or record.reason
+    return Bench(site=site, turns=turns, turns_per_s=turns / (record.slices.cpu_us[-1] / 1e6))
+
+
+def pace_of(found: Round) -> Pace:
+    """Expected own times from a round."""
+    return Pace(phases={name: (record.slices.body_s,) for name, record in found.records.items() if record.slices})
+
+
+def calibration_of(found: Round) -> Unit:
+    """A round as the unit that says whether jobs can be sliced."""
+    return Unit(
+        unit=0, discarded=True, voided=None, cost_s=0.0, order=tuple(found.records), launches=dict(found.records)
+    )
+
+
+def refusal_of(record: LaunchRecord, name: str) -> str | None:
+    """Why a job that ran to its end can't be sliced."""
+    return waits(calibration_of(Round(records={name: record})))
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What rounds said of one job.
+
+    Attributes:
+        values: by round, in percent: by how much it was off its truth.
+        refused: why it can't be sliced.
+        voided: why rounds did not count.
+    """
+
+    values: list[float] = field(default_factory=list)
+    refused: str | None = None
+    voided: list[str] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95% interval of the mean."""
+        if len(self.values) < 2:
+            return math.inf
+        interval = t_interval(self.values, 0.95)
+        return (interval.high - interval.low) / 2
+
+    def to_json(self) -> dict[str, Any]:
+        return {"percent": self.values, "refused": self.refused, "voided": self.voided}
+
+
+def off_by(
+    record: LaunchRecord, plains: Sequence[LaunchRecord], truth: Truth, turns_per_s: float, turns: int
+) -> float:
+    """Percent by which a job's own time is off its truth, against the plain jobs of its round."""
+    assert truth.share is not None and record.slices is not None
+    plain_s = math.exp(statistics.fmean(math.log(one.slices.body_s) for one in plains if one.slices is not None))
+    expected = 1 + truth.share + truth.added_s * turns_per_s / turns
+    return 100 * math.log(record.slices.body_s / plain_s / expected)
+
+
+def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) -> dict[str, Found]:
+    """Sliced rounds of planted effects, two plain jobs in each; by how much each effect is off.
+
+    The start of the interpreter is part of every job, and shrinks an effect by its share of the time.
+    """
+    both = {"plain": Truth(name="plain"), "plain again": Truth(name="plain")}
+    jobs = {**both, **truths}
+    found = {name: Found() for name in truths}
+    pace = pace_of(bench.run(jobs, "calibration", None))
+    for number in range(rounds):
+        one = bench.run(
+            jobs, f"effects/{number}", pace if len(pace.phases) == len(jobs) else Pace.equal(list(jobs))
+        )
+        for name, truth in truths.items():
+            if one.voided:
+                found[name].voided.append(one.voided)
+                continue
+            plains = [one.records[plain] for plain in both]
+            found[name].values.append(off_by(one.records[name], plains, truth, bench.turns_per_s, bench.turns))
+    return found
+
+
+def excess(record: LaunchRecord, plain: LaunchRecord, wait_s: float) -> float:
+    """Log of a job's time over what its waits and its processor time take at the plain job's pace."""
+    own, other = record.slices, plain.slices
+    assert own is not None and other is not None
+    pace = other.body_s / (other.cpu_us[-1] / 1e6)
+    return math.log(own.body_s / (wait_s + own.cpu_us[-1] / 1e6 * pace))
+
+
+def kinds(bench: Bench, rounds: int, truths: Mapping[str, Truth] = KINDS) -> dict[str, Found]:
+    """Of each kind of job, rounds run to their ends and sliced ones: by how much its time differs, in percent.
+
+    Both are related to what the job's waits and its processor time say, at the pace of the round's plain job, so
+    that a machine that is busier in one of them is not taken for an effect.
+    """
+    found = {}
+    for name, truth in truths.items():
+        jobs = {"plain": Truth(name="plain"), name: truth, "plain again": Truth(name="plain")}
+        one = found[name] = Found()
+        for number in range(rounds):
+            whole = bench.run(jobs, f"{name}/{number}/whole", None)
+            if whole.voided or not all(record.ok for record in whole.records.values()):
+                one.voided.append(whole.voided or str([record.reason for record in whole.records.values()]))
+                continue
+            one.refused = one.refused or refusal_of(whole.records[name], name)
+            if one.refused:
+                break
+            sliced = bench.run(jobs, f"{name}/{number}/sliced", pace_of(whole))
+            if sliced.voided:
+                one.voided.append(sliced.voided)
+                continue
+            pair = [excess(each.records[name], each.records["plain"], truth.wait_s) for each in (sliced, whole)]
+            one.values.append(100 * (pair[0] - pair[1]))
+    return found
