@@ -45,13 +45,13 @@ def times_table(evidence: Evidence | Reference, workload: str) -> Table:
 
 
 STEP_COLUMNS = {
-    "turn_step_s": "step",
-    "turn_step_mean_s": "step, stalls in full",
+    "step_s": "step",
+    "step_mean_s": "step, stalls in full",
     "step_cpu_s": "CPU time",
     "step_system_s": "in the kernel",
     "step_page_faults": "page faults",
     "step_preemptions": "preemptions",
-    "turn_peak_rss_bytes": "peak memory",
+    "step_peak_rss_bytes": "peak memory",
 }
 
 

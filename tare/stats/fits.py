@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tare.model.journals.ledger import Ratios
-from tare.model.journals.units import both_hosts, measured_steps, real_s, turn_medians
+from tare.model.journals.units import measured_steps, real_s
 from tare.model.records.campaigns import Plan, Unit
-from tare.stats.intervals import log_ratios_of, two_way
+from tare.stats.intervals import log_ratios_of
 from tare.stats.sliced.steps import step_seconds
 
 
 def run_values(unit: Unit) -> dict[str, float]:
     """Real time of each whole run that succeeded, seconds."""
     return {name: real_s(launch) for name, launch in unit.launches.items() if launch.ok}
-
-
-def turn_values(unit: Unit) -> dict[str, float]:
-    """Seconds per step of each launch of a block: one robust fit of launch + cycle to all cycles of all its draws.
-
-    Stalls are weighed down. A process whose memory fell badly is several per cent slower for its whole life, and is
-    hardly weighed down: one draw of three, 8% slower, moves the launch by about 2%, where a mean would by 2.6%.
-    """
-    own = {name: launch for name, launch in unit.launches.items() if launch.ok}
-    if unit.voided is not None or not own:
-        return {}
-    logs = [np.log(np.concatenate(turn_medians(launch))) for launch in own.values()]
-    effects, _ = two_way(np.array(logs).T)
-    return {name: float(math.exp(effect)) for name, effect in zip(own, effects, strict=True)}
 
 
 def step_values(unit: Unit, level: str) -> dict[str, float]:
@@ -52,15 +37,6 @@ def step_values(unit: Unit, level: str) -> dict[str, float]:
     return step_seconds(matrix, list(own))
 
 
-def cycle_ratios(unit: Unit) -> list[list[float]]:
-    """Log-ratios of the second host to the first, by draw and cycle: variance components come from them."""
-    hosts = both_hosts(unit)
-    if hosts is None:
-        return []
-    first, second = (turn_medians(launch) for launch in hosts)
-    return [(np.log(after) - np.log(before)).tolist() for before, after in zip(first, second, strict=True)]
-
-
 def ratios_of(plan: Plan, units: Sequence[Unit]) -> dict[str, Ratios]:
     """Log-ratios of a campaign's launches to the host in what it decides on, for the ledger; none of some kinds."""
     if plan.kind not in VALUES_OF:
@@ -73,4 +49,4 @@ def ratios_of(plan: Plan, units: Sequence[Unit]) -> dict[str, Ratios]:
     }
 
 
-VALUES_OF: Mapping[str, Callable[[Unit], dict[str, float]]] = {"rounds": run_values, "turns": turn_values}
+VALUES_OF: Mapping[str, Callable[[Unit], dict[str, float]]] = {"rounds": run_values}

@@ -62,7 +62,7 @@ def measured(level, times, counts, *, shared=True, share=1.0):
     arm = "" if level == "steady" else ".allocator-default"
     conditions = {"threads": 1, "cpus": 2, "page_cache": "warm", "allocator": level}
     plan = {"kind": "turns", "environments": NAMES, "conditions": conditions, "arm": "arm"}
-    rows = rows_of("turn_step_s", times, first) + rows_of("step_page_faults", counts, first)
+    rows = rows_of("step_s", times, first) + rows_of("step_page_faults", counts, first)
     campaign = sealed_campaign(plan, units, f"turns.apptainer+docker+host{arm}")
     return Measured(campaign=campaign, metrics=pd.DataFrame(rows), share=share)
 
@@ -284,7 +284,7 @@ def test_a_rerun_pays_for_itself():
 def test_what_is_modelled_stands_beside_the_measured_headline_and_says_so():
     pairs = [measured(level, *values) for level, values in steps().items()]
     table = tables.make("fault_costs", fault_rows(pairs))
-    row = {"metric": "turn_step_s", "workload": "mnist_cnn", "env": "apptainer"}
+    row = {"metric": "step_s", "workload": "mnist_cnn", "env": "apptainer"}
     row["campaign"] = "turns.apptainer+docker+host.allocator-default"
     own = table[(table["env"] == "apptainer") & (table["item"] == "equal_faults_ratio")].iloc[0]
     assert own["kind"] == "modelled"

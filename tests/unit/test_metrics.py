@@ -209,14 +209,14 @@ def test_a_block_gives_steps_with_moods_taken_out_beside_their_mean():
     )
     found = {(row["env"], row["metric"]): row["value"] for row in rows}
     # medians of the turns are 1 and 2, the fit is at the median cycle: sqrt(1 x 2) for the host
-    assert found["host", "turn_step_s"] == pytest.approx(2**0.5)
-    assert found["host.control", "turn_step_s"] == pytest.approx(2 * 2**0.5)
-    assert found["host", "turn_step_mean_s"] == pytest.approx(6 / 4)
+    assert found["host", "step_s"] == pytest.approx(2**0.5)
+    assert found["host.control", "step_s"] == pytest.approx(2 * 2**0.5)
+    assert found["host", "step_mean_s"] == pytest.approx(6 / 4)
     # of all six steps, the discarded among them
     assert found["host", "step_cpu_s"] == pytest.approx(1.2 / 6)
     assert found["host", "step_page_faults"] == 2
     assert found["host", "step_preemptions"] == 0.5
-    assert found["host", "turn_loss_last"] == 0.25
+    assert found["host", "step_loss_last"] == 0.25
     skipped = next(row for row in rows if row["env"] == "docker")
     assert (skipped["kind"], skipped["reason"]) == ("unavailable", "skipped: given up")
 

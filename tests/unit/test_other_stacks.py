@@ -204,7 +204,7 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
 
 @pytest.mark.parametrize(
     ("kind", "function", "metric"),
-    [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "turn_step_s")],
+    [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "step_s")],
 )
 def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
     kind, function, metric, records, config, tmp_path

@@ -85,7 +85,7 @@ def test_values_are_the_launches_own(sealed):
     hosts = other_designs.hosts_of(sealed_campaign(plan, units))
     assert len(hosts.median) == len(hosts.mean) == 7  # the first unit does not count
     rows = pd.DataFrame(metrics.campaign_metrics(sealed_campaign(plan, units, "x")))
-    metric = {"rounds": "real_s", "turns": "turn_step_mean_s"}[plan["kind"]]
+    metric = {"rounds": "real_s", "turns": "step_mean_s"}[plan["kind"]]
     table = metrics.pivot(rows, metric)
     assert [host for host, _ in hosts.mean] == pytest.approx(list(table["host"]))
     assert [control for _, control in hosts.mean] == pytest.approx(list(table["host.control"]))

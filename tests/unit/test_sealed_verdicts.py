@@ -66,7 +66,7 @@ def test_the_lines_are_what_the_tables_of_these_campaigns_say(folder):
 
 
 def described(**fields):
-    base = {"workload": "mnist_cnn", "metric": "turn_step_s", "margin": 0.02, "campaign": "turns.docker+host"}
+    base = {"workload": "mnist_cnn", "metric": "step_s", "margin": 0.02, "campaign": "turns.docker+host"}
     return extract.describe_verdicts(pd.DataFrame([row(**{**base, **fields})]))
 
 

@@ -48,7 +48,7 @@ def test_its_environments_are_primary_like_the_headlines(tables):
 
 def test_its_level_is_compared_with_the_headline_by_the_blocks_that_both_have(tables):
     rows = tables["verdicts"]
-    level = rows[rows["reference"] == "host.headline"].set_index("metric").loc["turn_step_s"]
+    level = rows[rows["reference"] == "host.headline"].set_index("metric").loc["step_s"]
     assert level["n_units"] == 9
     assert level["ci_low"] < LEVEL * factors_of(HOST, None, FACTORS).get("step", 1.0) < level["ci_high"]
     assert level["role"] == "exploratory" and level["verdict"] == "different"
@@ -57,7 +57,7 @@ def test_its_level_is_compared_with_the_headline_by_the_blocks_that_both_have(ta
 
 def test_both_levels_stand_side_by_side_in_the_answer(tables):
     rows = headlines(tables["verdicts"])
-    assert list(dict.fromkeys(rows["asked"])) == ["turn_step_s", "turn_step_s@allocator=default"]
-    assert answer.asked_title("turn_step_s@allocator=default") == "Training step, default allocator"
+    assert list(dict.fromkeys(rows["asked"])) == ["step_s", "step_s@allocator=default"]
+    assert answer.asked_title("step_s@allocator=default") == "Training step, default allocator"
     shown = pd.Series(rows["asked"]).map(answer.asked_title)
     assert len(rows) == 4 and shown.nunique() == 2

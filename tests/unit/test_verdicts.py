@@ -170,7 +170,7 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     values = {name: noisy(generator, noise=0.01, units=12) for name in (HOST, CONTROL, "docker")}
     sampling = {"pilot": 6, "half_width": 0.01, "budget_s": 1.0, "confidence": 0.95}
     plan = plan_of("turns", NAMES[:3], sampling=sampling)
-    rows = rows_of("turn_step_s", values) + rows_of("turn_step_mean_s", values)
+    rows = rows_of("step_s", values) + rows_of("step_mean_s", values)
     row = table_of(plan, rows[::-1], design="stein").iloc[0]
     logs = {name: np.log(found) for name, found in values.items()}
     ratios = logs["docker"] - (logs[HOST] + logs[CONTROL]) / 2
@@ -181,7 +181,7 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     assert math.log(row["ci_high"] / row["ci_low"]) == pytest.approx(wanted.high - wanted.low)
     # A pilot in which one unit lacks docker: five degrees of freedom become four.
     values["docker"][2] = None
-    row = table_of(plan, rows_of("turn_step_s", values) + rows_of("turn_step_mean_s", values), design="stein").iloc[
+    row = table_of(plan, rows_of("step_s", values) + rows_of("step_mean_s", values), design="stein").iloc[
         0
     ]
     wanted = stein_interval(np.delete(ratios, 2), 5, 0.05)
@@ -215,9 +215,9 @@ def test_steps_have_their_own_margin_and_their_totals_hold_the_stalls():
     steps["docker"] = noisy(generator, 0.03)
     means = {**steps, "docker": [value * 2 for value in steps["docker"]]}  # half of the time was stalls
     found = table_of(
-        plan_of("turns", NAMES[:3]), rows_of("turn_step_s", steps) + rows_of("turn_step_mean_s", means)
+        plan_of("turns", NAMES[:3]), rows_of("step_s", steps) + rows_of("step_mean_s", means)
     )
-    assert list(found["metric"]) == ["turn_step_s"]
+    assert list(found["metric"]) == ["step_s"]
     row = found.iloc[0]
     assert row["margin"] == 0.02 and row["verdict"] == "different"
     assert row["ratio"] == pytest.approx(1.03, rel=0.005)
@@ -231,7 +231,7 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     values[f"{HOST}.headline"] = noisy(generator)
     arms = {f"{HOST}.headline": "headline"}
     plan = plan_of("turns", names)
-    rows = rows_of("turn_step_s", values, arms=arms) + rows_of("turn_step_mean_s", values, arms=arms)
+    rows = rows_of("step_s", values, arms=arms) + rows_of("step_mean_s", values, arms=arms)
     found = table_of(plan, rows, name="turns.docker+host.x").set_index(["env", "reference"])
     assert list(found.index) == [("docker", HOST), ("apptainer", HOST), (HOST, f"{HOST}.headline")]
     assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
@@ -279,7 +279,7 @@ def test_false_positives_and_power_of_rounds():
 
 
 def steps(typical, totals, **plan):
-    rows = rows_of("turn_step_s", typical) + rows_of("turn_step_mean_s", totals)
+    rows = rows_of("step_s", typical) + rows_of("step_mean_s", totals)
     return table_of(plan_of("turns", list(typical), **plan), rows).set_index("env")
 
 
@@ -349,9 +349,9 @@ def test_a_later_try_has_its_share_of_alpha():
 def test_a_study_holds_all_primary_comparisons_to_one_ladder():
     generator = np.random.default_rng(17)
     parts = []
-    for kind, metric in (("rounds", "real_s"), ("turns", "turn_step_s")):
+    for kind, metric in (("rounds", "real_s"), ("turns", "step_s")):
         rows = rows_of(metric, {name: noisy(generator) for name in NAMES[:4]})
-        rows += rows_of("turn_step_mean_s", {name: noisy(generator) for name in NAMES[:4]})
+        rows += rows_of("step_mean_s", {name: noisy(generator) for name in NAMES[:4]})
         campaign = sealed_campaign(plan_of(kind, NAMES[:4]), name=f"{kind}.apptainer+docker+host")
         parts.append(verdicts.Measured(campaign=campaign, metrics=pd.DataFrame(rows)))
     found = pd.DataFrame(verdicts.study_rows(parts))

@@ -172,11 +172,11 @@ def _settings_of_stack(level: str) -> dict[str, str]:
 
 
 def of_campaign(name: str) -> Arm | None:
-    """The arm of a campaign of rounds or turns, from its name; None for the headline's and for others."""
+    """The arm of a campaign of rounds, or of its steps, from its name; None for the headline's and for others."""
     head, _, last = name.rpartition(".")
     parts = (head if last in scenario_names() else name).split(".", 2)  # names of stacks may hold dots
     named = (
-        len(parts) == 3 and parts[0] in ("rounds", "turns") and "-" in parts[2]
+        len(parts) == 3 and parts[0] in ("rounds", "steps") and "-" in parts[2]
     )  # a scenario's name has no hyphen
     return parse(parts[2]) if named else None
 

@@ -1240,4 +1240,4 @@ def environments_named(text: str) -> list[str]:
 def is_headline(campaign: str, kind: str | None = None) -> bool:
     """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
     parts = campaign.split(".")
-    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "turns"))
+    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "steps"))

@@ -39,8 +39,8 @@ from tare.report.words.wording import (
 )
 from tare.stats.intervals import BUT_FOR_STALLS, RULE_OF_THREE
 
-HEADLINES = ("real_s", "turn_step_s")
-KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
+HEADLINES = ("real_s", "step_s")
+KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 
 
 @dataclass(frozen=True, kw_only=True)

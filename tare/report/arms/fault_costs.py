@@ -75,7 +75,7 @@ def beside_measured(costs: pd.DataFrame, row: Mapping[str, Any]) -> str | None:
     alike = (costs["campaign"] == row["campaign"]) & (costs["workload"] == row["workload"])
     own = costs[alike & (costs["env"] == row["env"]) & (costs["item"] == "equal_faults_ratio")]
     found = next((one for one in own.to_dict("records") if missing(one["reason"])), None)
-    if found is None or row["metric"] != "turn_step_s":
+    if found is None or row["metric"] != "step_s":
         return None
     return f"At equal page faults, modelled: {_signed(found)}"
 

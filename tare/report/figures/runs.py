@@ -17,7 +17,7 @@ from tare.report.figures import style
 from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
 
-UNIT_METRICS = ("real_s", "turn_step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
+UNIT_METRICS = ("real_s", "step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
 COLUMNS = 2
 TITLE_LETTERS = 36  # of a line above a panel
 

@@ -18,7 +18,7 @@ from tare.report.evidence import Evidence
 from tare.report.words.labels import arm_title, env_title, units_text, workload_title
 
 LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
-LOSS_OF = {"rounds": "loss_last", "turns": "turn_loss_last"}
+LOSS_OF = {"rounds": "loss_last", "turns": "step_loss_last"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
 
     Args:
         workload: its name.
-        rows: of `loss_last` or `turn_loss_last`.
+        rows: of `loss_last` or `step_loss_last`.
         campaign: its name; where it is not given, the rows' own.
     """
     name = campaign or (str(rows["campaign"].iloc[0]) if len(rows) else "")
