@@ -118,9 +118,7 @@ def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int,
     for name, launch in unit.launches.items():
         if level is not None:
             found = (
-                step_rows(launch, level, steps[name])
-                if name in steps
-                else [absent(kind, no_steps(launch, level))]
+                step_rows(launch, level, steps[name]) if name in steps else [absent(kind, no_steps(launch, level))]
             )
             yield name, batch, found
             continue

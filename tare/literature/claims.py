@@ -163,7 +163,11 @@ def _campaign(study: Study, workload: str, kind: str, level: str | None, scenari
     if steps and not measured:
         return None
     wanted_kind = ROUNDS if steps else kind
-    own = [one for one in campaigns(study) if (one.workload, one.kind, one.scenario) == (workload, wanted_kind, scenario)]
+    own = [
+        one
+        for one in campaigns(study)
+        if (one.workload, one.kind, one.scenario) == (workload, wanted_kind, scenario)
+    ]
     if steps and level in {f"allocator={one}" for one in measured}:
         return next((one for one in own if one.arm is None), None)
     first = {f"{name}={known[0]}" for name, known in {**arms.COMMON, **arms.INSIDE, **arms.BESIDE}.items()}

@@ -67,7 +67,7 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
 def _repetitions(rows: pd.DataFrame) -> str:
     """How many units each kind of campaign has."""
     by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
-    return ", ".join(units_text(count, str(kind)) for kind, count in by_kind.items())
+    return ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
 
 
 def _medians(rows: pd.DataFrame) -> str:
