@@ -2,12 +2,14 @@
 # `snakemake --cores 1 docker` weighs one environment alone; presets: `snakemake --cores 1 all --configfile config/smoke.yaml`
 
 
+import os
+
 from snakemake.utils import min_version
 
-min_version("9.4")
+min_version("9.19")  # tests/unit/test_snakemake_version.py holds what asks for it
 
 
-configfile: "config/config.yaml"
+configfile: os.path.relpath(workflow.current_basedir.join("config/config.yaml"))
 
 
 include: "rules/common.smk"
@@ -19,7 +21,9 @@ pathvars:
 
 
 wildcard_constraints:
+    at=r"(?:@(?:cpu|cuda)/)?",
     batch=r"\d+",
+    choice=r"(?:@[a-z0-9]+(?:-skip)?)?",
     arm=rf"(?:\.[a-z][a-z0-9]*-[a-z0-9](?:[a-z0-9+-]|\.(?!(?:{ARM_ENDS})/))*)?",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_@+-]+",
@@ -45,6 +49,7 @@ include: "rules/report.smk"
 onstart:
     remove_when_killed(workflow.snakemake_tmp_dir)
     workflow_lock.note_holder(Path.cwd())
+    attempts.pass_on_forced(workflow)
     schedule_where_a_job_ends()
     remaining.expect(
         replace(remaining.planned(), order=remaining.order_of(workflow.dag))
@@ -60,6 +65,7 @@ rule all:
     input:
         "<results>/report/index.html",
         "<results>/tables/metrics.csv",
+        pages=PAGES,
 
 
 refuse_rule_names([rule.name for rule in workflow.rules])
@@ -70,7 +76,7 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            f"results/images/{STACK}/{name}.json",
+            f"{STACK_IMAGES}/{name}.json",
             collect(
                 "results/profiles/{study}/{workload}/{env}/profile.json",
                 study=STUDY,

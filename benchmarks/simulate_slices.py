@@ -225,6 +225,7 @@ def covered(campaigns: int) -> list[dict[str, Any]]:
     ]
 
 
+AFTER = ("", "_after", "_alike")  # without a correction, by each cost, by the common one
 STEPPED = (("steps", "by phase"), ("imports", "by phase"), ("imports", "by length"), ("steps", "by length"))
 
 
@@ -238,7 +239,7 @@ def stepped(campaigns: int, numbers: Sequence[int] = range(len(STEPPED))) -> lis
         ratios = {name: np.mean(contrast(got.steps, name), axis=0) for name in (CONTROL, *EFFECTS)}
         spread = {name: round(float(own.std(axis=1, ddof=1).mean()), 6) for name, own in ratios.items()}
         bias = {name: round(float(own.mean() - truth[NAMES.index(name)]), 6) for name, own in ratios.items()}
-        kept = coverage(got.steps, truth)
+        kept = {n: {"Student": methods["Student"]} for n, methods in coverage(got.steps, truth).items()}
         found.append({**_named(scenario), "sd": spread, "bias": bias, "intervals": kept})
     return found
 
@@ -259,25 +260,17 @@ def switched(campaigns: int) -> list[dict[str, Any]]:
             estimates = body_estimates([dict(zip(NAMES, one, strict=True)) for one in own[c]], NAMES)
             for name in EFFECTS:
                 place, one = NAMES.index(name), measured.to_host[name]
-                after = at_long_quantum(estimates[name], measured, name, (rates[place], rates[:2].mean()))
-                truth = got.truth[place]
-                rows[name].append(
-                    [
-                        *(one.seconds or math.nan, one.error or math.nan, estimates[name].mean - truth),
-                        *(after.mean - truth, _holds(estimates[name], truth), _holds(after, truth)),
-                        *(estimates[name].half_width(ALPHA), after.half_width(ALPHA)),
-                    ]
-                )
-        heads = (
-            "difference_s",
-            "error_s",
-            "bias",
-            "bias_after",
-            "held",
-            "held_after",
-            "half_width",
-            "half_width_after",
-        )
+                both_rates = rates[place], rates[:2].mean()
+                tried = [estimates[name]] + [
+                    at_long_quantum(estimates[name], measured, name, both_rates, alike=alike)
+                    for alike in (False, True)
+                ]
+                row = [one.seconds or math.nan, one.error or math.nan]
+                for each in tried:
+                    row += [each.mean - got.truth[place], _holds(each, got.truth[place]), each.half_width(ALPHA)]
+                rows[name].append(row)
+        heads = ["difference_s", "error_s"]
+        heads += [f"{what}{when}" for when in AFTER for what in ("bias", "held", "half_width")]
         found.append(
             {
                 "host_s": costs[0], "env_s": costs[1],

@@ -9,16 +9,27 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+import tare
+
+rules_of = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).resolve()
+package_of = Path(tare.__file__).resolve().parents[1]
+if rules_of.parent != package_of:
+    raise WorkflowError(
+        f"the rules are of {rules_of.parent}, the package `tare` is of {package_of}: run the Snakemake of "
+        f"{rules_of.parent}/.venv (`make setup` there installs it), or set PYTHONPATH={shlex.quote(str(rules_of.parent))}"
+    )
+
 from tare.model import closure
 from tare.model.studies import arms, expected, papers
 from tare.model.studies import study as study_module
-from tare.core.errors import TareError
+from tare.core.errors import TareError, UserError
 from tare.core import remedies
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.core.process import remove_when_killed
 from tare.core.progress import say
-from tare.core import remaining
+from tare.core import remaining, status
 from tare.machine import workflow_lock
+from tare.machine.fitting import images_folder
 from tare.model.registry import (
     SHARED,
     SINGLE,
@@ -28,10 +39,10 @@ from tare.model.registry import (
     scenario_names,
 )
 from tare.model.studies.libraries import load_library
-from tare.model.studies.stacks import files_beside, framework_of, load_stack
+from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
 from tare.model.words import nearest
 from tare.datasets import catalog
-from tare.experiments import alone
+from tare.experiments import alone, attempts
 from tare.images import interpreter
 from tare.images.from_source.library import programs_seen
 from tare.runtimes import programs
@@ -42,12 +53,55 @@ SNAKEMAKE = remedies.own_program("snakemake")  # as whoever reads it can call it
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
 )
+if Path.cwd() != project_root():  # it runs elsewhere (--directory, a module)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(project_root()), os.environ.get("PYTHONPATH")])
+    )
+if status.FOLDER in os.environ:  # the logger began before --directory was entered
+    os.environ[status.FOLDER] = os.path.abspath(os.environ[status.FOLDER])
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
+
+def checkout_file(name):
+    """A file of the checkout, by its path there: whole where the workflow runs in another folder."""
+    return name if Path.cwd() == project_root() else str(project_root() / name)
+
+
+def refuse_part_of_module():
+    """A module of which a part is taken alone, or whose paths Snakemake changes, which our commands don't know of."""
+    modifier = workflow.modifier.path_modifier
+    while modifier is not None:
+        if modifier.prefix or getattr(modifier, "_prefix_replacements", None):
+            raise UserError(
+                "module: results/ is where Tare's records are: leave out prefix and replace_prefix, and give it a "
+                "folder of its own by --directory"
+            )
+        modifier = modifier.inner_modifier
+    inside = [
+        Path(rule.snakefile).is_relative_to(project_root()) for rule in workflow.rules
+    ]
+    if workflow.modifier.rule_whitelist is not None and not any(inside):
+        raise UserError(
+            "module: Tare's rules need each other: take them all by `use rule *`, and name the files that you want"
+        )
+
+
+def study_files():
+    """The files that Snakemake made the configuration of; of a module those of the command line."""
+    if workflow.modifier.is_main_snakefile():
+        return workflow.configfiles
+    return [] if workflow.modifier.skip_configfile else workflow.overwrite_configfiles
+
+
 try:
-    for path in (path for path in workflow.configfiles if Path(path).suffix != ".json"):
+    refuse_part_of_module()
+    for path in (path for path in study_files() if Path(path).suffix != ".json"):
         study_module.load(path)  # Snakemake would take the last of two equal keys
+    if workflow.modifier.skip_configfile:  # the module's `config:` is laid over it
+        config = study_module.merge(
+            study_module.load(project_root() / "config/config.yaml"), config
+        )
     STUDIED = study_module.check(config)
     config = STUDIED.to_json()
     catalog.refuse_unknown(
@@ -60,7 +114,7 @@ except TareError as error:
 if workflow.is_main_process:
     if told := workflow_lock.release_stale(Path.cwd()):
         say(told)
-    alone.unmark_done(Path.cwd())
+attempts.attend(workflow)  # whether a sealed campaign is measured again
 
 remaining.expect(expected.plan(STUDIED))  # for the line of progress
 
@@ -87,14 +141,13 @@ GROUPED_IN = (
 )
 PAPERS = papers.repeated(STUDIED.papers, WORKLOADS)
 RESULTS = study_module.results_folder(STUDY)
+IMAGES = images_folder(STUDIED, STUDIED.device)
+STACK_IMAGES = f"{IMAGES}/{STACK}"
 
 stack_framework = cache(framework_of)
-LANES = study_module.lanes(
-    STUDIED
-)  # headline campaigns of training steps, measured together
-STEPPED = list(dict.fromkeys(lane.workload for lane in LANES))
 SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
-CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]  # too
+# Of all workloads together, by the same launches.
+CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
     f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
     for campaign in study_module.campaigns(STUDIED)
@@ -162,7 +215,7 @@ def not_compiled(arm):
     return no_compiler({"stack": STACK, "device": device})
 
 
-def code_of_lanes(kind):
+def code_of_jobs(kind):
     """As `code_of`, of all workloads together."""
 
     def code(wildcards):
@@ -180,38 +233,30 @@ def code_of_lanes(kind):
     return code
 
 
-def lane_suffix(lane):
-    """How the name of a campaign that is measured together ends: its level of the allocator, if not the headline's."""
-    return f".{arms.parse(lane.arm).slug}" if lane.arm else ""
+def data_record(workload):
+    """Data record of a workload: of the source that this study chose."""
+    name = STUDIED.data.record_of(describe_workload(workload)["dataset"])
+    return f"results/data/{name}.json"
 
 
-def lane_data(lane):
-    """Data record of a campaign that is measured together."""
-    return f"results/data/{describe_workload(lane.workload)['dataset']}.json"
+def job_data(one):
+    """Data record of a campaign that is measured together with others."""
+    return data_record(one.workload)
 
 
-def lane_options(lanes):
-    """Input function of the options that name what is measured together, its data, and where it goes."""
-
-    def options(wildcards, output):
-        words = [
-            [
-                lane.workload,
-                arms.parse(lane.arm).level if lane.arm else "headline",
-                lane_data(lane),
-                out,
-            ]
-            for lane, out in zip(lanes, output.sealed)
-        ]
-        return " ".join(f"--lane {' '.join(each)}" for each in words)
-
-    return options
+def causes_options(wildcards, output):
+    """The options that name whose causes are looked for, the data of each, and where it goes."""
+    words = [
+        ["--job", one.workload, job_data(one), out]
+        for one, out in zip(CAUSES, output.sealed)
+    ]
+    return " ".join(word for each in words for word in each)
 
 
 def profile_options(wildcards, output):
     """The options that name what is profiled in one environment, its data, and where it goes."""
     words = [
-        ["--job", one.workload, lane_data(one), out]
+        ["--job", one.workload, job_data(one), out]
         for one, out in zip(CAUSES, output.records)
     ]
     return " ".join(word for each in words for word in each)
@@ -242,14 +287,20 @@ def study_json(kind):
 
 def dataset_record(wildcards):
     """Data record of a workload."""
-    return f"results/data/{describe_workload(wildcards.workload)['dataset']}.json"
+    return data_record(wildcards.workload)
 
 
 def neighbour_data(wildcards):
     """Data record of the job that runs beside a campaign's launches, where one does."""
     if scenario_of(wildcards) != SHARED:
         return []
-    return f"results/data/{describe_workload(STUDIED.shared.workload)['dataset']}.json"
+    return data_record(STUDIED.shared.workload)
+
+
+def chosen_data(wildcards):
+    """The source of a data record, and what its broken images do, as its name says them."""
+    name = f"{wildcards.dataset}{wildcards.choice}"
+    return STUDIED.data.choice_named(wildcards.dataset, name)
 
 
 registry_of_data = cache(catalog.load_registry)
@@ -257,7 +308,7 @@ registry_of_data = cache(catalog.load_registry)
 
 def dataset_recipe(wildcards):
     """Hash of what the content of a data set depends on: its entry in the registry, the code of the recipes."""
-    choice = config.get("data", {}).get(wildcards.dataset, "auto")
+    choice, _ = chosen_data(wildcards)
     return catalog.recipe_sha256(wildcards.dataset, choice, registry_of_data())
 
 
@@ -284,12 +335,14 @@ def campaign_options(wildcards):
     names = " ".join(campaign_environments(wildcards))
     options = [f"--arm {arm.name}"] if arm else []
     options += [f"--scenario {scenario}"] if scenario != SINGLE else []
+    if scenario == SHARED:
+        options.append(f"--neighbour-data {neighbour_data(wildcards)}")
     return " ".join([f"--environments {names}", *options])
 
 
 def campaign_images(wildcards):
     """Image records of a campaign's environments, and of the headline beside those of an arm."""
-    folder = Path("results/images") / STACK
+    folder = Path(STACK_IMAGES)
     names = campaign_environments(wildcards)
     return sorted(
         {
@@ -305,35 +358,59 @@ def headline(kind, environments):
     return collect(
         "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
         study=STUDY,
-        workload=WORKLOADS if kind == "rounds" else STEPPED,
+        workload=WORKLOADS,
         campaign=study_module.campaign_name(kind, environments),
     )
 
 
 def stack_files(wildcards):
     """What a stack is made from beside its stack.yaml."""
-    return [str(path) for path in files_beside(wildcards.stack)]
+    return [checkout_file(str(path)) for path in files_beside(wildcards.stack)]
 
 
-def optional_stack(wildcards):
-    """The option of a stack without which the study goes on."""
+# What studies share is made by the same command whoever asks: what Snakemake notes of it, its parameters and inputs, may
+# not depend on the study, or two studies would have it made anew in turn, and measure again each time. Where they ask for
+# different things the path says so. A parameter by a function of `output` is not noted.
+
+
+def variant(wildcards):
+    """Which builds of a stack are in a folder: those that fit the machine that makes them, or those that it names."""
+    return wildcards.at.strip("@/") or "auto"
+
+
+def optional_stack(wildcards, output):
+    """The option of a stack without which the study goes on; not noted."""
     return "" if wildcards.stack == STACK else "--optional"
 
 
-def host_alone(wildcards):
-    """The option of another stack that runs nowhere but where its tree is enough."""
-    names = STUDIED.environments_of(wildcards.stack)
-    needed = wildcards.stack == STACK or any(environment(n).contained for n in names)
-    return "" if needed else "--tree-only"
+def form_source(wildcards):
+    """What an environment's form is made of: the host and its like need no image, only the tree."""
+    bound = wildcards.stack == BOUND
+    kind = "oci" if bound or environment(wildcards.env).contained else "tree"
+    return f"results/images/{wildcards.at}{wildcards.stack}/{kind}.json"
+
+
+def stack_records(stack):
+    """The records of a stack that its environments share: its tree, and its image where one of them has it."""
+    contained = any(environment(n).contained for n in STUDIED.environments_of(stack))
+    kinds = ["tree", "oci"] if contained else ["tree"]
+    return [f"{IMAGES}/{stack}/{kind}.json" for kind in kinds]
 
 
 def stack_interpreter(wildcards):
-    """Interpreters and compilers that another stack could take: where one appears, that stack is tried again."""
-    if wildcards.stack == STACK:
-        return []
+    """Interpreters and compilers that a stack could take: where one appears, that stack is tried again.
+
+    One that takes the Python of this workflow has it wherever another appears.
+    """
     stack = load_stack(wildcards.stack)
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    seen = (
+        set()
+        if own in (stack.python, *stack.or_python)
+        else set(interpreter.seen(stack.python))
+    )
     compilers = programs_seen(load_library(stack.library.name)) if stack.library else []
-    return [*interpreter.seen(stack.python), *compilers]
+    return sorted({*seen, *compilers})
 
 
 def adapter_code(wildcards):
@@ -357,9 +434,15 @@ def refuse_rule_names(taken):
 
 def refuse_mistyped_environments(taken):
     """A word of the command line that is almost an environment's name, or an environment that the study lacks."""
+    if not workflow.modifier.is_main_snakefile():
+        return  # the command line names what the calling workflow has
     names = [*ENVIRONMENTS, "all"]
     for word in sys.argv[1:]:
-        if word in taken or Path(word).exists():
+        if (
+            word in taken
+            or Path(word).exists()
+            or word == str(workflow.overwrite_workdir)
+        ):
             continue
         if word in environment_names():
             raise WorkflowError(
@@ -374,8 +457,11 @@ def tell_what_stays():
     page, targets = f"{RESULTS}/report/index.html", set(workflow.dag_settings.targets)
     if not targets or targets & {"all", page} or not Path(page).exists():
         return
-    chosen = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
-    words = ["--configfile", *chosen] if chosen else []
+    elsewhere, chosen = workflow.overwrite_workdir, workflow.overwrite_configfiles
+    words = ["--directory", str(elsewhere)] if elsewhere else []
+    if chosen:
+        words += ["--configfile"]
+        words += [str(one) if elsewhere else os.path.relpath(one) for one in chosen]
     own = targets & set(ENVIRONMENTS)
     if any({"host", name} != set(ENVIRONMENTS) for name in own):
         # The page has the campaigns of all environments together, which were not measured anew.

@@ -4,15 +4,15 @@
 
 rule build_tree:
     input:
-        stack="containers/stacks/{stack}/stack.yaml",
+        stack=checkout_file("containers/stacks/{stack}/stack.yaml"),
         files=stack_files,
     output:
-        record="results/images/{stack}/tree.json",
+        record="results/images/{at}{stack}/tree.json",
     log:
-        "results/logs/images/{stack}/tree.log",
+        "results/logs/images/{at}{stack}/tree.log",
     priority: 105
     params:
-        variant=STUDIED.device,
+        variant=variant,
         optional=optional_stack,
         interpreter=stack_interpreter,
     message:
@@ -24,22 +24,21 @@ rule build_tree:
 
 rule build_image:
     input:
-        recipe="containers/recipe.yaml",
-        tree="results/images/{stack}/tree.json",
+        recipe=checkout_file("containers/recipe.yaml"),
+        tree="results/images/{at}{stack}/tree.json",
     output:
-        record="results/images/{stack}/oci.json",
+        record="results/images/{at}{stack}/oci.json",
     log:
-        "results/logs/images/{stack}/oci.log",
+        "results/logs/images/{at}{stack}/oci.log",
     priority: 105
     params:
-        variant=STUDIED.device,
+        variant=variant,
         optional=optional_stack,
-        alone=host_alone,
     message:
         "assemble the image of {wildcards.stack}"
     shell:
         "python -m tare build-image --stack {wildcards.stack:q} --variant {params.variant:q}"
-        " {params.optional} {params.alone} --out {output.record:q} 2> {log:q}"
+        " {params.optional} --out {output.record:q} 2> {log:q}"
 
 
 # What is installed already, as it is: of the stack `bound` there is nothing to fetch and no tree to build.
@@ -49,10 +48,10 @@ ruleorder: bind_stack > build_image
 
 rule bind_stack:
     output:
-        tree="results/images/bound/tree.json",
-        record="results/images/bound/oci.json",
+        tree="results/images/{at}bound/tree.json",
+        record="results/images/{at}bound/oci.json",
     log:
-        "results/logs/images/bound/oci.log",
+        "results/logs/images/{at}bound/oci.log",
     priority: 100
     params:
         python=os.environ.get("REFERENCE_PYTHON", sys.executable),
@@ -65,12 +64,12 @@ rule bind_stack:
 
 rule derive_image:
     input:
-        image="results/images/{stack}/oci.json",
+        image=form_source,
         probe="results/probe/{env}.json",
     output:
-        record="results/images/{stack}/{env}.json",
+        record="results/images/{at}{stack}/{env}.json",
     log:
-        "results/logs/images/{stack}/{env}.log",
+        "results/logs/images/{at}{stack}/{env}.log",
     priority: 100
     params:
         code=adapter_code,
@@ -83,13 +82,13 @@ rule derive_image:
 
 rule derive_arm:
     input:
-        recipe="containers/recipe.yaml",
-        image="results/images/{stack}/oci.json",
+        recipe=checkout_file("containers/recipe.yaml"),
+        image="results/images/{at}{stack}/oci.json",
         probe="results/probe/{env}.json",
     output:
-        record="results/images/{stack}/arms/{arm}/{env}.json",
+        record="results/images/{at}{stack}/arms/{arm}/{env}.json",
     log:
-        "results/logs/images/{stack}/arms/{arm}/{env}.log",
+        "results/logs/images/{at}{stack}/arms/{arm}/{env}.log",
     wildcard_constraints:
         arm=r"[a-z_]+-[a-z0-9-]+",
     priority: 100

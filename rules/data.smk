@@ -1,16 +1,16 @@
 rule fetch_data:
     output:
-        record="results/data/{dataset}.json",
+        record="results/data/{dataset}{choice}.json",
     log:
-        "results/logs/data/{dataset}.log",
+        "results/logs/data/{dataset}{choice}.log",
     priority: 100
     retries: 0  # it asks its sources again by itself; a set that is refused stays as it is
     params:
-        choice=lookup(dpath="data/{dataset}", within=config, default="auto"),
-        broken=lookup(dpath="data/broken_images", within=config, default="stop"),
+        choice=lambda wildcards: chosen_data(wildcards)[0],
+        broken=lambda wildcards: chosen_data(wildcards)[1],
         recipe=dataset_recipe,
     message:
-        "fetch and verify the data set {wildcards.dataset}"
+        "fetch and verify the data set {wildcards.dataset}{wildcards.choice}"
     shell:
         "python -m tare fetch --dataset {wildcards.dataset:q} --choice {params.choice:q}"
         " --broken-images {params.broken:q}"

@@ -1,7 +1,9 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
 COUNTED_STACKS = list(STUDIED.stacks_needed)
 NAIVE_IMAGE = (
-    [f"results/images/{STACK}/naive/record.json"] if STUDIED.naive_image else []
+    [f"{STACK_IMAGES}/naive/{'+'.join(sorted(ENVIRONMENTS))}/record.json"]
+    if STUDIED.naive_image
+    else []
 )
 NAIVE_CODE = [
     *(f"tare/experiments/{name}.py" for name in ("naive_image", "definition_image")),
@@ -18,8 +20,8 @@ RUNS = [
 
 rule measure_starts:
     input:
-        host=f"results/images/{STACK}/host.json",
-        images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
+        host=f"{STACK_IMAGES}/host.json",
+        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
     output:
         sealed=f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{STARTS}/sealed.json",
     log:
@@ -47,26 +49,32 @@ rule measure_starts:
 # The same stack as people write its image, and ours once more: for studies that ask for it.
 rule build_naive_image:
     input:
-        dockerfile="containers/naive/Dockerfile",
-        definition="containers/naive/apptainer.def",
-        recipe="containers/recipe.yaml",
-        images=collect("results/images/{{stack}}/{env}.json", env=ENVIRONMENTS),
+        dockerfile=checkout_file("containers/naive/Dockerfile"),
+        definition=checkout_file("containers/naive/apptainer.def"),
+        recipe=checkout_file("containers/recipe.yaml"),
+        images=lambda wildcards: [
+            f"results/images/{wildcards.at}{wildcards.stack}/{env}.json"
+            for env in campaign_environments(wildcards)
+        ],
     output:
-        record="results/images/{stack}/naive/record.json",
+        record="results/images/{at}{stack}/naive/{environments}/record.json",
     log:
-        "results/logs/images/{stack}/naive.log",
+        "results/logs/images/{at}{stack}/naive/{environments}.log",
     priority: 30
     retries: 0
     threads: workflow.cores
     resources:
         machine=1,
     params:
-        variant=STUDIED.device,
-        environments=ENVIRONMENTS,
-        code=closure.programs_sha256(
-            [*NAIVE_CODE, *closure.adapters({*ENVIRONMENTS, "apptainer"})]
+        variant=variant,
+        environments=campaign_environments,
+        code=lambda wildcards: closure.programs_sha256(
+            [
+                *NAIVE_CODE,
+                *closure.adapters({*campaign_environments(wildcards), "apptainer"}),
+            ]
         ),
-        images=subpath(output.record, ancestor=2),
+        images=subpath(output.record, ancestor=3),
     message:
         "build the image of {wildcards.stack} as people write it, and ours once more"
     shell:
@@ -77,16 +85,12 @@ rule build_naive_image:
 rule count_image_costs:
     input:
         images=[
-            f"results/images/{stack}/{env}.json"
+            f"{IMAGES}/{stack}/{env}.json"
             for stack in COUNTED_STACKS
             for env in STUDIED.environments_of(stack)
         ],
-        shared=collect(
-            "results/images/{stack}/{record}.json",
-            stack=COUNTED_STACKS,
-            record=["tree", "oci"],
-        ),
-        oci=f"results/images/{STACK}/oci.json",
+        tree=f"{STACK_IMAGES}/tree.json",
+        shared=[path for stack in COUNTED_STACKS for path in stack_records(stack)],
         starts=rules.measure_starts.output.sealed,
         runs=RUNS,
         naive=NAIVE_IMAGE,
@@ -97,7 +101,7 @@ rule count_image_costs:
     params:
         study=study_json("image_costs"),
         code=EXTRACTION,
-        images=subpath(input.oci, ancestor=2),
+        images=subpath(input.tree, ancestor=2),
         runs=[f"--runs {path}" for path in RUNS],
         naive=[f"--naive {path}" for path in NAIVE_IMAGE],
     message:

@@ -3,11 +3,11 @@
 
 PAPER_FILES = [
     *sorted(
-        str(path)
+        checkout_file(f"config/published/{path.name}")
         for name in PAPERS
-        for path in Path("config/published").glob(f"{name}[._]*")
+        for path in papers.folder().glob(f"{name}[._]*")
     ),
-    "config/devices.yaml",
+    checkout_file("config/devices.yaml"),
 ]
 COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))
 
@@ -77,7 +77,6 @@ rule judge_published:
 rule summarize_environment:
     input:
         rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
-        turns=lambda wildcards: headline("turns", ["host", wildcards.env]),
         profiles=collect(
             "results/profiles/{study}/{workload}/{{env}}/profile.json",
             study=STUDY,
@@ -102,6 +101,6 @@ rule summarize_environment:
     message:
         "{wildcards.env} beside the host: metrics, verdicts, cost by job length"
     shell:
-        "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q} {input.turns:q}"
+        "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q}"
         " --profiles {input.profiles:q} --copies {input.copies:q} --only metrics verdicts job_length --show"
         " --out {params.folder:q} 2> {log:q}"

@@ -203,7 +203,7 @@ rule draw_notebooks:
     input:
         notebooks=sorted(
             {
-                f"notebooks/{'paper' if name in PAPERS else name}.ipynb"
+                checkout_file(f"notebooks/{'paper' if name in PAPERS else name}.ipynb")
                 for name in NOTEBOOKS
             }
         ),

@@ -1,7 +1,21 @@
 # The pages: index.html is the answer, the others lie beside it, and results/studies.html links all studies.
 import json
 
-DATASETS = sorted({describe_workload(workload)["dataset"] for workload in WORKLOADS})
+TITLES = {"index": "the answer", "print": "the whole report in one page"}
+# For Snakemake's own --report. Which pages a study has is known when they are written, and only files of one folder
+# are embedded side by side, so that links between them work: no outputs, but a folder that `all` looks at once it is
+# there.
+PAGES = [
+    shown(
+        folder,
+        patterns=["{page}.html"],
+        caption="rules/captions/report.rst",
+        category="Report",
+        labels=lambda wildcards: {"report": TITLES.get(wildcards.page, wildcards.page)},
+    )
+    for folder in [f"{RESULTS}/report"]
+    if any(Path(folder).glob("*.html"))
+]
 
 
 rule build_report:
@@ -18,8 +32,9 @@ rule build_report:
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
-        images=collect(f"results/images/{STACK}/{{env}}.json", env=ENVIRONMENTS),
-        data=collect("results/data/{dataset}.json", dataset=DATASETS),
+        host=f"{STACK_IMAGES}/host.json",
+        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
+        data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
@@ -29,20 +44,16 @@ rule build_report:
             for path in Path("results/benchmarks").glob(f"{name}.json")
         ),
     output:
-        page=report(
-            "<results>/report/index.html",
-            caption="captions/report.rst",
-            category="Report",
-            labels={"report": "the whole report"},
-        ),
+        page="<results>/report/index.html",
     log:
         "<logs>/report.log",
     params:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.page, ancestor=2),
+        images=subpath(input.host, ancestor=2),
     message:
         "write the report"
     shell:
-        "python -m tare report --results {params.results:q} --study {params.study:q}"
+        "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
         " --out {output.page:q} 2> {log:q}"

@@ -34,8 +34,8 @@ rule describe_machine:
 
 rule measure_ceilings:
     input:
-        devices="config/devices.yaml",
-        image=f"results/images/{STACK}/host.json",
+        devices=checkout_file("config/devices.yaml"),
+        image=f"{STACK_IMAGES}/host.json",
     output:
         record=f"results/ceilings/{CEILINGS}.json",
     log:
@@ -98,10 +98,11 @@ rule run_rounds:
         study=study_json("rounds"),
         code=code_of("rounds"),
         options=campaign_options,
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
-        "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}"
+        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}"
     shell:
+        "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
 
@@ -117,66 +118,18 @@ use rule run_rounds as run_rounds_of_arm with:
         "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
     priority: 20
     message:
-        "{wildcards.workload}: whole runs in balanced order, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
-
-
-if LANES:  # a study may measure no steps
-
-    ruleorder: run_turns > run_turns_of_arm
-
-    rule run_turns:
-        # One start of the launches serves every workload and level of the allocator: a campaign of each.
-        input:
-            images=campaign_images,
-            data=sorted({lane_data(lane) for lane in LANES}),
-        output:
-            sealed=[
-                f"results/campaigns/{STUDY}/{lane.workload}/turns.{{environments}}{lane_suffix(lane)}/sealed.json"
-                for lane in LANES
-            ],
-        log:
-            f"results/logs/{STUDY}/turns/{{environments}}.log",
-        priority: 90
-        retries: 0
-        threads: workflow.cores
-        resources:
-            machine=1,
-        params:
-            study=study_json("turns"),
-            code=code_of_lanes("turns"),
-            lanes=lane_options(LANES),
-            options=campaign_options,
-            images=f"results/images/{STACK}",
-        message:
-            "training steps, taking turns, {wildcards.environments}"
-        shell:
-            "python -m tare steps --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
-            " 2> {log:q}"
-
-
-use rule run_rounds as run_turns_of_arm with:
-    output:
-        sealed="results/campaigns/{study}/{workload}/turns.{environments}{arm}{scenario}/sealed.json",
-    log:
-        "results/logs/{study}/turns/{workload}/{environments}{arm}{scenario}.log",
-    priority: 20
-    params:
-        kind="turns",
-        study=study_json("turns"),
-        code=code_of("turns"),
-    message:
-        "{wildcards.workload}: training steps, taking turns, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
+        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
 
 
 rule run_causes:
     # One launch of each environment serves every workload: a campaign of each.
     input:
         images=campaign_images,
-        data=sorted({lane_data(lane) for lane in CAUSES}),
+        data=sorted({job_data(one) for one in CAUSES}),
     output:
         sealed=[
-            f"results/campaigns/{STUDY}/{lane.workload}/causes.{{environments}}/sealed.json"
-            for lane in CAUSES
+            f"results/campaigns/{STUDY}/{one.workload}/causes.{{environments}}/sealed.json"
+            for one in CAUSES
         ],
     log:
         f"results/logs/{STUDY}/causes/{{environments}}.log",
@@ -187,20 +140,21 @@ rule run_causes:
         machine=1,
     params:
         study=study_json("causes"),
-        code=code_of_lanes("causes"),
-        lanes=lane_options(CAUSES),
+        code=code_of_jobs("causes"),
+        jobs=causes_options,
         options=campaign_options,
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "kernels, operators and files, {wildcards.environments}"
     shell:
-        "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.lanes}"
+        "TARE_CODE={params.code:q} "
+        "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
         " 2> {log:q}"
 
 
 use rule run_rounds as run_sweep with:
     input:
-        images=f"results/images/{STACK}/host.json",
+        images=f"{STACK_IMAGES}/host.json",
         data=dataset_record,
     output:
         sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
@@ -220,8 +174,8 @@ use rule run_rounds as run_sweep with:
 rule run_profile:
     # One command profiles every workload in an environment, one launch after the other.
     input:
-        images=f"results/images/{STACK}/{{env}}.json",
-        data=sorted({lane_data(one) for one in CAUSES}),
+        images=f"{STACK_IMAGES}/{{env}}.json",
+        data=sorted({job_data(one) for one in CAUSES}),
     output:
         records=[
             f"results/profiles/{STUDY}/{workload}/{{env}}/profile.json"
@@ -236,7 +190,7 @@ rule run_profile:
         machine=1,
     params:
         study=study_json("profile"),
-        code=code_of_lanes("profile"),
+        code=code_of_jobs("profile"),
         jobs=profile_options,
         images=subpath(input.images, parent=True),
     message:
@@ -252,7 +206,7 @@ ruleorder: run_profile_of_stack > run_profile
 use rule run_rounds as run_profile_of_stack with:
     input:
         images=lambda wildcards: arms.image_record(
-            Path("results/images") / STACK, "host", arm_of(wildcards)
+            Path(STACK_IMAGES), "host", arm_of(wildcards)
         ),
         data=dataset_record,
     output:
@@ -265,14 +219,14 @@ use rule run_rounds as run_profile_of_stack with:
         study=study_json("profile"),
         code=code_of("profile"),
         options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "{wildcards.workload}: profiled launch in host{wildcards.arm}"
 
 
 rule measure_network:
     input:
-        images=collect(f"results/images/{STACK}/{{env}}.json", env=GROUPED_IN),
+        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=GROUPED_IN),
     output:
         record="<results>/network.json",
     log:
@@ -287,7 +241,7 @@ rule measure_network:
         code=closure.code_sha256(
             "network", None, GROUPED_IN, [], [stack_framework(STACK)]
         ),
-        images=f"results/images/{STACK}",
+        images=STACK_IMAGES,
     message:
         "measure the network of instances that train together: a stream, all-reduce by size"
     shell:
@@ -296,7 +250,7 @@ rule measure_network:
 
 use rule run_rounds as measure_pipeline with:
     input:
-        images=f"results/images/{STACK}/host.json",
+        images=f"{STACK_IMAGES}/host.json",
         data=dataset_record,
     output:
         record="results/profiles/{study}/{workload}/pipeline.json",

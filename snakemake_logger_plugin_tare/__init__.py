@@ -87,7 +87,8 @@ class LogHandler(LogHandlerBase):
         self._remaining: Remaining | None = None
         self._timeline = Timeline()
         self._live = not self._plain and not self.common_settings.dryrun and is_live(sys.stderr, sys.stdout)
-        self._told = (TOLD / str(os.getpid())).absolute()
+        self._here = Path.cwd()  # as --configfile is meant; the workflow may run elsewhere
+        self._told = TOLD / str(os.getpid())  # where the workflow runs, which is known when its rules are read
         if not self._plain and not self.common_settings.dryrun:
             os.environ[status.FOLDER] = str(self._told)
             os.environ[progress.LIVE] = "1" if self._live else ""
@@ -200,7 +201,7 @@ class LogHandler(LogHandlerBase):
             turn=self._turn,
             live=self._live,
             remaining=self._remaining,
-            folder=self._told,
+            folder=self._told.absolute(),
             head=lambda: self._counted(len(self._finished)),
             timeline=self._timeline,
         )
@@ -253,7 +254,7 @@ class LogHandler(LogHandlerBase):
         name, lines = str(getattr(record, "exception", None)), record.getMessage().strip().splitlines()
         kind = getattr(builtins, name, None)
         of_the_disk = isinstance(kind, type) and issubclass(kind, OSError) and "Traceback" in lines[0]
-        if not self._jobs and (wrong := _wrong_study(sys.argv[1:])):
+        if not self._jobs and (wrong := _wrong_study(sys.argv[1:], self._here)):
             self._print(f"tare: {wrong}")
         elif name == "LockException":
             self._print("tare: nothing was done: another workflow has locked this folder")
@@ -306,8 +307,8 @@ class LogHandler(LogHandlerBase):
             pass
 
 
-def _wrong_study(words: Sequence[str]) -> str | None:
-    """What is wrong with a study file of a command line, in one line; None where each can be read.
+def _wrong_study(words: Sequence[str], here: Path) -> str | None:
+    """What is wrong with a study file of a command line given in a folder; None where each can be read.
 
     Snakemake opens them before it reads any rule, and has a traceback for one that it can't open.
     """
@@ -315,6 +316,7 @@ def _wrong_study(words: Sequence[str]) -> str | None:
     from tare.model.studies.study import load
 
     for path in _study_files(words):
+        path = path if here == Path.cwd() else str(here / path)
         try:
             load(path)
         except TareError as error:

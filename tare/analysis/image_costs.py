@@ -24,6 +24,7 @@ from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecor
 from tare.model.records.launches import LaunchRecord, StartResults
 from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
+from tare.model.registry import environment
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
 
@@ -80,11 +81,12 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Pat
     paths = {env: folder / stack / f"{env}.json" for env in environments}
     require(paths.values())
     found = {env: read(ImageRecord, path) for env, path in paths.items()}
+    contained = any(environment(env).contained for env in environments)  # else the image is another study's
     tree, image = folder / stack / "tree.json", folder / stack / f"{SHARED}.json"
     return Forms(
         stack=stack,
         tree=read(TreeRecord, tree) if tree.exists() else None,
-        image=read(OciRecord, image) if image.exists() else None,
+        image=read(OciRecord, image) if image.exists() and contained else None,
         environments=found,
         naive=read(NaiveImageRecord, naive) if naive else None,
     )

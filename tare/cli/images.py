@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tare.model.environment import Probe
     from tare.model.records.images import ImageRecord
+
+TREE = "tree.json"  # the record of build-tree
 
 
 def add(subparsers: Any) -> None:
@@ -24,12 +25,15 @@ def add(subparsers: Any) -> None:
     image = subparsers.add_parser("build-image", help="assemble a stack's OCI image, without a daemon")
     _common(image)
     _optional(image)
-    image.add_argument("--tree-only", action="store_true", help="no image: the tree serves the host, which runs it")
     image.set_defaults(run=_with_variant(run_build_image))
     form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
     _common(form)
     form.add_argument("--env", required=True, help="environment, a module of envs/")
-    form.add_argument("--image", type=Path, help="record of build-image; default: oci.json beside --out")
+    form.add_argument(
+        "--image",
+        type=Path,
+        help="record of build-image, or of build-tree for the host and its like; default: oci.json beside --out",
+    )
     form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
     form.set_defaults(run=_with_variant(run_derive_image))
     bound = subparsers.add_parser(
@@ -107,8 +111,7 @@ def run_build_image(arguments: argparse.Namespace) -> int:
     from tare.core.progress import say
     from tare.images.build import build, link_into, missing_image
 
-    make = functools.partial(build, assembled=not arguments.tree_only)
-    record = _or_missing(arguments, make, missing_image)
+    record = _or_missing(arguments, build, missing_image)
     if record.status != "ok":
         say(f"no image of {arguments.stack}: {record.reason}")
     link_into(arguments.out.parent, record)
@@ -118,14 +121,16 @@ def run_build_image(arguments: argparse.Namespace) -> int:
 
 def run_derive_image(arguments: argparse.Namespace) -> int:
     """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
-    from tare.images.build import build, derive, without
-    from tare.model.records.images import OciRecord
+    from tare.images.build import build, derive, of_tree, without
+    from tare.model.records.images import OciRecord, TreeRecord
     from tare.model.registry import environment
     from tare.model.schema import read
 
     environment(arguments.env)  # a name that does not exist is said before anything is built
     image = arguments.image or arguments.out.with_name("oci.json")
-    if arguments.image or image.exists():
+    if image.name == TREE:
+        source = of_tree(read(TreeRecord, image))
+    elif arguments.image or image.exists():
         source = read(OciRecord, image)
     else:
         source = build(arguments.stack, arguments.variant)

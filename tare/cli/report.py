@@ -34,6 +34,7 @@ def add(subparsers: Any) -> None:
         default=Path("results"),
         help="folder of campaigns, profiles, images, data and probes",
     )
+    report.add_argument("--images", type=Path, help="folder of image records (default images in that one)")
     report.add_argument("--out", type=Path, required=True, help="index.html to write; the other pages go beside it")
     report.set_defaults(run=run_report)
 
@@ -59,6 +60,6 @@ def run_report(arguments: argparse.Namespace) -> int:
     from tare.core.progress import say
     from tare.report import build
 
-    path = build(arguments.results, arguments.shared, arguments.study, arguments.out)
+    path = build(arguments.results, arguments.shared, arguments.study, arguments.out, arguments.images)
     say(f"the report: {path.resolve()}")
     return 0

@@ -1,4 +1,4 @@
-"""`tare rounds`, `turns`, `causes`, `sweep`, `profile`, `run` and their like: what launches a workload."""
+"""`tare rounds`, `causes`, `sweep`, `profile`, `run` and their like: what launches a workload."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ def add(subparsers: Any) -> None:
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     common.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
 
-    kinds = {"rounds": "whole runs", "turns": "training steps", "causes": "kernels, operators and files"}
+    kinds = {"rounds": "whole runs and training steps", "causes": "kernels, operators and files"}
     for kind, what in kinds.items():
         parser = subparsers.add_parser(kind, parents=[common], help=f"{what} of several environments, compared")
         parser.add_argument("--workload", required=True)
         parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
         parser.add_argument("--arm", help="factor=level: a deliberate variation of one thing")
         parser.add_argument("--scenario", default="single", help="what runs beside each unit (default: nothing)")
+        parser.add_argument("--neighbour-data", type=Path, help="data record of the second job of `shared`")
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
-    together = {"steps": ("turns", "training steps"), "reasons": ("causes", "kernels, operators and files")}
-    for name, (kind, what) in together.items():
-        parser = subparsers.add_parser(
-            name, parents=[common], help=f"{what} of several workloads, compared by the same launches"
-        )
-        parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
-        parser.add_argument(
-            "--lane",
-            nargs=4,
-            action="append",
-            required=True,
-            metavar=("WORKLOAD", "ALLOCATOR", "DATA", "OUT"),
-            help="a campaign: `headline` or a level of the allocator, data record, sealed.json; may be repeated",
-        )
-        parser.set_defaults(run=run_together, kind=kind)
+    reasons = subparsers.add_parser(
+        "reasons", parents=[common], help="the causes of several workloads, compared by the same launches"
+    )
+    reasons.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    reasons.add_argument(
+        "--job",
+        nargs=3,
+        action="append",
+        required=True,
+        metavar=("WORKLOAD", "DATA", "OUT"),
+        help="a campaign: workload, data record, sealed.json; may be repeated",
+    )
+    reasons.set_defaults(run=run_reasons)
 
     sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
     sweep.add_argument("--workload", required=True)
@@ -87,7 +86,7 @@ def add(subparsers: Any) -> None:
 
 
 def run_comparison(arguments: argparse.Namespace) -> int:
-    """`tare rounds`, `tare turns` and `tare causes`."""
+    """`tare rounds` and `tare causes`."""
     from tare.experiments import measure
 
     if arguments.scenario == "distributed":
@@ -102,28 +101,22 @@ def run_comparison(arguments: argparse.Namespace) -> int:
         arguments.out,
         arguments.arm,
         arguments.scenario,
+        arguments.neighbour_data,
     )
-    if arguments.kind in ("rounds", "turns") and arguments.arm is None and arguments.scenario == "single":
+    if arguments.kind == "rounds" and arguments.arm is None and arguments.scenario == "single":
         _say_verdicts([arguments.out])
     return 0
 
 
-def run_together(arguments: argparse.Namespace) -> int:
-    """`tare steps` and `tare reasons`."""
+def run_reasons(arguments: argparse.Namespace) -> int:
+    """`tare reasons`."""
     from tare.experiments import measure
 
-    lanes = [
-        measure.Lane(
-            workload=workload,
-            allocator=None if level == "headline" else level,
-            record=Path(record),
-            out=Path(out),
-        )
-        for workload, level, record, out in arguments.lane
+    wanted = [
+        measure.CausesOf(workload=workload, record=Path(record), out=Path(out))
+        for workload, record, out in arguments.job
     ]
-    measure.together(arguments.kind, arguments.study, lanes, arguments.environments, arguments.images)
-    if arguments.kind == "turns":
-        _say_verdicts([lane.out for lane in lanes])
+    measure.causes_together(arguments.study, wanted, arguments.environments, arguments.images)
     return 0
 
 

@@ -5,7 +5,6 @@ Locks are the kernel's (flock): they end with their holder, however it ends. Who
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import select
@@ -15,10 +14,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from tare.core.errors import TareError, UnavailableError
-from tare.core.files import cache_dir, locked, read_json
+from tare.core.errors import UnavailableError
+from tare.core.files import cache_dir, locked
 from tare.core.progress import say
 
 LOCK = ".lock"  # of a folder that is measured into
@@ -27,8 +25,6 @@ LOCKS = "TARE_LOCKS"  # another folder for the machine-wide lock, as tests have 
 SHARED_LOCKS = Path("/run/lock")
 STARTERS = ("snakemake", "make", "-m tare ")  # programs that start measuring commands
 GRACE_S = 10.0  # for an orderly end, after which nothing is asked any more
-SNAKEMAKE = Path(".snakemake")
-LONGEST_NAME = 254  # of a file of Snakemake's records, before it is split into folders
 
 _written: dict[Path, bool] = {}  # campaigns whose lock this process holds, and whether it had to wait for it
 
@@ -154,54 +150,3 @@ def _watch(pidfds: list[int]) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
     os.kill(os.getpid(), signal.SIGKILL)  # what runs for us is ended by its guard
-
-
-def accepted_by_snakemake(sealed: Path, journal: Path) -> bool:
-    """Whether Snakemake runs this campaign again although it knows of its seal: then a new one is wanted.
-
-    Snakemake takes away declared outputs before it runs a rule, also where it was killed before it had noted that
-    the rule was done. Its note of a rule that was done, with the time of the output, tells one from the other.
-
-    Args:
-        sealed: the output, as the rule names it.
-        journal: the journal that was sealed.
-    """
-    if not _snakemakes(sealed, "incomplete").exists():
-        return False
-    ended = _noted(_snakemakes(sealed, "metadata")).get("endtime")
-    return isinstance(ended, int | float) and ended >= journal.stat().st_mtime - 1e-3
-
-
-def unmark_done(folder: Path) -> int:
-    """Finish what a killed Snakemake was about: take marks of unfinished jobs away that its notes have ended.
-
-    It notes that a job is done, and then takes its mark away. Killed between the two it would do the job again, and
-    a campaign could not tell that from a person who wants another. The note holds the time of the mark that it
-    ends; a younger mark is of another run of the rule.
-
-    Returns:
-        How many marks it took away.
-    """
-    marks, notes = folder / SNAKEMAKE / "incomplete", folder / SNAKEMAKE / "metadata"
-    found = 0
-    for mark in sorted(path for path in marks.rglob("*") if path.is_file()):
-        began = _noted(notes / mark.relative_to(marks)).get("starttime")
-        with contextlib.suppress(OSError):  # of a Snakemake that works here now
-            if isinstance(began, int | float) and mark.stat().st_mtime <= began:
-                mark.unlink()
-                found += 1
-    return found
-
-
-def _noted(note: Path) -> dict[str, Any]:
-    """Snakemake's note of a done job; empty where there is none, or it was killed while it wrote it."""
-    with contextlib.suppress(TareError):
-        told = read_json(note)
-        return told if isinstance(told, dict) else {}
-    return {}
-
-
-def _snakemakes(output: Path, kind: str) -> Path:
-    name = base64.urlsafe_b64encode(str(output).encode()).decode()
-    parts = [name[index : index + LONGEST_NAME] for index in range(0, len(name), LONGEST_NAME)]
-    return SNAKEMAKE.joinpath(kind, *(f"@{part}" for part in parts[:-1]), parts[-1])

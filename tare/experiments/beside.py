@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
@@ -29,7 +30,7 @@ from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.run import Order
 from tare.launch.scenarios.shared import launch_member
-from tare.launch.sites import data_of
+from tare.launch.sites import data_of, data_record
 from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import ALONE, SHARED
@@ -54,14 +55,16 @@ def design_of(kind: str, study: Mapping[str, Any]) -> Callable[[Setup], Design]:
     return rounds_beside
 
 
-def with_its_data(sites: Mapping[str, Site], study: Mapping[str, Any]) -> tuple[dict[str, Site], dict[str, Any]]:
-    """Sites that have the neighbour's data too, and what to say of those.
+def with_its_data(
+    sites: Mapping[str, Site], study: Mapping[str, Any], record: Path | None
+) -> tuple[dict[str, Site], dict[str, Any]]:
+    """Sites that have the neighbour's data too, and what to say of those; `record`: of the data, if named.
 
     Raises:
         UserError: there is no record of them.
     """
     workload = study["shared"]["workload"]
-    place, told = data_of(workload, None)
+    place, told = data_of(workload, record or data_record(workload, study))
     return {name: replace(site, data_of={workload: place}) for name, site in sites.items()}, told
 
 

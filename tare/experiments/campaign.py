@@ -18,8 +18,8 @@ from tare.core import status
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
 from tare.core.progress import Counter, below_a_line, say
-from tare.experiments import ledger, outlook
-from tare.experiments.alone import accepted_by_snakemake, writing
+from tare.experiments import attempts, ledger, outlook
+from tare.experiments.alone import writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
@@ -100,6 +100,7 @@ def run_campaigns(
             if settled is None:
                 running.append(_Running(folder, design, read(Plan, folder / PLAN)))
             else:
+                attempts.command_ends(folder)
                 say(f"{design.what}: all its units are measured; it is sealed as it stands")
                 found[folder] = settled
         _tell(running)
@@ -353,9 +354,8 @@ def take_over(folder: Path, plan: Plan, waited: bool, carried_on: bool = False) 
         carried_on: another campaign of the same command was begun and never sealed: this start goes on with it.
 
     Returns:
-        Its seal, where nothing is left to be run: another process has just sealed it, or was killed before it, or
-        Snakemake, could say that it was done, or the start that it was sealed at has not come to its end. None
-        otherwise.
+        Its seal, where nothing is left to be run: another process has just sealed it, or the start that sealed it
+        was cut short (tare.experiments.attempts). None otherwise.
 
     Raises:
         IntegrityError: the journal is not what one writer leaves.
@@ -381,11 +381,9 @@ def take_over(folder: Path, plan: Plan, waited: bool, carried_on: bool = False) 
         return take_over(folder, plan, waited, carried_on)
     same = _design(old) == _design(plan)
     if rows.seal is not None and same:
-        if (folder / SEALED).exists():
-            if waited or carried_on:
-                return read(Sealed, folder / SEALED)
-        elif carried_on or not accepted_by_snakemake(folder / SEALED, folder / UNITS):
-            return summarise(folder, rows)
+        written = (folder / SEALED).exists()
+        if carried_on or (waited and written) or attempts.goes_on(folder):
+            return read(Sealed, folder / SEALED) if written else summarise(folder, rows)
     done = rows.seal is not None or rows.ended is not None
     if done or not same:
         why = "is sealed" if done else f"has another plan ({plan_difference(old, plan)})"
@@ -396,6 +394,7 @@ def take_over(folder: Path, plan: Plan, waited: bool, carried_on: bool = False) 
 
 def _open(folder: Path, plan: Plan) -> None:
     """Begin a campaign: what is settled at its start goes into its plan, and is carried on from there."""
+    attempts.remove_note(folder)
     plan, study = plan.replace(order_seed=order_seed(plan)), study_folder(folder, plan.study, plan.workload)
     if study is None:
         plan.write(folder / PLAN)
@@ -429,6 +428,7 @@ def _adopt(folder: Path, plan: Plan, twin: SealedCampaign) -> Sealed:
         study=twin.plan.study, plan_sha256=twin.sealed.plan_sha256, sealed_at=twin.sealed.sealed_at
     )
     copied = twin.plan.replace(study=plan.study, part=plan.part, adopted=adopted)
+    attempts.leave_note(folder)
     copied.write(folder / PLAN)
     write_text(folder / UNITS, (twin.path.parent / UNITS).read_text(encoding="utf-8"))
     say(f"{folder}: taken over from the study {adopted.study}, whose plan is the same (sealed {adopted.sealed_at})")
@@ -471,6 +471,7 @@ def set_aside(folder: Path, plan: Plan) -> str:
 
     A folder that the ledger lists leaves its name to no other, also where it is gone. `plan` is of the next one.
     """
+    attempts.remove_note(folder)
     study = study_folder(folder, plan.study, plan.workload)
     listed = tries_of(read_ledger(study)).get((plan.workload, folder.name), []) if study else []
     taken = {path.name for path in folder.glob(f"{SUPERSEDED}*")} | {one.folder for one in listed}
@@ -513,9 +514,12 @@ def close(folder: Path, journal: Journal, plan: Plan, ended: str | None) -> Seal
     if ended and not measured.counted(rows.units) and not plan.optional:
         raise UnavailableError(f"no unit of the campaign in {folder} counts: {ended}; run it again")
     if rows.seal is None:
+        attempts.leave_note(folder)
         journal.append({SEAL_KEY: rows.units_sha256})
         rows = read_rows(folder)  # nothing came in between, and the seal is of what stands there
-    return summarise(folder, rows)
+    summary = summarise(folder, rows)
+    attempts.command_ends(folder)
+    return summary
 
 
 def summarise(folder: Path, rows: Rows) -> Sealed:

@@ -168,10 +168,10 @@ def job_spec(
 
 
 def of_several_jobs(plans: Sequence[Plan]) -> dict[str, Any]:
-    """What a launch does inside that serves several campaigns: its jobs are their workloads (`lanes`)."""
+    """What a launch does inside that serves several campaigns: its jobs are their workloads (`jobs`)."""
     of_a_job = ("workload", "batch", "options")
     common = {key: value for key, value in plans[0].spec.items() if key not in of_a_job}
-    return {**common, "lanes": [{key: plan.spec[key] for key in of_a_job if key in plan.spec} for plan in plans]}
+    return {**common, "jobs": [{key: plan.spec[key] for key in of_a_job if key in plan.spec} for plan in plans]}
 
 
 def identity(on_gpu: bool) -> Machine:

@@ -13,7 +13,7 @@ from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
 from tare.core.process import scratch_folder
 from tare.core.progress import say
-from tare.experiments import beside, causes, emulated, rounds, turns
+from tare.experiments import beside, causes, emulated, rounds
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.curves import compare_curves
@@ -32,6 +32,7 @@ from tare.model.studies import arms
 from tare.model.studies.study import (
     HOST,
     PARTS,
+    CausesPart,
     CeilingsPart,
     Distributed,
     JobPart,
@@ -46,8 +47,7 @@ PROFILE_SCHEMA = 1
 STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up to once a second
 
 
-DESIGNS = {"rounds": rounds.rounds, "turns": turns.turns, "causes": causes.causes}
-TOGETHER = {"turns": turns.run_block, "causes": causes.run_together}  # whose launches serve several campaigns
+DESIGNS = {"rounds": rounds.rounds, "causes": causes.causes}
 
 
 def _job(kind: type[Any], source: str, workload: str) -> dict[str, Any]:
@@ -71,8 +71,9 @@ def compare(
     out: Path,
     arm_name: str | None = None,
     scenario: str = SINGLE,
+    neighbour: Path | None = None,
 ) -> None:
-    """A campaign of whole runs (`rounds`), training steps (`turns`) or `causes`, of the headline or of an arm."""
+    """A campaign of whole runs with their training steps (`rounds`) or of `causes`, of the headline or of an arm."""
     study = _job(PARTS[kind], source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments
@@ -92,7 +93,7 @@ def compare(
         ),
     ):
         if scenario == SHARED:
-            found, provenance["neighbour"] = beside.with_its_data(found, study)
+            found, provenance["neighbour"] = beside.with_its_data(found, study, neighbour)
         barred = scenarios.barred(scenario, found, _network(study, arm))
         setup = Setup(
             study=study,
@@ -115,54 +116,50 @@ def _network(study: Mapping[str, Any], arm: arms.Arm | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
-    """One of the campaigns of training steps, or of causes, that the same launches measure.
+class CausesOf:
+    """One of the campaigns of causes that the same launches measure.
 
     Attributes:
         workload: what is trained.
-        allocator: the level of the allocator; None for the study's headline.
         record: of the data.
         out: sealed.json of the campaign.
     """
 
     workload: str
-    allocator: str | None
     record: Path
     out: Path
 
 
-def together(kind: str, source: str, lanes: Sequence[Lane], names: Sequence[str], folder: Path | None) -> None:
-    """Campaigns by the same launches: of training steps (`turns`) of several workloads and levels of the allocator,
-    or of the `causes` of several workloads."""
-    part_kind: type[Any] = PARTS[kind]
-    study: JobPart = settled(load_part(part_kind, source))
-    for lane in lanes:
-        settings_of(study.workloads, lane.workload)
-    part, first = study.to_json(), lanes[0]
+def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str], folder: Path | None) -> None:
+    """Campaigns of the causes of several workloads by the same launches."""
+    study: JobPart = settled(load_part(CausesPart, source))
+    for one in wanted:
+        settings_of(study.workloads, one.workload)
+    part, first = study.to_json(), wanted[0]
     with (
-        measuring(*(lane.out for lane in lanes)),
-        launch_sites(part, first.workload, names, folder, first.record, None, kind) as (
+        measuring(*(one.out for one in wanted)),
+        launch_sites(part, first.workload, names, folder, first.record, None, "causes") as (
             found,
             unavailable,
             provenance,
         ),
     ):
-        data = {lane.workload: data_of(lane.workload, lane.record, batch_of(part, lane.workload)) for lane in lanes}
+        data = {one.workload: data_of(one.workload, one.record, batch_of(part, one.workload)) for one in wanted}
         places = {workload: place for workload, (place, _) in data.items()}
         served = {name: replace(site, data_of=places) for name, site in found.items()}
-        designs = {}
-        for lane in lanes:
-            designs[lane.out.parent] = DESIGNS[kind](
+        designs = {
+            one.out.parent: causes.causes(
                 Setup(
                     study=part,
-                    workload=lane.workload,
+                    workload=one.workload,
                     sites=served,
                     unavailable=unavailable,
-                    provenance={**provenance, **data[lane.workload][1]},
-                    arm=arms.parse(f"allocator={lane.allocator}") if lane.allocator else None,
+                    provenance={**provenance, **data[one.workload][1]},
                 )
             )
-        run_campaigns(designs, lambda dues: TOGETHER[kind](dues, served))
+            for one in wanted
+        }
+        run_campaigns(designs, lambda dues: causes.run_together(dues, served))
 
 
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:

@@ -33,7 +33,7 @@ class Outlook:
     Attributes:
         what: it measures.
         done, total: units that are finished, and in all, discarded ones among them.
-        left_s: seconds that the others will take; None before a unit that counts, or a calibration, tells.
+        left_s: seconds that the others will take; None before a unit that counts tells.
         half_width: of the widest interval so far, relative; None where there is none.
         wanted: half-width, relative; None where the number of units is fixed.
     """
@@ -71,12 +71,10 @@ def of(
         undecided: their number is still to be decided, if the plan has a pilot.
     """
     whole = [unit for unit in done if unit.voided is None]
-    own, settled = measured.counted(whole), measured.calibration_of(whole)
+    own = measured.counted(whole)
     unit_s: float | None = None  # what is discarded is often no whole unit, or more than one
     if own:
         unit_s = sum(unit.cost_s for unit in own) / len(own)
-    elif settled is not None:
-        unit_s = settled.expected["unit_s"]
     alpha = measured.planned_alpha(plan)
     ratios = {
         name: logs for name, logs in log_ratios_of(values, plan.environments).items() if len(logs) >= TOLD_FROM
@@ -104,10 +102,10 @@ def _foreseen(
     unit_s: float,
 ) -> int:
     """Units that count which `decide` will ask for, if those to come cost and vary as those that are done."""
-    sampling, settled = plan.sampling, measured.calibration_of(done)
+    sampling = plan.sampling
     pilot, shares = sampling.pilot or 0, design.shares(done)
     if not ratios or sampling.half_width is None:
-        return shares * max(pilot, round(settled.expected["units"]) if settled else 0)
+        return shares * pilot
     half = math.log1p(sampling.half_width)
     spread = max(float(np.std(logs, ddof=1)) for logs in ratios.values())
     spent_s = sum(unit.cost_s for unit in done if not unit.counts) + shares * pilot * unit_s

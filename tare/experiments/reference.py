@@ -229,8 +229,7 @@ def fitted(whole: study.Study, budget_s: float, device: str | None) -> study.Stu
     share = min(1.0, budget_s / BUDGET_S)
     found = whole.to_json()
     found["conditions"]["cpus"] = min(whole.conditions.cpus, len(os.sched_getaffinity(0)))
-    for kind in ("rounds", "turns"):
-        found[kind] |= {key: round(found[kind][key] * share, 1) for key in ("budget_s", "arm_budget_s")}
+    found["rounds"] |= {key: round(found["rounds"][key] * share, 1) for key in ("budget_s", "arm_budget_s")}
     return settled(study.check(found | ({"device": device} if device else {})))
 
 

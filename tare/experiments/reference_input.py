@@ -27,7 +27,7 @@ from tare.experiments.carried import pack_packages
 from tare.model.records.images import DataRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import read as read_record
-from tare.model.studies.study import load_checked
+from tare.model.studies.study import DataChoices, load_checked
 
 SCHEMA = 1
 STUDY = "config/reference.yaml"  # whose data sets are carried
@@ -51,9 +51,8 @@ def pack(folder: Path) -> Record:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     study = load_checked(project_root() / STUDY)
-    choices = study.data.to_json()
     for name in sorted({describe_workload(workload)["dataset"] for workload in study.workloads}):
-        _pack_data(name, choices.get(name, catalog.AUTO), folder / "data")
+        _pack_data(name, study.data, folder / "data")
     pack_packages(folder / "wheels")
     left_out = _pack_ch_run(folder / "bin")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -91,12 +90,10 @@ def version() -> Record:
     return found
 
 
-def _pack_data(name: str, choice: str, folder: Path) -> None:
+def _pack_data(name: str, chosen: DataChoices, folder: Path) -> None:
     """One prepared data set, as a compressed tar beside its record: the workflow's own, where it is the choice."""
-    kept = project_root() / "results/data" / f"{name}.json"
-    record = read_record(DataRecord, kept) if kept.exists() else None
-    if record is None or choice not in (catalog.AUTO, record.choice):
-        record = catalog.prepare(name, choice)
+    kept = project_root() / "results/data" / f"{chosen.record_of(name)}.json"
+    record = read_record(DataRecord, kept) if kept.exists() else catalog.prepare(name, chosen.of(name)[0])
     source = catalog.ensure(record)
     folder.mkdir(exist_ok=True)
     with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=9) as archive:

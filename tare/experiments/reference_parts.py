@@ -28,14 +28,14 @@ from tare.model.studies.study import Study, campaign_name, campaigns, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {
-    "ceilings": 10, "profile": 10, "turns": 40, "setting": 30, "rounds": 20, "pipeline": 30, "causes": 20,
+    "ceilings": 10, "profile": 10, "setting": 30, "rounds": 40, "pipeline": 30, "causes": 20,
     "sweep": 30,
 }  # fmt: skip
 GRACE_S = 10.0  # beyond its deadline: a campaign ends by itself between units
 POLL_S = 0.1
 # The most of the whole budget that one part may take, so that an early one can't eat all the others.
 SHARES = {
-    "ceilings": 0.15, "profile": 0.35, "turns": 0.25, "setting": 0.2, "rounds": 0.2, "pipeline": 0.2,
+    "ceilings": 0.15, "profile": 0.35, "setting": 0.2, "rounds": 0.35, "pipeline": 0.2,
     "causes": 0.15, "sweep": 0.2,
 }  # fmt: skip
 LEAST_CAP_S = 75.0  # whatever the shares: a campaign has to calibrate first
@@ -61,7 +61,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """For people: `turns mnist_cnn amp=bf16`."""
+        """For people: `setting mnist_cnn amp=bf16`."""
         return " ".join(filter(None, (self.kind, self.workload, self.env, self.arm)))
 
 
@@ -89,9 +89,8 @@ def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
     here = whole.replace(environments=(HOST, *others))
     found = [Part(kind="ceilings", arguments=_arguments(here, "ceilings"), out="ceilings.json")]
     found += [_profile(here, workload, HOST) for workload in here.workloads]
-    found += _campaigns(here, "turns")
-    found += _campaigns(here, "turns", of_arms=True)
     found += _campaigns(here, "rounds")
+    found += _campaigns(here, "rounds", of_arms=True)
     found += [_profile(here, workload, env) for workload in here.workloads for env in others]
     makers = [name for name in here.workloads if SYNTHETIC.level in describe_workload(name).get("inputs", ())]
     found += [_synthetic(here, workload) for workload in makers]

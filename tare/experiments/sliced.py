@@ -153,9 +153,7 @@ def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequ
     return balanced_orders(len(names), random.Random(seed))
 
 
-def _program(
-    plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any
-) -> Runnable:
+def _program(plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any) -> Runnable:
     """What a launch runs: the plan's job, with as many measured steps as its time for them pays."""
     if program_of is not None:
         found: Runnable = program_of(name)
@@ -213,20 +211,22 @@ def waits(calibration: Unit) -> str | None:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected phases of each launch: the median of the sliced rounds before, or what the calibration saw."""
-    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
+    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the calibration.
+
+    Runs one after the other meet different conditions, which processor time hardly feels.
+    By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's weight in
+    a ratio to the noise that it met (docs/proof.md).
+    """
+    found: dict[str, list[float]] = {name: [] for name in names}
     whole = [unit for unit in done if unit.voided is None]
     for unit in [unit for unit in whole if unit.counts] or whole:
         for name in names:
             launch = unit.launches.get(name)
             if launch is not None and launch.ok and launch.slices is not None:
-                found[name].append(phases_of(launch))
-    lengths = {len(row) for rows in found.values() for row in rows}
-    if len(lengths) != 1 or not all(found.values()):
+                found[name].append(launch.slices.body_s if unit.counts else launch.slices.cpu_s)
+    if not all(found.values()):
         return Pace.equal(names)
-    return Pace(
-        phases={name: tuple(map(statistics.median, zip(*rows, strict=True))) for name, rows in found.items()}
-    )
+    return Pace(phases={name: (statistics.median(lengths),) for name, lengths in found.items()})
 
 
 def phases_of(launch: LaunchRecord) -> tuple[float, ...]:

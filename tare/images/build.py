@@ -192,6 +192,20 @@ def assemble_tree(
     )
 
 
+def of_tree(record: TreeRecord) -> OciRecord:
+    """What environments without an image derive their form from: a stack's tree, whether it has an image or not."""
+    return OciRecord(
+        stack=record.stack,
+        variant=record.variant,
+        status=record.status,
+        reason=record.reason,
+        packages=record.packages,
+        seconds=record.seconds,
+        tree=TreeFacts(**{name: getattr(record, name) for name in TreeFacts.model_fields}),
+        cached=record.cached,
+    )
+
+
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """One environment's form of an image, from the cache or made by its adapter, as a record.
 

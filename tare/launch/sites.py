@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import cache_dir
 from tare.core.progress import say
 from tare.core.remedies import require
 from tare.datasets import catalog, tiny_imagenet
@@ -25,11 +24,11 @@ from tare.launch.place import Site, site_of
 from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
 from tare.model.registry import ALONE, SINGLE, describe_workload, environment
-from tare.model.schema import read
+from tare.model.schema import parse, read
 from tare.model.studies import arms
 from tare.model.studies.arms import Arm
 from tare.model.studies.stacks import is_official
-from tare.model.studies.study import BASELINE, CONTROL, HOST
+from tare.model.studies.study import BASELINE, CONTROL, HOST, DataChoices
 
 NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
 
@@ -64,7 +63,11 @@ def sites(
             has fewer images than a batch.
     """
     images = image_records(study, workload, names, folder, record, arm)
-    prepared, provenance = data_of(workload, record, batch_of(study, workload)) if workload else (None, {})
+    prepared: Path | None = None
+    provenance: dict[str, Any] = {}
+    if workload:
+        record = record or data_record(workload, study)
+        prepared, provenance = data_of(workload, record, batch_of(study, workload))
     available: dict[str, Site] = {}
     unavailable: dict[str, str] = {}
     provenance["images"] = {}
@@ -128,13 +131,14 @@ def image_records(
     if workload and record is None:
         catalog.refuse_unknown({workload: describe_workload(workload)["dataset"]}, {})
     found = {environment(name).name: arms.image_record(folder, name, arm) for name in names}
-    require([*found.values(), *([record or data_record(workload)] if workload else [])])
+    require([*found.values(), *([record or data_record(workload, study)] if workload else [])])
     return found
 
 
-def data_record(workload: str) -> Path:
-    """Where the workflow has the record of a workload's data."""
-    return Path("results/data") / f"{describe_workload(workload)['dataset']}.json"
+def data_record(workload: str, study: Mapping[str, Any]) -> Path:
+    """Where the workflow has the record of a workload's data; a part of a study chooses no source."""
+    chosen = parse(DataChoices, {"sentiment": "auto", **study.get("data", {})}, "data")
+    return Path("results/data") / f"{chosen.record_of(describe_workload(workload)['dataset'])}.json"
 
 
 def batch_of(study: Mapping[str, Any], workload: str) -> int:
@@ -143,18 +147,17 @@ def batch_of(study: Mapping[str, Any], workload: str) -> int:
     return batch
 
 
-def data_of(workload: str, record: Path | None, batch: int = 1) -> tuple[Path, dict[str, Any]]:
+def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str, Any]]:
     """The folder of a workload's data, whole and checked, and what to say of it.
 
     Args:
         workload: whose data are needed.
-        record: of the data; None for where the workflow makes it.
+        record: of the data.
         batch: samples that are trained on together; a set of fewer images is refused before anything is launched.
 
     Raises:
         UserError: there is no such record, or the set is smaller than a batch.
     """
-    record = record or data_record(workload)
     require([record])
     found = read(DataRecord, record)
     told = found.to_json()
@@ -193,7 +196,7 @@ def launch_sites(
             reason = limits.lacking(arm.level, choose_cpus(study["conditions"]["cpus"]))
         if reason is not None:
             say(f"{workload}: {arm.name if arm else HOST} is unavailable: {reason}")
-            yield {}, dict.fromkeys(members, reason), data_of(workload, record)[1]
+            yield {}, dict.fromkeys(members, reason), data_of(workload, record or data_record(workload, study))[1]
             return
         available, unavailable, provenance = stack.enter_context(
             sites(study, workload, members, folder, record, arm)
@@ -234,12 +237,6 @@ def no_compiler(study: Mapping[str, Any]) -> str | None:
 
 
 def _with_compiler(site: Site, study: Mapping[str, Any], kind: str) -> Site:
-    """A site whose launches can compile. For steps, what was compiled is kept; a whole run compiles anew."""
+    """A site whose launches can compile; a whole run compiles anew."""
     folders, variables = headers.needed(study["stack"], study["device"])
-    scratch: tuple[Path, ...] = ()
-    if kind == "turns":
-        scratch = (cache_dir("inductor", study["stack"]),)
-        variables = {**variables, "TORCHINDUCTOR_CACHE_DIR": str(scratch[0])}
-    return replace(
-        site, folders=(*site.folders, *folders), scratch=scratch, variables={**site.variables, **variables}
-    )
+    return replace(site, folders=(*site.folders, *folders), variables={**site.variables, **variables})

@@ -20,7 +20,7 @@ from tare.launch.program import Runnable, WorkerProgram, as_program
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 VMSTAT = Path("/proc/vmstat")
-TRAINS = ("train", "turns", "causes")  # modes in which a launch trains
+TRAINS = ("train", "causes")  # modes in which a launch trains
 SERVED_S = 15.0  # a private daemon lives longer than that after its last launch
 
 
@@ -59,7 +59,7 @@ def in_memory(site: Site, what: Runnable) -> bool:
 
 
 def _workloads(spec: Mapping[str, Any]) -> list[str]:
-    return [job["workload"] for job in spec.get("lanes", [spec])]
+    return [job["workload"] for job in spec.get("jobs", [spec])]
 
 
 def _key(site: Site) -> str | None:

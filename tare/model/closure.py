@@ -6,7 +6,8 @@ Imports inside functions count. Where a module imports what its specification na
 `import_module("workloads." + name)`, the chosen names are followed; where nobody chose, all of that package are.
 
 Code is compared by its program: comments, docstrings, layout and `__version__` do not count, nor does the time of a
-file, so that neither a touched file nor a better sentence makes a measurement old.
+file, so that neither a touched file nor a better sentence makes a measurement old. Every supported Python finds the
+same hash (tare/model/syntax.py).
 
 What a source says is remembered in the cache by its content, since parsing takes most of a dry run otherwise.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from tare.core.answers import Answers
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_file, sha256_text
+from tare.model import syntax
 from tare.model.registry import SHARED, SINGLE, environment_module
 from tare.worker.frameworks import DEFAULT
 
@@ -34,7 +36,6 @@ AROUND = ("tare.core.process", "tare.experiments", "tare.launch")
 # Of each kind of measurement: the modes of its launches, and the module of its design.
 KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "rounds": (("train",), "tare.experiments.rounds"),
-    "turns": (("turns",), "tare.experiments.turns"),
     "causes": (("causes",), "tare.experiments.causes"),
     "sweep": (("train",), "tare.experiments.rounds"),
     "starts": (("start",), "tare.experiments.starts"),
@@ -49,7 +50,6 @@ JUDGES = "tare.analysis.extract"
 READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")
 SITES = "tare.launch.sites"  # how launches find images, data, compilers, devices
 FURTHER: Mapping[str, tuple[str, ...]] = {"profile": ("tare.experiments.rounds",)}  # whose specification it takes
-IGNORED = ("__version__", "__all__")
 
 
 def inside(
@@ -201,8 +201,9 @@ def _modules(package: str) -> list[str]:
 
 @cache
 def _answers() -> Answers:
-    """What sources say, as this version of this module and of Python's syntax finds it."""
-    return Answers("closure", f"{sys.version} {sha256_file(Path(__file__))}")
+    """What sources say, as these versions of our modules and of Python's syntax find it."""
+    own = [sha256_file(Path(module)) for module in (__file__, syntax.__file__)]
+    return Answers("closure", " ".join([sys.version, *own]))
 
 
 @cache
@@ -218,16 +219,9 @@ def _tree(path: Path) -> ast.Module:
         UserError: it is no Python.
     """
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        return syntax.program(path.read_bytes(), str(path))
     except SyntaxError as error:
         raise UserError(f"{path} line {error.lineno} is not Python: {error.msg}") from error
-    for node in [tree, *_statements(tree)]:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                del node.body[0]
-    tree.body = [node for node in tree.body if not _is_ignored(node)]
-    return tree
 
 
 def _statements(node: ast.AST, variables: Mapping[str, str] | None = None) -> Iterator[ast.stmt]:
@@ -305,8 +299,4 @@ def _computed(call: ast.AST) -> str | None:
 
 @cache
 def _program_sha256(path: Path) -> str:
-    return str(_answers()(f"program {_source_sha256(path)}", lambda: sha256_text(ast.dump(_tree(path)))))
-
-
-def _is_ignored(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and all(getattr(target, "id", None) in IGNORED for target in node.targets)
+    return str(_answers()(f"program {_source_sha256(path)}", lambda: sha256_text(syntax.text_of(_tree(path)))))

@@ -8,7 +8,7 @@ from tare.report.evidence import gather
 from tare.report.pages import write_site
 
 
-def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:
+def build(results: Path, shared: Path, study_source: str, out: Path, images: Path | None = None) -> Path:
     """Write the report of a study; returns the path of its answer.
 
     Args:
@@ -17,10 +17,11 @@ def build(results: Path, shared: Path, study_source: str, out: Path) -> Path:
         study_source: study file, or the study as inline JSON.
         out: index.html; the other pages go beside it. Where that is below `shared`, the overview of all studies
             there is written too.
+        images: folder of the images of all stacks; None for that of `shared`.
 
     Raises:
         UserError: a table or a figure is missing.
         IntegrityError: a table, a record or a campaign is damaged.
     """
     overview = shared if out.resolve().is_relative_to(shared.resolve()) else None
-    return write_site(gather(results, shared, study_source), out.parent, overview)
+    return write_site(gather(results, shared, study_source, images), out.parent, overview)

@@ -142,19 +142,20 @@ class Evidence:
         return [c for c in alone if c.arm is not None and workload in (None, c.workload)]
 
 
-def gather(results: Path, shared: Path, study_source: str) -> Evidence:
+def gather(results: Path, shared: Path, study_source: str, images: Path | None = None) -> Evidence:
     """Read all that a report needs.
 
     Args:
         results: folder of the study's tables, machine and ceilings.
         shared: folder of what studies share: campaigns, profiles, images, data, probes.
         study_source: the study file, or the study as inline JSON.
+        images: folder of the images of all stacks; None for that of `shared`.
 
     Raises:
         UserError: a table is missing, or the study is wrong.
         IntegrityError: a table or a campaign is not what was written.
     """
-    study = load_checked(study_source)
+    study, images = load_checked(study_source), images or shared / "images"
     roofs = results / "ceilings.json"
     ceilings = read_ceilings(roofs) if roofs.exists() else None
     sealed = _campaigns(shared / "campaigns" / study.study, study)
@@ -182,9 +183,9 @@ def gather(results: Path, shared: Path, study_source: str) -> Evidence:
         machine=read_machine(results / "machine.json"),
         ceilings=ceilings,
         probes=read_probes(shared / "probe", study.environments),
-        images=read_images(shared / "images" / study.stack),
-        trees=_trees(shared / "images", study),
-        official=_official(shared / "images", study),
+        images=read_images(images / study.stack),
+        trees=_trees(images, study),
+        official=_official(images, study),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
         curves=_curves(sealed),
@@ -257,7 +258,7 @@ def _network(path: Path, study: Study) -> NetworkRecord | None:
 def _data_of(study: Study, folder: Path) -> dict[str, DataRecord]:
     """Records of the data sets that the study's workloads use; others of the same folder are not its own."""
     used = sorted({describe_workload(name)["dataset"] for name in study.workloads})
-    paths = {name: folder / f"{name}.json" for name in used}
+    paths = {name: folder / f"{study.data.record_of(name)}.json" for name in used}
     return {name: read(DataRecord, path) for name, path in paths.items() if path.exists()}
 
 

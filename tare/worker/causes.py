@@ -3,7 +3,7 @@
 Nothing of it is used as a time of a whole run or of a step. A launch that knows which files the imports need reads
 them before it imports: what is left of the imports is then no matter of files.
 
-One launch may serve several jobs (`lanes`): it imports what all of them need, and looks at the steps of each in a
+One launch may serve several jobs (`jobs`): it imports what all of them need, and looks at the steps of each in a
 process of its own, forked from it, so that none finds what another has left in memory.
 """
 
@@ -14,7 +14,7 @@ from tare.worker import frameworks, instruments, kernels, needed
 from tare.worker.apart import apart, refuse_if_alone
 from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks
-from tare.worker.train import build_model, first_batches, import_workloads, lanes_of, load
+from tare.worker.train import build_model, first_batches, import_workloads, jobs_of, load
 
 
 def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
@@ -28,20 +28,20 @@ def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[s
     """
     files = spec.get("files")
     first = None
-    if "lanes" in spec:
+    if "jobs" in spec:
         refuse_if_alone(frameworks.of(spec))
     if files:
         files = needed.in_this_tree(files)
         first = needed.first_pass(files)
         marks.add("read")
-    jobs = lanes_of(spec)
+    jobs = jobs_of(spec)
     framework, workloads = import_workloads(jobs, marks, 1)  # one thread: a pool would not live through a fork
     if not files:
         framework.set_threads(spec["threads"])
         return framework, {"listed": needed.needed() if spec.get("keep_list", True) else None}
     results: Dict[str, Any] = {"first": first, "files": needed.passes(files, spec["repetitions"])}
     marks.add("files")
-    if "lanes" in spec:
+    if "jobs" in spec:
         path = spec["record"] + ".job"
         framework.import_late()
         results["jobs"] = [

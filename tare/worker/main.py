@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RECORD_SCHEMA = 1
 EXIT_FAILED = 1
 # Of these the end is no part.
-ENDS_AT_ONCE = ("turns", "draw", "start", "causes", "profile", "ceilings", "neighbour")
+ENDS_AT_ONCE = ("start", "causes", "profile", "ceilings", "neighbour")
 
 
 def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any, Dict[str, Any]]":
@@ -32,10 +32,6 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
         from tare.worker.train import whole_run as function
     elif mode == "profile":
         from tare.worker.profiled import profiled_run as function
-    elif mode == "turns":
-        from tare.worker.turns import serve as function
-    elif mode == "draw":
-        from tare.worker.turns import draw as function
     elif mode == "ceilings":
         from tare.worker.ceilings import measure as function
     elif mode == "causes":

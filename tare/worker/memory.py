@@ -24,7 +24,7 @@ def explain(error: BaseException, spec: Mapping[str, Any]) -> Tuple[str, Optiona
     """Why a launch ended for want of memory, and the largest batch that fits; None where nobody found it."""
     said = (str(error).strip().splitlines() or ["the allocator gave nothing"])[0][:200]
     reason = "out of memory at batch {}: {}".format(spec.get("batch"), said)
-    if spec.get("mode") not in ("train", "profile", "turns", "draw") or not spec.get("batch"):
+    if spec.get("mode") not in ("train", "profile") or not spec.get("batch"):
         return reason, None
     try:
         largest = largest_batch(spec)

@@ -17,9 +17,9 @@ LEAST_BUSY_S = 0.2  # of steps, to say how many processors they kept busy
 LEAST_BATCHES = 4
 
 
-def lanes_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
+def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
     """The jobs of a launch: each a specification of its own, laid over the launch's; one where it names none."""
-    return [dict(spec, **lane) for lane in spec.get("lanes", [{}])]
+    return [dict(spec, **job) for job in spec.get("jobs", [{}])]
 
 
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:

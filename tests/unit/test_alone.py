@@ -16,7 +16,7 @@ from test_campaign import plan_of, unit, values_of
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import Journal, canonical_json, locked, project_root
-from tare.experiments import alone, campaign
+from tare.experiments import campaign
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design
 from tare.model.journals import sealed as reading
@@ -336,37 +336,3 @@ def test_whatever_bytes_a_journal_holds_it_is_read_or_refused_in_one_line(lines,
         reading.parse_rows(data[:cut] + noise, Path(UNITS))
     except TareError as error:
         assert "\n" not in str(error)
-
-
-def snakemakes(folder, output, **told):
-    """Snakemake's mark of an unfinished job and its note of a done one, of an output in a folder."""
-    for kind in ("incomplete", "metadata"):
-        (folder / ".snakemake" / kind).mkdir(parents=True, exist_ok=True)
-    mark, note = alone._snakemakes(output, "incomplete"), alone._snakemakes(output, "metadata")
-    (folder / mark).write_text('{"external_jobid": null}')
-    os.utime(folder / mark, (2000, 2000))
-    if told:
-        (folder / note).write_text(told.get("text") or json.dumps(told))
-    return folder / mark
-
-
-def test_marks_that_their_own_note_ends_are_taken_away_and_no_others(tmp_path):
-    done = snakemakes(tmp_path, Path("a/sealed.json"), starttime=2000.0, endtime=2010.0)
-    begun_again = snakemakes(tmp_path, Path("b/sealed.json"), starttime=1000.0, endtime=1010.0)
-    never_done = snakemakes(tmp_path, Path("c/sealed.json"))
-    cut_short = snakemakes(tmp_path, Path("d/sealed.json"), text='{"starttime": 2000')
-    assert alone.unmark_done(tmp_path) == 1
-    assert [mark.exists() for mark in (done, begun_again, never_done, cut_short)] == [False, True, True, True]
-    assert alone.unmark_done(tmp_path / "new") == 0
-
-
-def test_a_note_that_is_cut_short_says_nothing(tmp_path, monkeypatch):
-    """Snakemake does not write it whole or not at all; a campaign that was sealed stays the one it is."""
-    monkeypatch.chdir(tmp_path)
-    journal = tmp_path / "units.jsonl"
-    journal.touch()
-    os.utime(journal, (1500, 1500))
-    snakemakes(tmp_path, Path("a/sealed.json"), starttime=1000.0, endtime=1600.0)
-    snakemakes(tmp_path, Path("b/sealed.json"), text='{"endtime": 1600')
-    assert alone.accepted_by_snakemake(Path("a/sealed.json"), journal)
-    assert not alone.accepted_by_snakemake(Path("b/sealed.json"), journal)

@@ -4,16 +4,19 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from tare.analysis import verdicts
-from tare.core.errors import UnavailableError
+from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import Journal, read_json
-from tare.experiments import alone
+from tare.experiments import attempts, campaign
+from tare.experiments.alone import WORKFLOW
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity, skipped, unit_order
 from tare.launch import scenarios
@@ -219,32 +222,128 @@ def test_a_sealed_campaign_is_set_aside_and_never_extended(tmp_path):
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
-def snakemake_runs(folder, monkeypatch, done):
-    """As Snakemake leaves things when it runs a rule again: its output gone, its notes in .snakemake."""
-    monkeypatch.chdir(folder.parent)
-    sealed = folder.relative_to(folder.parent) / SEALED
-    ended = (folder / SEALED).stat().st_mtime
-    sealed.unlink()
-    for kind, note in (("incomplete", {}), ("metadata", {"endtime": ended if done else ended - 100})):
-        path = alone._snakemakes(sealed, kind)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(note))
-    return sealed.parent
+def started_by_snakemake(folder, monkeypatch, start, *, forced=(), code="c"):
+    """As a job of a workflow finds things: its output is gone, what the workflow says is in the environment."""
+    names = [name.format(folder=folder) for name in forced]
+    told = {WORKFLOW: start, attempts.FORCED: json.dumps(names), attempts.CODE: code}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    (folder / SEALED).unlink(missing_ok=True)
+    return folder
 
 
-def test_snakemake_that_was_told_to_run_it_again_gets_a_new_campaign(tmp_path, monkeypatch):
-    run(tmp_path / "c")
-    first = (tmp_path / "c" / UNITS).read_bytes()
-    run(snakemake_runs(tmp_path / "c", monkeypatch, done=True))
-    assert (tmp_path / "c" / "superseded-1" / UNITS).read_bytes() == first
+def test_a_new_start_after_one_that_came_to_its_end_is_a_new_campaign(tmp_path, monkeypatch):
+    """Whatever made Snakemake run the job again; its own notes have no part in it."""
+    run(started_by_snakemake(tmp_path, monkeypatch, "1:1"))
+    first = (tmp_path / UNITS).read_bytes()
+    attempts.remove_note(tmp_path)  # as the workflow does when it ends
+    run(started_by_snakemake(tmp_path, monkeypatch, "2:2"))
+    assert (tmp_path / "superseded-1" / UNITS).read_bytes() == first
+    assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
-def test_snakemake_that_was_killed_before_its_note_gets_the_campaign_that_there_is(tmp_path, monkeypatch):
-    before = run(tmp_path / "c")
-    again = run(snakemake_runs(tmp_path / "c", monkeypatch, done=False), interrupted_at(0))
-    assert again.units_sha256 == before.units_sha256 and again.units == 3
-    assert not (tmp_path / "c" / "superseded-1").exists()
-    read_sealed(tmp_path / "c" / SEALED)
+@pytest.mark.parametrize(
+    ("then", "now", "again"),
+    [
+        ({}, {}, False),
+        ({}, {"forced": ["{folder}/sealed.json"]}, True),
+        ({}, {"forced": ["*"]}, True),
+        ({}, {"forced": ["another/sealed.json"]}, False),
+        ({"forced": ["{folder}/sealed.json"]}, {"forced": ["{folder}/sealed.json"]}, False),
+        ({"forced": ["{folder}/sealed.json"]}, {}, False),
+        ({}, {"code": "no compiler is here"}, True),
+    ],
+)
+def test_a_start_that_was_cut_short_after_its_seal_is_carried_on_unless_more_is_asked(
+    tmp_path, monkeypatch, then, now, again
+):
+    run(started_by_snakemake(tmp_path, monkeypatch, "1:1", **then))
+    ran = []
+    assert run(started_by_snakemake(tmp_path, monkeypatch, "2:2", **now), interrupted_at(None, ran)).units == 3
+    assert ran == ([0, 1, 2, 3] if again else [])
+    assert (tmp_path / "superseded-1").exists() == again
+    assert len(read_sealed(tmp_path / SEALED).units) == 4
+
+
+class Job:
+    """A job of Snakemake's graph."""
+
+    def __init__(self, rule, *output):
+        self.rule, self.output = SimpleNamespace(name=rule), output
+
+
+JOBS = (
+    Job("run_rounds", "results/a/sealed.json"),
+    Job("run_turns", "results/b/sealed.json", "results/c/sealed.json"),
+    Job("extract_tables", "results/tables/metrics.csv"),
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, ""),
+        ({"targets": {"run_rounds"}}, ""),
+        ({"forceall": True}, attempts.EVERYTHING),
+        ({"forcerun": {"run_rounds", "extract_tables"}}, "a"),
+        ({"forcerun": {"run_turns"}}, "bc"),
+        ({"forcerun": {"./results/b/sealed.json"}}, "bc"),
+        ({"targets": {"results/a/sealed.json"}, "forcetargets": True}, "a"),
+    ],
+)
+def test_what_a_person_forces_is_passed_on_by_its_outputs(settings, names, monkeypatch):
+    asked = {"forceall": False, "forcerun": set(), "forcetargets": False, "targets": set(), **settings}
+    monkeypatch.setenv(attempts.FORCED, "")
+    attempts.pass_on_forced(SimpleNamespace(dag_settings=SimpleNamespace(**asked), dag=SimpleNamespace(jobs=JOBS)))
+    found = json.loads(os.environ[attempts.FORCED])
+    assert found == [name if name == attempts.EVERYTHING else f"results/{name}/sealed.json" for name in names]
+
+
+def killed_once(monkeypatch, name):
+    """A way to end a command in the middle of what seals a campaign, the first time that it comes there."""
+
+    def dies(*arguments):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, name, dies)
+
+
+def test_a_command_given_by_hand_that_was_killed_between_seal_and_summary_is_carried_on(tmp_path, monkeypatch):
+    killed_once(monkeypatch, "summarise")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert read_rows(tmp_path).seal is not None and not (tmp_path / SEALED).exists()
+    assert run(tmp_path, interrupted_at(0)).units == 3
+    assert not (tmp_path / "superseded-1").exists() and not (tmp_path / attempts.NOTE).exists()
+    run(tmp_path)
+    assert (tmp_path / "superseded-1").exists()
+
+
+def test_one_that_was_killed_before_its_seal_is_carried_on_and_sealed(tmp_path, monkeypatch):
+    monkeypatch.setenv(WORKFLOW, "1:1")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, interrupted_at(3))
+    attempts.leave_note(tmp_path)  # it was killed between the note and the seal
+    assert run(tmp_path, interrupted_at(0)).units == 3
+    assert [one.unit for one in read_sealed(tmp_path / SEALED).units] == [0, 1, 2, 3]
+
+
+def test_a_campaign_of_another_plan_takes_no_note_with_it(tmp_path, monkeypatch):
+    monkeypatch.setenv(WORKFLOW, "1:1")
+    run(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, interrupted_at(1), margins={"run": 0.1})
+    assert not (tmp_path / attempts.NOTE).exists()
+
+
+def test_a_damaged_note_is_refused_in_one_line_and_nothing_is_lost(tmp_path, monkeypatch):
+    run(started_by_snakemake(tmp_path, monkeypatch, "1:1"))
+    (tmp_path / attempts.NOTE).write_text("{")
+    units = (tmp_path / UNITS).read_bytes()
+    with pytest.raises(IntegrityError, match=attempts.NOTE) as refused:
+        run(tmp_path)
+    assert "\n" not in str(refused.value) and (tmp_path / UNITS).read_bytes() == units
 
 
 def test_another_plan_opens_another_campaign(tmp_path):

@@ -5,6 +5,7 @@ import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -284,17 +285,47 @@ def test_base_with_too_old_a_c_library_gives_way(world, monkeypatch):
 
 
 def test_a_stack_that_only_the_host_runs_needs_no_image(world, tmp_path):
-    out = tmp_path / "results"
+    out, image = tmp_path / "results", tmp_path / "image"
     common = ["--stack", STACK, "--variant", "cpu"]
-    assert main(["build-image", *common, "--tree-only", "--out", str(out / "oci.json")]) == 0
-    record = read_json(out / "oci.json")
-    assert record["status"] == "unavailable" and "runs on the host alone" in record["reason"]
-    for name in ("host", "docker"):
-        assert main(["derive-image", *common, "--env", name, "--out", str(out / f"{name}.json")]) == 0
-    host, docker = (read_json(out / f"{name}.json") for name in ("host", "docker"))
-    assert host["status"] == "ok" and host["digest"] == record["tree"]["digest"]
-    assert docker["status"] == "unavailable" and docker["reason"] == record["reason"]
-    assert not (out / "image.oci.tar").exists()
+    assert main(["build-tree", *common, "--out", str(out / "tree.json")]) == 0
+    derived = ["derive-image", *common, "--env", "host"]
+    assert main([*derived, "--image", str(out / "tree.json"), "--out", str(out / "host.json")]) == 0
+    host = read_json(out / "host.json")
+    assert host["status"] == "ok" and host["digest"] == read_json(out / "tree.json")["digest"]
+    assert not list(out.glob("*.tar"))
+    assert main(["build-image", *common, "--out", str(image / "oci.json")]) == 0
+    assert main([*derived, "--out", str(image / "host.json")]) == 0
+    assert read_json(image / "host.json") == host | {"base": read_json(image / "oci.json")["base"], "key": ANY}
+
+
+def test_what_is_made_again_has_the_same_record(world, tmp_path):
+    """Snakemake compares what records hold: from an empty cache and from a full one it is the same."""
+    common = ["--stack", STACK, "--variant", "cpu"]
+    commands = {
+        "tree": ["build-tree", *common],
+        "oci": ["build-image", *common],
+        "host": ["derive-image", *common, "--env", "host"],
+        "docker": ["derive-image", *common, "--env", "docker"],
+    }
+    found = []
+    for folder in (tmp_path / "first", tmp_path / "again"):
+        for name, command in commands.items():
+            assert main([*command, "--out", str(folder / f"{name}.json")]) == 0
+        found.append({name: (folder / f"{name}.json").read_text() for name in commands})
+    assert found[0] == found[1]
+
+
+def test_a_stack_that_can_not_be_had_has_no_form_on_the_host(world, tmp_path, monkeypatch):
+    def missing(*_):
+        raise UnavailableError("no CPython 3.11 here")
+
+    monkeypatch.setattr(build, "with_interpreter", missing)
+    tree, out = tmp_path / "tree.json", tmp_path / "host.json"
+    common = ["--stack", STACK, "--variant", "cpu"]
+    assert main(["build-tree", *common, "--optional", "--out", str(tree)]) == 0
+    assert main(["derive-image", *common, "--env", "host", "--image", str(tree), "--out", str(out)]) == 0
+    record = read_json(out)
+    assert record["status"] == "unavailable" and "no CPython 3.11 here" in record["reason"]
 
 
 def test_commands_write_records_and_link_the_files(world, tmp_path, capsys):

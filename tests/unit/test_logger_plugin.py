@@ -163,7 +163,7 @@ def test_what_is_wrong_with_a_study_file_is_told(tmp_path, monkeypatch, words, s
     monkeypatch.chdir(tmp_path)
     (tmp_path / "whole.yaml").write_text("study: mine\n")
     (tmp_path / "torn.yaml").write_text("study: mine\nseed: [1\n")
-    found = plugin._wrong_study(words)
+    found = plugin._wrong_study(words, Path.cwd())
     assert says in found if says else found is None
 
 

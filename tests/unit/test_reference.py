@@ -262,7 +262,8 @@ def test_a_set_of_many_files_travels_by_folders_as_the_study_chooses_it(tmp_path
     monkeypatch.setattr(catalog, "ensure", lambda record: source)
     monkeypatch.setattr(reference_input, "project_root", lambda: tmp_path)
     made.replace(choice="auto").write(tmp_path / "results/data/tiny_imagenet.json")
-    reference_input._pack_data("tiny_imagenet", "stamps", tmp_path / "carried")
+    chosen = study.DataChoices(sentiment="auto", tiny_imagenet="stamps")
+    reference_input._pack_data("tiny_imagenet", chosen, tmp_path / "carried")
     assert asked == [("tiny_imagenet", "stamps")]
     shutil.rmtree(source)
     packed = read_record(DataRecord, tmp_path / "carried/tiny_imagenet.json")

@@ -1,14 +1,16 @@
 """Statistics of sliced rounds, against values worked out by hand and data whose truth is known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tare.model.registry import CONTROL, HOST
-from tare.stats.intervals import student, t_interval, t_quantile
+from tare.stats.intervals import Spread, student, t_interval, t_quantile
 from tare.stats.sliced import (
     Once,
+    SwitchCost,
     at_long_quantum,
     batch_variance,
     body_contrasts,
@@ -202,6 +204,11 @@ def test_at_the_limit_of_long_quanta_switches_are_free():
     assert before.mean > 0.05 and abs(after.mean) < 0.015
     assert after.interval(0.05).low <= 0 <= after.interval(0.05).high
     assert after.half_width(0.05) > before.half_width(0.05)
+    # By hand: 2 ms, 25 and 10 switches a second: log(0.95 / 0.98), slopes 26.3158 and 10.2041.
+    one = SwitchCost(seconds=0.002, error=0.001, degrees=7)
+    common = at_long_quantum(before, replace(costs, common=one), "docker", (25.0, 10.0), alike=True)
+    assert common.mean - before.mean == pytest.approx(math.log(0.95 / 0.98))
+    assert common.lasting == Spread(unit=pytest.approx(0.0161117, rel=1e-4), degrees=7)
 
 
 def group(generator, n, host_s, more_s, spread=0.0):

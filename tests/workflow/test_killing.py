@@ -20,6 +20,8 @@ import matrix
 import pytest
 
 from tare.core.files import project_root
+from tare.experiments.alone import WORKFLOW
+from tare.experiments.attempts import NOTE, leave_note
 from tare.model.journals.sealed import read_sealed
 
 ROOT = project_root()
@@ -31,10 +33,10 @@ KILLS = 20  # of each kind three or more: the first while all of it starts, othe
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
 import os
-from pathlib import Path
-from tare.experiments.alone import WORKFLOW, process_stamp, unmark_done
+from tare.experiments.alone import WORKFLOW, process_stamp
+from tare.experiments.attempts import attend
 os.environ[WORKFLOW] = process_stamp(os.getpid())
-unmark_done(Path.cwd())
+attend(workflow)
 
 rule all:
     input:
@@ -199,7 +201,7 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder):
 
 
 @pytest.mark.timeout(300)
-def test_one_killed_after_its_note_of_a_done_job_does_not_measure_again(folder):
+def test_one_killed_after_its_note_of_a_done_job_does_not_measure_again(folder, monkeypatch):
     """Snakemake notes that a job is done, and then takes the mark of an unfinished one away: killed between."""
     of_units(folder, FEW_UNITS)
     assert report(folder).wait(200) == 0, (folder / "errors").read_text()[-2000:]
@@ -211,8 +213,12 @@ def test_one_killed_after_its_note_of_a_done_job_does_not_measure_again(folder):
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.write_text(json.dumps({"external_jobid": None}))
         os.utime(mark, (began, began))
+    monkeypatch.setenv(WORKFLOW, "1:1")
+    for name in CAMPAIGNS:
+        leave_note(folder / "results" / name)  # as one does that came to no end
+    monkeypatch.delenv(WORKFLOW)
     units = {name: (folder / f"results/{name}/units.jsonl").read_bytes() for name in CAMPAIGNS}
     assert report(folder).wait(100) == 0, (folder / "errors").read_text()[-2000:]
     assert not list(folder.glob("results/*/superseded-*"))
     assert {name: (folder / f"results/{name}/units.jsonl").read_bytes() for name in CAMPAIGNS} == units
-    assert not [mark for mark in marks.rglob("*") if mark.is_file()]
+    assert not list(folder.glob(f"results/*/{NOTE}"))

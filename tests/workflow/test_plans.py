@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, snakemake, tare
+from project import PROFILE, ROOT, ROUNDS, TURNS, code_blocks, copy_checkout, snakemake, take_for_done, tare
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
-from tare.model.studies.study import load_checked, profiled_stacks
+from tare.model.studies.study import DataChoices, load_checked, profiled_stacks
 
 pytestmark = pytest.mark.workflow
 
@@ -23,6 +23,7 @@ ACCEPTED_LINTS = {
     "Specify a conda environment or container for each rule": "environments are measured: adapters launch them",
     "Mixed rules and functions in same snakefile": "common.smk holds the helpers of all rule files",
     "Environment variable PATH used but not asserted": "the Python of the rules is put before what is there",
+    "Environment variable PYTHONPATH used but not asserted": "so is the checkout, where it runs elsewhere",
 }
 
 
@@ -60,6 +61,18 @@ def test_every_preset_plans(checkout, preset):
     assert ROUNDS in said and (TURNS in said) == (preset not in WITHOUT_STEPS)
     wanted = profiled_stacks(load_checked(ROOT / f"config/{preset}.yaml"))
     assert said.count(STACK_PROFILE) == len(wanted) and bool(wanted) == (preset == PROFILED)
+
+
+def test_rules_of_one_checkout_and_a_package_of_another_are_refused_in_one_line(checkout, tmp_path):
+    """As where the environment of another clone is active."""
+    done = snakemake(checkout, "-n", "--cores", "1", "all", check=False, PYTHONPATH=str(ROOT))
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and "Traceback" not in said
+    (line,) = [line for line in said.splitlines() if str(checkout.resolve()) in line and str(ROOT) in line]
+    assert f"PYTHONPATH='{checkout.resolve()}'" in line
+    link = tmp_path / "a link to it"
+    link.symlink_to(checkout)
+    assert snakemake(link, "-n", "--cores", "1", "results/machine.json", PYTHONPATH=str(link)).returncode == 0
 
 
 SCHEDULED = """
@@ -112,7 +125,8 @@ def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
 def test_a_data_set_of_ones_own_that_is_refused_is_refused_once(checkout, tmp_path):
     (tmp_path / "set.zip").write_text("no zip")
     chosen = ["--config", f'data={{"tiny_imagenet": "{tmp_path}/set.zip"}}']
-    record, cache = "results/data/tiny_imagenet.json", str(tmp_path / "cache")
+    name = DataChoices(sentiment="auto", tiny_imagenet=f"{tmp_path}/set.zip").record_of("tiny_imagenet")
+    record, cache = f"results/data/{name}.json", str(tmp_path / "cache")
     done = snakemake(checkout, "--cores", "1", record, *chosen, check=False, TARE_CACHE=cache)
     refused = [line for line in (done.stdout + done.stderr).splitlines() if "is no whole zip" in line]
     assert done.returncode != 0 and len(refused) == 1, done.stdout + done.stderr
@@ -164,15 +178,6 @@ SMOKE = ("--cores", "1", "all", "--configfile", "config/smoke.yaml")
 def planned(folder, command=SMOKE):
     done = snakemake(folder, "-n", *command)
     return done.stdout + done.stderr
-
-
-def take_for_done(folder, command):
-    """Have Snakemake take a study for done: empty files, with its records of how they came."""
-    listed = snakemake(folder, "--summary", *command).stdout.splitlines()[1:]
-    for name in (line.split("\t")[0] for line in listed):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    snakemake(folder, "--touch", "--forceall", *command)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tare.worker.frameworks import DEFAULT
 
 RECORD, SPEC, STARTED = "record.json", "spec.json", "record.json.started"
 CODE, MAIN = "code", "tare/worker/main.py"
-TALKING = ("turns", "neighbour")  # modes whose worker is talked to
+TALKING = ("neighbour",)  # modes whose worker is talked to
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class WorkerProgram(Program):
     @property
     def workloads(self) -> tuple[str, ...]:
         """Workloads of a launch: one, none, or those of its jobs."""
-        jobs = self.spec.get("lanes", [self.spec])
+        jobs = self.spec.get("jobs", [self.spec])
         return tuple(dict.fromkeys(job["workload"] for job in jobs if job.get("workload")))
 
     def needs(self, site: Site, conditions: Mapping[str, Any]) -> Needs:
@@ -88,9 +88,9 @@ class WorkerProgram(Program):
             inner["fifos"] = str(inside)
         if site.data is not None:
             inner["data"] = data[site.data]
-        if "lanes" in self.spec:
+        if "jobs" in self.spec:
             others = {name: {"data": data[source]} for name, source in site.data_of.items()}
-            inner["lanes"] = [{**lane, **others.get(lane["workload"], {})} for lane in self.spec["lanes"]]
+            inner["jobs"] = [{**job, **others.get(job["workload"], {})} for job in self.spec["jobs"]]
         if place.rank is not None:
             inner |= {"rank": place.rank, "world_size": place.size}
         write_json(place.folder / SPEC, inner)

@@ -244,6 +244,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         quantum_ms=tuple(round(1e3 * each) for each in job.quantum_s),
         waited_us=tuple(round(1e6 * each) for each in job.waited_s),
         cpu_us=tuple(each // 1000 for each in job.cpu_ns[1:]),
+        servers_cpu_us=job.servers.cpu_ns() // 1000 if job.servers is not None else 0,
         looks=job.looks,
         idle_looks=job.idle_looks,
     )

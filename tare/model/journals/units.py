@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 
-from tare.model.records.campaigns import Calibration, Others, Plan, Unit
+from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import WORKER, Instance, LaunchRecord, Replicate, TrainResults
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import environment_of
@@ -18,7 +17,6 @@ DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
 # Why a launch of a discarded unit was not made.
 IN_MEMORY = "left out: this workload trained here before, and the kernel has kept all pages since"
 COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
-AGREEMENT = 0.1  # of the margin, by which bursts and uninterrupted steps may differ
 
 
 def counted(units: Iterable[Unit]) -> list[Unit]:
@@ -72,11 +70,6 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
         for env, last in reasons.items()
         if len(last) >= GIVE_UP_AFTER and all(last[-GIVE_UP_AFTER:])
     }
-
-
-def calibration_of(done: Sequence[Unit]) -> Calibration | None:
-    """What the first whole block settled."""
-    return next((unit.calibration for unit in done if unit.calibration), None)
 
 
 def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
@@ -153,11 +146,6 @@ def replicates_at(launch: LaunchRecord, level: str) -> list[Replicate]:
 def measured_steps(launch: LaunchRecord, level: str) -> list[float]:
     """Seconds of every training step that counts, replicate by replicate, in the launch's own time."""
     return [seconds for one in replicates_at(launch, level) for seconds in one.seconds]
-
-
-def turn_medians(launch: LaunchRecord) -> list[list[float]]:
-    """The median counted step of each turn, seconds, shape [draws][cycles]."""
-    return [[statistics.median(steps) for steps in draw.turns.step_s] for draw in launch.draws]
 
 
 def both_hosts(unit: Unit) -> tuple[LaunchRecord, LaunchRecord] | None:

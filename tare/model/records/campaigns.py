@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import FileRecord, Record
 
-Kind = Literal["rounds", "turns", "causes", "sweep", "starts"]
+Kind = Literal["rounds", "causes", "sweep", "starts"]
 REMAKE = "run it again"
 VERDICT_UNITS = 6  # of a headline, before a verdict: with fewer the spread is hardly known
 SHARED, OWN = "shared", "own copy"  # provenance["control"]["files"]: what the second host launches from
@@ -55,13 +55,6 @@ class Measured(Record):
     def steps_in(self, step_s: float) -> int:
         """Steps that a replicate counts, where one takes so many seconds."""
         return min(self.most, max(self.fewest, round(self.seconds / step_s)))
-
-
-class Prior(Record):
-    """What new launches and new processes add to a log-ratio, before there are data."""
-
-    block: float
-    draw: float
 
 
 class Machine(Record):
@@ -116,7 +109,6 @@ class Plan(FileRecord):
     headline_conditions: Mapping[str, Any] | None = None
     margins: Mapping[str, float] | None = None
     sampling: Sampling
-    prior: Prior | None = None
     measured: Measured | None = None
     slicing_refused: str | None = None
     batches: tuple[int, ...] | None = None
@@ -137,46 +129,6 @@ class Plan(FileRecord):
     part: Mapping[str, Any] | None = None
 
 
-class Agreement(Record):
-    """Bursts against uninterrupted steps, as a calibration found them.
-
-    `found_at`: the level of the allocator, where the same workload's other campaign in the block has found it.
-    """
-
-    discard: int
-    ratio: float
-    ratio_low: float
-    ratio_high: float
-    agrees: bool
-    resolved: bool
-    bursts: int
-    tolerance: float
-    profile: tuple[float, ...]
-    found_at: str | None = None
-
-
-class Calibration(Record):
-    """What the first block of a campaign of turns settled.
-
-    Attributes:
-        step_s: seconds of a step when one launch works and the others idle.
-        warmup: steps of a draw before its first turn.
-        group: launches that fit in memory together.
-    """
-
-    step_s: float
-    warmup: int = 8
-    discard: int
-    steps: int
-    agreement: Agreement
-    components: Mapping[str, float]
-    costs: Mapping[str, float]
-    draws: int
-    cycles: int
-    expected: Mapping[str, float]
-    group: int | None = None
-
-
 class Decision(Record):
     """The second stage: how many units in all, from the pilot alone: its `pilot` first units."""
 
@@ -194,7 +146,7 @@ class Decision(Record):
 
 
 class Others(Record):
-    """What others than the campaign used of the machine's processors while the host's launches ran, or turns.
+    """What others than the campaign used of the machine's processors while the host's launches ran.
 
     Attributes:
         cpu_s: CPU time of other programs, of all processors.
@@ -220,7 +172,6 @@ class Unit(Record):
         pages: by name of the launch: the pages of what it maps were `drawn anew`, or `kept: ` and the reason;
             None in units of older versions.
         scenario: what ran besides, as it was seen to start and to end.
-        block: which start of launches it comes from, where campaigns share them.
         others: who else used the processors; None where it was not watched, as in units of older versions.
         slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), and why
             they were not sliced (`refused`).
@@ -233,13 +184,6 @@ class Unit(Record):
     order: tuple[str, ...]
     launches: Mapping[str, LaunchRecord]
     gpu: Mapping[str, Any] | None = None
-    calibration: Calibration | None = None
-    cores: tuple[int, ...] | None = None
-    start_s: float | None = None
-    draw_s: tuple[float, ...] | None = None
-    cycle_s: tuple[float, ...] | None = None
-    end_s: float | None = None
-    block: str | None = None
     scenario: Mapping[str, Any] | None = None
     pages: Mapping[str, str] | None = None
     others: Others | None = None
@@ -277,3 +221,20 @@ class Sealed(FileRecord):
     decision: Decision | None
     failures: Mapping[str, str]
     sealed_at: str
+
+
+class Start(FileRecord):
+    """Which start of a command sealed a campaign, kept beside it until that start has come to its end.
+
+    Attributes:
+        workflow: process and start of the workflow that gave the command; None for one that was given by hand.
+        code: the job's parameter of that name, as its rule has it.
+        forced: whether a person forced the job.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "remove it: the campaign is then measured again"
+
+    workflow: str | None
+    code: str | None
+    forced: bool

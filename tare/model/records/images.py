@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from tare.model.environment import Probe
 from tare.model.schema import FileRecord, Natural, Record, read
 
 Status = Literal["ok", "unavailable"]
 Install = Literal["tree", "native", "bound", "official"]
+# Whether it was in the cache. Not written: what is made again has the same record, which makes nothing old.
+WasThere = Annotated[bool, Field(exclude=True)]
 
 
 class Package(Record):
@@ -109,7 +113,7 @@ class TreeRecord(FileRecord):
     reason: str | None
     packages: tuple[Package, ...]
     seconds: Mapping[str, float]
-    cached: bool = False
+    cached: WasThere = False
     key: str | None = None
     path: str | None = None
     inside: str | None = None
@@ -148,7 +152,7 @@ class OciRecord(FileRecord):
     packages: tuple[Package, ...]
     seconds: Mapping[str, float]
     tree: TreeFacts
-    cached: bool
+    cached: WasThere = False
     key: str | None = None
     path: str | None = None
     bytes: Natural | None = None
@@ -199,7 +203,7 @@ class ImageRecord(FileRecord):
     packages: tuple[Package, ...]
     key: str | None
     seconds: Mapping[str, float]
-    cached: bool
+    cached: WasThere = False
     storage: Storage | None = None
     details: Mapping[str, Any]
     isolates_network: bool = True

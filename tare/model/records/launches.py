@@ -223,14 +223,6 @@ class TrainResults(Record):
     levels_left_out: Mapping[str, str] = Field(default_factory=dict)
 
 
-class TurnsResults(Record):
-    """A launch that took turns; what it measured stands with its draws. `batches` of each of its jobs."""
-
-    draws: int
-    batches: int | tuple[int, ...]
-    primed: bool = True
-
-
 class Count(Record):
     """Calls, operations and bytes of one operator, or one family, in a step; all modelled."""
 
@@ -515,39 +507,6 @@ class Network(Record):
     hosts: tuple[str, ...] = ()
 
 
-class Turns(Record):
-    """The turns of one draw, one value a cycle; steps are seconds of each step of a burst."""
-
-    place: tuple[int, ...]
-    discarded_s: tuple[tuple[float, ...], ...]
-    step_s: tuple[tuple[float, ...], ...]
-    started_ns: tuple[int, ...]
-    ended_ns: tuple[int, ...]
-    cpu_s: tuple[float, ...]
-    system_s: tuple[float, ...]
-    faults: tuple[int, ...]
-    preemptions: tuple[int, ...]
-    loss_last: tuple[float, ...]
-
-
-class DeviceMemory(Record):
-    """What a draw took of a CUDA device at most, and the device's whole memory."""
-
-    peak_bytes: int
-    total_bytes: int
-
-
-class Draw(Record):
-    """A fresh process of a launch that takes turns."""
-
-    shift_bytes: int
-    cpus: tuple[int, ...]
-    warmup_s: tuple[float, ...]
-    turns: Turns
-    peak_rss_bytes: int | None = None
-    device_memory: DeviceMemory | None = None
-
-
 class Clock(Record):
     """How the clock of a launch stands to the launcher's.
 
@@ -646,7 +605,6 @@ class LaunchRecord(Record):
         scenario: what ran besides (`single`: nothing).
         vm: the virtual machine that it ran in; None where it ran on this machine's kernel.
         compiled: what its graph compiler said of its graphs on its streams; None where it said nothing there.
-        draws: of a launch that took turns.
         neighbour: the job that trained beside it; None where none did.
         contention: of the machine meanwhile; None where nobody counted.
         slices: when it ran, of a launch that was held at its first instruction: all instants but these are in its own
@@ -667,7 +625,6 @@ class LaunchRecord(Record):
     code_sha256: str | None = None
     pad_bytes: int | None = None
     stderr: str | None = None
-    draws: tuple[Draw, ...] = ()
     machine_read_bytes: int | None = None
     cpus_share_cores: bool | None = None
     transport: str = "binds"
@@ -733,7 +690,6 @@ class NetworkResults(Record):
 
 RESULTS: Mapping[str, type[Record]] = {
     "train": TrainResults,
-    "turns": TurnsResults,
     "profile": ProfileResults,
     "start": StartResults,
     "counters": CountersResults,

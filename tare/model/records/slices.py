@@ -30,6 +30,7 @@ class Slices(Record):
         quantum_ms: of the cycle of each slice; 0 where it was let run to its end.
         waited_us: by which a slice was longer because nothing of the launch could run.
         cpu_us: its processor time at the end of each slice.
+        servers_cpu_us: processor time of its servers.
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
     """
 
@@ -45,6 +46,7 @@ class Slices(Record):
     quantum_ms: tuple[int, ...]
     waited_us: tuple[int, ...]
     cpu_us: tuple[int, ...]
+    servers_cpu_us: int = 0
     looks: int = 0
     idle_looks: int = 0
 
@@ -74,6 +76,11 @@ class Slices(Record):
     def body_without_servers_s(self) -> float:
         """The same without the time in which its servers alone were still running."""
         return sum(self.length_us) / 1e6
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of the program and of its servers, seconds."""
+        return (self.cpu_us[-1] + self.servers_cpu_us) / 1e6
 
     @property
     def exit_s(self) -> float:

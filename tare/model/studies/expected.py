@@ -21,7 +21,6 @@ from tare.model.studies.study import (
     Study,
     campaign_name,
     campaigns,
-    lanes,
     profile_folder,
     profiled_stacks,
     sampling_beside,
@@ -45,12 +44,8 @@ SWARM_S = 12.0  # more of a group in a swarm: its daemons, their overlay, and th
 GROUP_TIMES = 1.5  # its step, by that of an instance alone
 COMPILED_S = {"inductor": 33.0}  # a whole run more, where a compiler takes long
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
-BLOCK_STEPS = 36  # of a launch in a block, where they are long: three draws, each warm-up and four cycles of two
-CALIBRATION_STEPS, SLOW_STEP_S, SLOW_CALIBRATION_STEPS = 44, 0.3, 11  # of a launch in the block that calibrates
-TURN_S = 2.8  # of a launch in a block, for each workload and level that it serves, beyond those steps
 GRADIENT_BITS = 32
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
-TURNS_BEGIN_S, TOGETHER_BEGIN_S = 40.0, 55.0  # of steps beyond their budget: starts, the block that calibrates
 CURVES_S = 6.0  # of another stack, where losses without dropout are held against the headline's
 DEFINED_S = 110.0  # the definition file alone, where no Docker builds the image beside it
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
@@ -69,8 +64,6 @@ RULES: Mapping[str, Expected] = {
     "measure_ceilings": Expected(stage=CAUSES, seconds=15, alone=True),
     "run_rounds": Expected(stage=HEADLINE, seconds=150, alone=True),
     "run_rounds_of_arm": Expected(stage=ARMS, seconds=90, alone=True),
-    "run_turns": Expected(stage=HEADLINE, seconds=300, alone=True),
-    "run_turns_of_arm": Expected(stage=ARMS, seconds=70, alone=True),
     "run_causes": Expected(stage=CAUSES, seconds=100, alone=True),
     "run_sweep": Expected(stage=SWEEPS, seconds=50, alone=True),
     "run_profile": Expected(stage=PROFILES, seconds=8, alone=True),
@@ -97,13 +90,6 @@ def plan(study: Study) -> Plan:
 
 def jobs(study: Study) -> Iterator[ExpectedJob]:
     """What a study measures, each job with its outputs as the rules name them."""
-    if together := lanes(study):
-        yield ExpectedJob(
-            rule="run_turns",
-            outs=tuple(_sealed(study, lane.workload, lane.name) for lane in together),
-            stage=HEADLINE,
-            seconds=TOGETHER_BEGIN_S + sum(_seconds(study, lane) for lane in together),
-        )
     for name, job in study.workloads.items():  # one job for all workloads of an environment
         for env in study.environments:
             yield ExpectedJob(
@@ -123,13 +109,12 @@ def jobs(study: Study) -> Iterator[ExpectedJob]:
             + _compiled_s(arms.parse(level), name, study.workloads[name]),
         )
     for one in campaigns(study):
-        if one not in together:
-            yield ExpectedJob(
-                rule=f"run_{one.kind}_of_arm" if _stage(one) == ARMS else f"run_{one.kind}",
-                outs=(_sealed(study, one.workload, one.name),),
-                stage=_stage(one),
-                seconds=_seconds(study, one),
-            )
+        yield ExpectedJob(
+            rule=f"run_{one.kind}_of_arm" if _stage(one) == ARMS else f"run_{one.kind}",
+            outs=(_sealed(study, one.workload, one.name),),
+            stage=_stage(one),
+            seconds=_seconds(study, one),
+        )
     if study.pipeline:
         passes = 2 * study.pipeline.repetitions * len(study.pipeline.workers)
         for name in study.pipeline.workloads:
@@ -224,6 +209,15 @@ def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float
     return begin_s + starts_s + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
 
 
+def _measured_s(study: Study, step_s: float) -> float:
+    """The training steps that a whole run measures after its epoch."""
+    wanted = study.rounds.steps
+    if wanted is None:
+        return 0.0
+    steps = wanted.warmup_steps + wanted.steps_in(step_s or 1.0)
+    return len(wanted.levels) * wanted.replicates * steps * step_s
+
+
 def _seconds(study: Study, one: CampaignId) -> float:
     """Of one campaign: its units by what a launch takes, or its budget."""
     launches, job = len(arms.launch_names(None, one.environments)), study.workloads[one.workload]
@@ -251,21 +245,13 @@ def _seconds(study: Study, one: CampaignId) -> float:
         return BEGIN_S + own * units * _group_s(study.distributed, one.workload, job, study.conditions.cpus)
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
-    settings = study.rounds if one.kind == "rounds" else study.turns
-    is_lane = one in lanes(study)
-    sampling = sampling_of(settings, study.confidence, "", None if is_lane else arm)
+    sampling = sampling_of(study.rounds, study.confidence, "", arm)
     budget_s = sampling.budget_s or 0.0
-    if is_lane:
-        fewest = sampling.units or sampling.pilot or 0
-        calibration_steps = SLOW_CALIBRATION_STEPS if step_s >= SLOW_STEP_S else CALIBRATION_STEPS
-        needed_s = launches * ((TURN_S + BLOCK_STEPS * step_s) * fewest + calibration_steps * step_s)
-        return max(budget_s, needed_s) if sampling.pilot else needed_s
-    if one.kind == "turns":
-        return TURNS_BEGIN_S + budget_s
     own = len(arms.launch_names(arm, one.environments))
     compiled_s = _compiled_s(arm, one.workload, job) if arm is not None else 0.0
-    unit_s = own * _run_s(one.workload, job) + len(one.environments) * compiled_s
-    begin_s = WARMING * unit_s * study.rounds.discarded
+    measured_s = _measured_s(study, step_s) if one.scenario == "single" else 0.0
+    unit_s = own * (_run_s(one.workload, job) + measured_s) + len(one.environments) * compiled_s
+    begin_s = unit_s * max(1, study.rounds.discarded)
     if arm is not None and arm.other_stack and "dropout" in options_of(one.workload):
         begin_s += CURVES_S
     if sampling.units:

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
-from tare.core.files import project_root
-from tare.model.records.campaigns import VERDICT_UNITS, Measured, Prior, Sampling
+from tare.core.files import project_root, sha256_text
+from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
     BASELINE,
     CONTROL,
@@ -45,7 +45,7 @@ __all__ = ["BASELINE", "CONTROL", "HOST"]
 DEFAULT_STUDY = "nyu2022"
 PART = "part"  # the key that says of which kind of work a job's part of a study is
 
-Kind = Literal["rounds", "turns", "causes", "sweep"]
+Kind = Literal["rounds", "causes", "sweep"]
 
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
@@ -179,6 +179,7 @@ class WorkloadSettings(Batch):
         return found.replace(sweep_batches=(found.batch,)) if self.published and found.sweep_batches else found
 
 
+IMAGE_SET = "tiny_imagenet"  # the set whose images may be broken
 ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto, zip, stamps and a path")]
 
 
@@ -193,6 +194,28 @@ class DataChoices(Record):
     sentiment: Literal["auto", "imdb", "snippets"]
     tiny_imagenet: ImageSource = "auto"
     broken_images: Literal["stop", "skip"] = "stop"
+
+    def of(self, dataset: str) -> tuple[str, str]:
+        """The source of a data set, and what a broken image of it does; sets of other content have none."""
+        return getattr(self, dataset, "auto"), self.broken_images if dataset == IMAGE_SET else "stop"
+
+    def record_of(self, dataset: str) -> str:
+        """Name of a data set's record in results/data, which studies share: each source has its own.
+
+        `mnist`, `tiny_imagenet@stamps`, `tiny_imagenet@auto-skip`; of a path of this machine its hash.
+        """
+        choice, broken = self.of(dataset)
+        if (choice, broken) == ("auto", "stop"):
+            return dataset
+        word = sha256_text(choice)[:12] if "/" in choice else choice
+        return f"{dataset}@{word}{'' if broken == 'stop' else f'-{broken}'}"
+
+    def choice_named(self, dataset: str, name: str) -> tuple[str, str]:
+        """As `of`, for the record of a name: this study's own, or that of any other study that names no path."""
+        if name == self.record_of(dataset):
+            return self.of(dataset)
+        word, _, broken = name.removeprefix(dataset).removeprefix("@").partition("-")
+        return word or "auto", broken or "stop"
 
 
 class Conditions(Record):
@@ -390,34 +413,11 @@ class Distributed(Record):
         return Sampling(metric="real_s", confidence=confidence, units=units, verdict_units=self.verdict_units)
 
 
-class StudyPrior(Prior):
-    """Spreads of log-ratios before there are data, as standard deviations."""
-
-    block: Spread
-    draw: Spread
-
-
-class Turns(_Sampled):
-    """Training steps.
-
-    Attributes:
-        workloads: those whose steps are measured; all where it is not given, and may be none.
-        also: levels of the allocator that the same launches measure, headlines of their own.
-        also_workloads: those that are measured at these levels too; all where it is not given.
-    """
-
-    workloads: Annotated[tuple[str, ...], Distinct] | None = None
-    also: Annotated[tuple[Literal["default", "steady"], ...], Distinct] = ()
-    also_workloads: Annotated[tuple[str, ...], Distinct] | None = None
-    prior: StudyPrior
-
-
 class Arms(Record):
     """Deliberate variations, one factor at a time, as `factor=level`; `workloads`: those that they are run for."""
 
     workloads: Annotated[tuple[str, ...], Distinct]
     rounds: Annotated[tuple[str, ...], Distinct]
-    turns: Annotated[tuple[str, ...], Distinct]
 
 
 class Causes(Record):
@@ -558,13 +558,6 @@ class RoundsPart(CampaignPart):
     distributed: Distributed | None = None
 
 
-class TurnsPart(CampaignPart):
-    """What a campaign of training steps depends on."""
-
-    margins: Margins
-    turns: Turns
-
-
 class CausesPart(CampaignPart):
     """What a campaign that looks for causes depends on."""
 
@@ -609,15 +602,15 @@ class TablesPart(Record):
 
 
 def _timed(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    if not {"rounds", "turns"} & set(kinds):
-        raise ValueError("name rounds, turns or both: a profiled launch is no comparison")
+    if "rounds" not in kinds:
+        raise ValueError("name rounds: a profiled launch is no comparison")
     return kinds
 
 
 Timed = AfterValidator(_timed)
 
 
-class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, ImageCostsPart):
+class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, CeilingsPart, ImageCostsPart):
     """A whole study: the union of its parts.
 
     Attributes:
@@ -626,7 +619,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
         environments: modules of envs/; host is the reference.
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stacks_everywhere: other stacks that run in all of them all the same, without a setting.
-        stack_kinds: what is measured of the other stacks: whole runs, training steps, a profile on the host.
+        stack_kinds: what is measured of the other stacks: whole runs with their steps, a profile on the host.
         stack_workloads: those that are measured in the other stacks; all where it is not given.
         workload_stacks: by workload, in which of `stacks` it is measured; in all of them where it is not named.
         scenarios: how many run and what runs beside them.
@@ -642,7 +635,7 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
     naive_image: bool = False
     rounds: Rounds
     scenarios: Scenarios = (SINGLE,)
-    stack_kinds: Annotated[tuple[Literal["rounds", "turns", "profile"], ...], Timed, Distinct] = ("rounds", "turns")
+    stack_kinds: Annotated[tuple[Literal["rounds", "profile"], ...], Timed, Distinct] = ("rounds",)
     stack_workloads: Annotated[tuple[str, ...], Distinct] | None = None
     workload_stacks: Mapping[Name, Annotated[tuple[StackLevel, ...], Distinct]] = {}
     data: DataChoices
@@ -652,7 +645,6 @@ class Study(RoundsPart, TurnsPart, CausesPart, SweepPart, ProfilePart, StartsPar
 
 PARTS: dict[str, type[Record]] = {
     "rounds": RoundsPart,
-    "turns": TurnsPart,
     "causes": CausesPart,
     "sweep": SweepPart,
     "profile": ProfilePart,
@@ -716,6 +708,30 @@ def _checked(found: Mapping[str, Any]) -> Study:
     return check(merge(load(project_root() / "config/config.yaml"), found))
 
 
+# Keys of earlier versions, and what says now what they said.
+REMOVED: Mapping[tuple[str, ...], str] = {
+    ("turns",): "training steps are measured in every whole run; `rounds: steps` says at which levels, how many",
+    ("arms", "turns"): "name these arms in `arms: rounds`, whose campaigns measure whole runs and training steps",
+}
+
+
+def _refuse_removed(config: Mapping[str, Any]) -> None:
+    """Name what replaces a key of an earlier version.
+
+    Raises:
+        UserError: there is one.
+    """
+    for keys, instead in REMOVED.items():
+        inner: Any = config
+        for key in keys[:-1]:
+            inner = inner.get(key) if isinstance(inner, Mapping) else None
+        if isinstance(inner, Mapping) and keys[-1] in inner:
+            raise UserError(f"config: {': '.join(keys)}: this key has gone: {instead}; drop it")
+    kinds = config.get("stack_kinds")
+    if isinstance(kinds, list | tuple) and "turns" in kinds:
+        raise UserError("config: stack_kinds: turns has gone: rounds measures whole runs and training steps; drop it")
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Lay a preset over a study as Snakemake does: mappings are merged, anything else is replaced."""
     merged = dict(base)
@@ -733,6 +749,7 @@ def check(config: Mapping[str, Any]) -> Study:
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
+    _refuse_removed(config)
     _refuse_choices(config)
     study = parse(Study, without_dropped(config), "config", UserError)
     for name in study.environments:
@@ -767,16 +784,10 @@ def check(config: Mapping[str, Any]) -> Study:
             raise UserError(f"config: stacks_everywhere: {name} is none of `stacks`: {known}")
     for name in study.papers:
         _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
-    if study.turns.allocator in study.turns.also:
-        raise UserError(f"config: turns: also: {study.turns.allocator} is what turns already run at; name another")
     for text in study.arms.rounds:
-        _check_arm(study, "rounds", study.rounds.allocator, text)
-    for text in study.arms.turns:
-        _check_arm(study, "turns", study.turns.allocator, text)
+        _check_arm(study, text)
     chosen = {
         "arms: workloads": study.arms.workloads,
-        "turns: workloads": study.turns.workloads or (),
-        "turns: also_workloads": study.turns.also_workloads or (),
         "stack_workloads": study.stack_workloads or (),
         "workload_stacks": tuple(study.workload_stacks),
     }
@@ -912,11 +923,11 @@ def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> N
         raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
 
 
-def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
+def _check_arm(study: Study, text: str) -> None:
     arm = arms.parse(text)
     wrong = None
-    if arm.factor == "allocator" and arm.level in (allocator, *(study.turns.also if kind == "turns" else ())):
-        wrong = f"is what {kind} already run at; name another level"
+    if arm.factor == "allocator" and arm.level == study.rounds.allocator:
+        wrong = "is what rounds already run at; name another level"
     elif arm.is_beside:
         wrong = "is of two jobs on one machine: `shared` says what is varied of those; drop it"
     elif arm.is_grouped:
@@ -936,7 +947,7 @@ def _check_arm(study: Study, kind: str, allocator: str, text: str) -> None:
     elif len(arms.members(arm, study.environments)) == 1 and not arms.moves(arm, HOST):
         wrong = "changes none of the study's environments; drop it"
     if wrong:
-        raise UserError(f"config: arms: {kind}: {text} {wrong}")
+        raise UserError(f"config: arms: rounds: {text} {wrong}")
 
 
 def _reads(workload: str, arm: arms.Arm) -> bool:
@@ -994,7 +1005,7 @@ def settings_of(workloads: Mapping[str, AnySettings], workload: str) -> AnySetti
     return workloads[workload]
 
 
-def sampling_of(settings: Rounds | Turns, confidence: float, metric: str, arm: arms.Arm | None) -> Sampling:
+def sampling_of(settings: Rounds, confidence: float, metric: str, arm: arms.Arm | None) -> Sampling:
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
     budget_s, own = settings.budget_s, None
     if arm:
@@ -1021,16 +1032,16 @@ def sampling_beside(settings: Shared, rounds: Rounds, confidence: float, arm: ar
 
 
 def _unused(arm: arms.Arm | None) -> set[str]:
-    """Settings of campaigns of rounds or turns that one of this arm, or of the headline, does not use."""
+    """Settings of campaigns of rounds that one of this arm, or of the headline, does not use."""
     if arm is None:
         return {
             *("arm_budget_s", "arm_units", "stack_units", "setting_units", "setting_budget_s"),
-            *("arm_verdict_units", "also_workloads", "workloads"),
+            "arm_verdict_units",
         }
     if arm.is_setting:
-        return {"also", "also_workloads", "workloads", "arm_units", "stack_units", "verdict_units"}
+        return {"arm_units", "stack_units", "verdict_units"}
     return {
-        *("also", "also_workloads", "workloads", "setting_units", "setting_budget_s", "verdict_units"),
+        *("setting_units", "setting_budget_s", "verdict_units"),
         "arm_units" if arm.other_stack else "stack_units",
     }
 
@@ -1075,7 +1086,7 @@ def reduced(
         part["distributed"] = {key: distributed[key] for key in used if key in distributed}
         if kind == "network":
             part["environments"] = distributed.get("environments") or study["environments"]
-    if kind in ("rounds", "turns"):
+    if kind == "rounds":
         unused = _unused(arm)
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
     elif kind in ("causes", "sweep", "profile", "starts"):
@@ -1120,7 +1131,7 @@ class CampaignId:
 
     @property
     def name(self) -> str:
-        """Its folder: `turns.docker+host.allocator-default`."""
+        """Its folder: `rounds.docker+host.stack-native`."""
         if self.kind == "sweep":
             return self.kind
         return campaign_name(self.kind, self.environments, self.arm, self.scenario)
@@ -1129,21 +1140,6 @@ class CampaignId:
 def campaigns(study: Study) -> tuple[CampaignId, ...]:
     """Every campaign of a study, by workload: headlines, arms, other stacks, other scenarios, causes, the sweep."""
     return tuple(found for workload in study.workloads for found in _campaigns_of(study, workload))
-
-
-def lanes(study: Study) -> tuple[CampaignId, ...]:
-    """Headline campaigns of training steps, which the same launches measure: workloads by allocators.
-
-    None where a study measures no steps.
-    """
-    every, stack = study.environments, study.stack
-    beside = [f"allocator={level}" for level in study.turns.also]
-    return tuple(
-        CampaignId(kind="turns", workload=workload, environments=every, arm=arm, stack=stack)
-        for workload in study.workloads
-        if _chosen(workload, study.turns.workloads)
-        for arm in [None, *(beside if _chosen(workload, study.turns.also_workloads) else ())]
-    )
 
 
 def _chosen(name: str, names: tuple[str, ...] | None) -> bool:
@@ -1180,26 +1176,21 @@ def profile_folder(env: str, arm: arms.Arm | None = None) -> str:
 
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     every = study.environments
-    own = [lane for lane in lanes(study) if lane.workload == workload]
-    yield from (lane for lane in own if lane.arm)
     yield CampaignId(kind="rounds", workload=workload, environments=every, stack=study.stack)
-    yield from (lane for lane in own if not lane.arm)
-    kinds: tuple[Literal["rounds"], Literal["turns"]] = ("rounds", "turns")
-    for kind in kinds if workload in study.arms.workloads else ():
-        for text in study.arms.rounds if kind == "rounds" else study.arms.turns:
-            arm = arms.parse(text)
-            # A setting is weighed on the host: beside it stands what environments cost in the headline.
-            members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
-            yield CampaignId(kind=kind, workload=workload, environments=members, arm=text, stack=study.stack)
+    for text in study.arms.rounds if workload in study.arms.workloads else ():
+        arm = arms.parse(text)
+        # A setting is weighed on the host: beside it stands what environments cost in the headline.
+        members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
+        yield CampaignId(kind="rounds", workload=workload, environments=members, arm=text, stack=study.stack)
     for stack in stacks_of(study, workload):
         where, arm_name = study.environments_of(stack), f"stack={stack}"
         base = with_setting(stack)[0]
-        for kind in kinds:
-            if kind in study.stack_kinds:
-                yield CampaignId(kind=kind, workload=workload, environments=where, arm=arm_name, stack=base)
+        yield CampaignId(kind="rounds", workload=workload, environments=where, arm=arm_name, stack=base)
     for scenario in study.scenarios:
-        for kind in kinds if scenario not in (SINGLE, SHARED, DISTRIBUTED) else ():
-            yield CampaignId(kind=kind, workload=workload, environments=every, stack=study.stack, scenario=scenario)
+        if scenario not in (SINGLE, SHARED, DISTRIBUTED):
+            yield CampaignId(
+                kind="rounds", workload=workload, environments=every, stack=study.stack, scenario=scenario
+            )
     if study.shared and workload in study.shared.trained(study.workloads):
         where = study.shared.environments or every
         for varied in (None, *study.shared.arms_of(workload)):
@@ -1223,7 +1214,7 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
 
 
 def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
-    """Name of a campaign: kind, environments, arm, scenario: `turns.docker+host.allocator-default`.
+    """Name of a campaign: kind, environments, arm, scenario: `rounds.docker+host.stack-native`.
 
     Dots part it, so that an environment inside another is `docker@vm` in it.
     """

@@ -105,7 +105,9 @@ def long_quantum(own_s: float, switches: float, cost_s: float) -> float:
     return left
 
 
-def at_long_quantum(estimate: Estimate, costs: SwitchCosts, name: str, rates: tuple[float, float]) -> Estimate:
+def at_long_quantum(
+    estimate: Estimate, costs: SwitchCosts, name: str, rates: tuple[float, float], *, alike: bool = False
+) -> Estimate:
     """A mean log-ratio at the limit of long quanta; the cost's error, alike in all rounds, is in its interval.
 
     Args:
@@ -113,12 +115,16 @@ def at_long_quantum(estimate: Estimate, costs: SwitchCosts, name: str, rates: tu
         costs: of the same rounds.
         name: the launch.
         rates: switches by own second, of the launch and of the hosts (mean over rounds).
+        alike: whether a switch costs the same in all launches, so that the common cost is taken. This must be
+            decided beforehand, not from the measured difference.
 
     Returns:
         The estimate less -log(1 - r_e c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the measured
         difference to it; as it was where a cost is not known, or where switches would be all that there is.
     """
-    more, base = costs.to_host.get(name), costs.hosts
+    more, base = costs.to_host.get(name), costs.common if alike else costs.hosts
+    if alike:
+        more = replace(base, seconds=0.0, error=0.0)
     if more is None or more.seconds is None or base.seconds is None or estimate.mean is None:
         return estimate
     left, left_host = 1 - rates[0] * (base.seconds + more.seconds), 1 - rates[1] * base.seconds
