@@ -67,7 +67,7 @@ def test_points_follow_from_counts_and_the_steps_of_turns(metrics):
     assert (point["low"], point["high"]) == pytest.approx(
         (math.exp(logs.mean() - half), math.exp(logs.mean() + half))
     )
-    assert (point["n"], point["basis"]) == (6, roofs.TURNS_BASIS)
+    assert (point["n"], point["basis"]) == (6, roofs.REPLICATES_BASIS)
 
 
 def test_without_turns_a_point_has_no_interval_and_says_so(metrics, record, tmp_path):
