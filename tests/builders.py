@@ -22,6 +22,7 @@ import device_builders
 import pandas as pd
 from campaign_builders import (
     HEADLINE,
+    MEASURED,
     OTHER_PYTHON,
     PYTHON,
     base_plan,
@@ -29,7 +30,6 @@ from campaign_builders import (
     launch_record,
     rounds_campaign,
     sweep_campaign,
-    turns_campaign,
     write_campaign,
 )
 from cause_builders import causes_campaign
@@ -51,17 +51,17 @@ OTHER_STACK = "paper-2022"
 NO_PYTHON = "the stack paper-2022: no CPython 3.7 on this machine (mend it: apt-get install python3.7)"
 NO_GRAPH = "graph=capture needs a CUDA device: graphs are captured from the streams of a CUDA device"
 SETTINGS = ["amp=bf16", "layout=channels-last", "graph=capture"]
-ARMS = {"rounds": ["stack=native"], "turns": ["allocator=default", *SETTINGS]}
+ARMS = {"rounds": ["stack=native", *SETTINGS]}
 WORKLOADS = {"mnist_cnn": 512, "sentiment_rnn": 999}
 STUDY = json.dumps(
     {
         "study": "nyu2022",
         "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
-        "stack_kinds": ["rounds", "turns"],
+        "stack_kinds": ["rounds"],
         "stack_workloads": None,
         "stack_environments": None,
-        "turns": {"also": []},
+        "rounds": {"steps": MEASURED},
         "arms": {"workloads": ["mnist_cnn"], **ARMS},
     }
 )
@@ -87,7 +87,6 @@ IMAGE_STUDY = json.dumps(
 CUDA_STUDY = json.dumps({**json.loads(STUDY), "device": "cuda"})
 CAUSE_UNITS = 4
 ARM = arms.describe(HEADLINE["rounds"])
-CAMPAIGNS = {"rounds": rounds_campaign, "turns": turns_campaign}
 OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
     "aten::mkldnn_convolution": (2, 14000.0, 430_000_000, 21_000_000),
     "aten::convolution_backward": (2, 30000.0, 860_000_000, 63_000_000),
@@ -277,35 +276,37 @@ def machine_records(
 
 def write_campaigns(
     base: Path, study: str, workload: str, environments: Sequence[str], unavailable: Mapping[str, str],
-    units: Mapping[str, int], generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None,
+    units: int, generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None,
     with_arms: bool, ended: str | None, planted: Mapping[str, Any], no_stack: str | None,
     no_settings: Mapping[str | None, str],
 ) -> list[Path]:  # fmt: skip
     """All campaigns of one workload, arms and another stack among them; returns their seals."""
     sealed = []
     everyone = [*environments, *unavailable]
-    for kind, make in CAMPAIGNS.items():
-        for text in [None, *(ARMS[kind] if with_arms else ()), f"stack={OTHER_STACK}"]:
-            arm = arms.parse(text) if text else None
-            setting = arm is not None and arm.is_setting
-            members = [HOST] if setting else everyone
-            folder = base / campaign_name(kind, members, text)
-            absent = no_stack if arm and arm.other_stack else no_settings.get(text)
-            if absent:
-                plan = base_plan(study, workload, kind, [], 0, arm) | {"sampling": {"units": 0, "confidence": 0.95}}
-                plan |= {"unavailable": dict.fromkeys(members, absent), "discarded": 0, "optional": True}
-                rows = []
-            else:
-                # another stack and a setting have noise of their own: the rest is the same with and without them
-                own = random.Random(f"{workload}/{text}") if arm and arm.is_optional else generator
-                present, lacking = ([HOST], {}) if setting else (environments, unavailable)
-                plan, rows = make(study, workload, present, lacking, units[kind], own, factors, arm)
-                if arm and arm.other_stack:
-                    for name, launch in (item for row in rows for item in row["launches"].items()):
-                        python = PYTHON if name.endswith(BASELINE) else OTHER_PYTHON
-                        launch["inside"]["facts"]["python"] = python
-            write_campaign(folder, plan, rows, None if arm else ended)
-            sealed.append(folder / "sealed.json")
+    kind = "rounds"
+    for text in [None, *(ARMS[kind] if with_arms else ()), f"stack={OTHER_STACK}"]:
+        arm = arms.parse(text) if text else None
+        setting = arm is not None and arm.is_setting
+        members = [HOST] if setting else everyone
+        folder = base / campaign_name(kind, members, text)
+        absent = no_stack if arm and arm.other_stack else no_settings.get(text)
+        if absent:
+            plan = base_plan(study, workload, kind, [], 0, arm) | {"sampling": {"units": 0, "confidence": 0.95}}
+            plan |= {"unavailable": dict.fromkeys(members, absent), "discarded": 0, "optional": True}
+            plan |= {"measured": {**MEASURED, "levels": ["steady"]}}
+            rows = []
+        else:
+            # another stack and a setting have noise of their own: the rest is the same with and without them
+            own = random.Random(f"{workload}/{text}") if arm and arm.is_optional else generator
+            present, lacking = ([HOST], {}) if setting else (environments, unavailable)
+            measured = MEASURED if arm is None else {**MEASURED, "levels": ["steady"]}
+            plan, rows = rounds_campaign(study, workload, present, lacking, units, own, factors, arm, measured)
+            if arm and arm.other_stack:
+                for name, launch in (item for row in rows for item in row["launches"].items()):
+                    python = PYTHON if name.endswith(BASELINE) else OTHER_PYTHON
+                    launch["inside"]["facts"]["python"] = python
+        write_campaign(folder, plan, rows, None if arm else ended)
+        sealed.append(folder / "sealed.json")
     causes = base / campaign_name("causes", everyone)
     own = {"units": CAUSE_UNITS, "generator": generator, **planted}
     write_campaign(causes, *causes_campaign(study, workload, environments, unavailable, **own))
@@ -330,7 +331,6 @@ def write_results(
     environments: Sequence[str] = ENVIRONMENTS,
     unavailable: Mapping[str, str] | None = None,
     units: int = 6,
-    blocks: int | None = None,
     canonical_reviews: bool = False,
     factors: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 1,
@@ -349,7 +349,6 @@ def write_results(
         environments: those that ran, host among them.
         unavailable: those that did not, each with its reason (default: podman).
         units: rounds per campaign.
-        blocks: per campaign, as many as rounds where it is not given.
         canonical_reviews: whether the film reviews are the paper's.
         factors: by environment, what each phase is multiplied by, instead of FACTORS.
         seed: of the noise.
@@ -363,11 +362,10 @@ def write_results(
     unavailable = UNAVAILABLE if unavailable is None else unavailable
     generator = random.Random(seed)
     campaigns, profiles = [], []
-    counts = {"rounds": units, "turns": blocks or units}
     for workload in workloads:
         base = root / "campaigns" / study / workload
         campaigns += write_campaigns(
-            base, study, workload, environments, unavailable, counts, generator, factors,
+            base, study, workload, environments, unavailable, units, generator, factors,
             workload == "mnist_cnn", ended, planted or {}, no_stack, {"graph=capture": NO_GRAPH},
         )  # fmt: skip
         for env in environments:

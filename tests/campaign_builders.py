@@ -1,6 +1,6 @@
-"""Synthetic sealed campaigns: rounds, turns, arms, the batch sweep, as ended ones leave them.
+"""Synthetic sealed campaigns: rounds, arms, the batch sweep, as ended ones leave them.
 
-Units are made up; what follows from them (calibration, decision, seal) comes from the real code.
+Units are made up; what follows from them (decision, seal) comes from the real code.
 """
 
 from __future__ import annotations
@@ -8,17 +8,29 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
-from tare.experiments import rounds, turns
-from tare.model.journals.sealed import DECISION_KEY, ENDED_KEY, PLAN, SEAL_KEY, SEALED, UNITS, SealedCampaign
+from tare.experiments import rounds
+from tare.model.journals.sealed import (
+    DECISION_KEY,
+    ENDED_KEY,
+    HEADLINE_LEVEL,
+    PLAN,
+    ROUNDS,
+    SEAL_KEY,
+    SEALED,
+    STEPS,
+    UNITS,
+    SealedCampaign,
+    views,
+)
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import CopiesRecord
-from tare.model.registry import BASELINE, HOST
+from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.stats import planning
@@ -30,12 +42,11 @@ CONDITIONS = {"threads": 1, "cpus": 2, "open_files": 4096, "page_cache": "warm",
 MARGINS = {"run": 0.05, "step": 0.02}
 HEADLINE = {
     "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
-    "turns": {"stack": "same", "allocator": "steady", "page_cache": "warm"},
 }
 HEADLINE["sweep"] = HEADLINE["causes"] = HEADLINE["starts"] = HEADLINE["rounds"]
-METRIC = {"rounds": rounds.METRIC, "turns": turns.METRIC}
-HALF_WIDTH = {"rounds": 0.03, "turns": 0.005}
-ROUND_S, BLOCK_S = 20.0, 30.0
+METRIC = {"rounds": rounds.METRIC}
+HALF_WIDTH = {"rounds": 0.03}
+ROUND_S = 20.0
 # Seconds of each phase on the host, then what each environment multiplies them by; `step` is the training step's.
 PHASES = {
     "runtime_start": 0.03,
@@ -53,7 +64,6 @@ FACTORS: dict[str, dict[str, float]] = {
 }
 # What the level of an arm multiplies everyone's phases by.
 LEVELS: dict[str, dict[str, float]] = {
-    "allocator=default": {"step": 1.19},
     "stack=native": {"imports": 1.08},
     "stack=paper-2022": {"imports": 0.4, "step": 1.36},
     "amp=bf16": {"step": 0.62},
@@ -67,7 +77,11 @@ LOSS_FACTORS = {"amp=bf16": 1.004, "tf32=on": 1.00005}
 PYTHON, OTHER_PYTHON = "3.11.7", "3.7.17"  # that ran of the study's stack, and of another
 MARKS = ("entry", "imports", "data", "model", "first_step", "epoch_end")
 STEP_S = {"mnist_cnn": 0.05, "sentiment_rnn": 0.012}
-DRAWS, CYCLES, STEPS = 2, 8, 2
+ALLOCATORS = {"steady": 1.0, "default": 1.19}  # what a level of the allocator multiplies a step by
+REPLICATES, WARMUP_STEPS, COUNTED = 2, 2, 8
+MEASURED = {"levels": list(ALLOCATORS), "replicates": REPLICATES, "warmup_steps": WARMUP_STEPS, "seconds": 0.4}
+LOSS = 0.4381  # of the last measured step
+QUANTUM_S = 0.04
 
 
 def facts(env: str) -> dict[str, Any]:
@@ -130,16 +144,27 @@ def factors_of(
 
 def launch_record(
     env: str, generator: random.Random, *, factors: Mapping[str, float] | None = None, loss: float = 1.25,
-    scale: float = 1.0,
+    scale: float = 1.0, replicates: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """A successful whole run with phases as PHASES says, times `factors`, with one per cent of noise."""
+    """A successful whole run with phases as PHASES says, times `factors`, with one per cent of noise.
+
+    Instants of its replicates are nanoseconds since the end of its epoch.
+    """
     factors = factors_of(env) if factors is None else factors
     at, marks = 1_000_000_000, []
     spans = {name: s * scale * factors.get(name, 1.0) * generator.gauss(1, 0.01) for name, s in PHASES.items()}
     for mark, span in zip(MARKS, list(spans.values())[:-1], strict=True):
         at += int(span * 1e9)
         marks.append({"name": mark, "at_ns": at, "user_s": at / 1e9 * 0.9, "system_s": at / 1e9 * 0.05})
-    last = at + 2_000_000
+    moved = [
+        {
+            **one,
+            "started_ns": at + one["started_ns"],
+            **{name: [at + end for end in one[name]] for name in ("warmup_ends_ns", "step_ends_ns")},
+        }
+        for one in replicates
+    ]
+    last = max([at, *(one["step_ends_ns"][-1] for one in moved)]) + 2_000_000
     marks.append({"name": "last", "at_ns": last, "user_s": last / 1e9 * 0.9, "system_s": last / 1e9 * 0.05})
     return {
         "status": "ok",
@@ -152,65 +177,95 @@ def launch_record(
         "at": "2026-01-02T03:04:05Z",
         "deviations": [],
         "inside": inside(
-            env, "train", marks, {"samples": 512, "steps": 8, "step_ends_ns": [], "losses": [2.3, loss]}
+            env,
+            "train",
+            marks,
+            {"samples": 512, "steps": 8, "step_ends_ns": [], "losses": [2.3, loss], "replicates": moved},
         ),
     }
 
 
-def turns_record(
-    env: str, generator: random.Random, moods: Sequence[Sequence[float]], *, step_s: float, loss: float = 0.4381
-) -> dict[str, Any]:
-    """A successful launch of a block: draws of turns under the moods that all launches of the block share."""
-    draws = []
+def replicate_records(
+    generator: random.Random, rows: Mapping[str, Sequence[float]], *, step_s: float, loss: float = LOSS
+) -> list[dict[str, Any]]:
+    """Replicates of a launch, with instants since the end of its epoch.
+
+    Args:
+        generator: of what is the launch's own: its level, its replicates' and its steps' noise, and rare stalls.
+        rows: by level of the allocator, what all launches of the round share, of each step in the logarithm.
+        step_s: seconds of a step at the level `steady`.
+        loss: of the last step.
+    """
+    found, at = [], 0
     launch = generator.gauss(0, 0.002)
-    for cycles in moods:
-        draw = generator.gauss(0, 0.002)
-        level = [step_s * math.exp(launch + draw + mood + generator.gauss(0, 0.008)) for mood in cycles]
-        steps = [[value * math.exp(generator.gauss(0, 0.004)) for _ in range(STEPS)] for value in level]
-        if generator.random() < 0.2:
-            steps[0][0] *= 1.6  # a stall
-        draws.append(
-            {
-                "shift_bytes": generator.randrange(1 << 20),
-                "cpus": [0],
-                "warmup_s": [value * 1.3 for value in level[:4]],
-                "peak_rss_bytes": 360_000_000 + generator.randrange(1 << 20),
-                "turns": {
-                    "place": [0] * len(level),
-                    "discarded_s": [[value * 1.2] for value in level],
-                    "step_s": steps,
-                    "started_ns": [int(1e9 * (index + 1)) for index in range(len(level))],
-                    "ended_ns": [int(1e9 * (index + 1) + 5e8) for index in range(len(level))],
-                    "cpu_s": [(1 + STEPS) * value for value in level],
-                    "system_s": [0.01 * value for value in level],
-                    "faults": [12] * len(level),
-                    "preemptions": [0] * len(level),
-                    "loss_last": [loss] * len(level),
-                },
+    for level, shared in rows.items():
+        for number in range(REPLICATES):
+            own = launch + generator.gauss(0, 0.002)
+            count = len(shared) // REPLICATES
+            steps = [
+                step_s * ALLOCATORS[level] * math.exp(own + row + generator.gauss(0, 0.006))
+                for row in shared[number * count : (number + 1) * count]
+            ]
+            if generator.random() < 0.1:
+                steps[0] *= 1.6  # a stall
+            warmup = [step_s * 1.3] * WARMUP_STEPS
+            warmup_ends, started = _ends(at, warmup)
+            ends, at = _ends(started, steps)
+            found.append(
+                {
+                    **{"allocator": level, "replicate": number, "forked": True, "reason": None, "pad_bytes": 4096},
+                    **{"warmup_ends_ns": warmup_ends, "started_ns": started, "step_ends_ns": ends},
+                    **{"cpu_s": sum(steps), "system_s": 0.01 * sum(steps), "faults": 12 * count, "preemptions": 0},
+                    **{"loss_first": 2.3, "loss_last": loss},
+                    "peak_rss_bytes": 360_000_000 + generator.randrange(1 << 20),
+                }
+            )
+    return found
+
+
+def _ends(start: int, seconds: Sequence[float]) -> tuple[list[int], int]:
+    """When each of some steps ended, ns, and when the last did."""
+    ends = []
+    for one in seconds:
+        start += round(one * 1e9)
+        ends.append(start)
+    return ends, start
+
+
+def in_slices(
+    unit: Mapping[str, Any], *, start_s: float = 0.02, exit_s: float = 0.05, tail_s: float = 0.0
+) -> dict[str, Any]:
+    """A unit whose launches ran in slices, one at a time, and ended together; those that failed are as they were.
+
+    Args:
+        unit: of whole runs one after the other.
+        start_s, exit_s: of every launch, before and after its slices.
+        tail_s: own seconds that every launch but the hosts' still had when both hosts had ended.
+    """
+    launches, quantum_us = dict(unit["launches"]), round(QUANTUM_S * 1e6)
+    own = {name: launch for name, launch in launches.items() if launch["status"] == "ok"}
+    around_ns = round((start_s + exit_s) * 1e9)
+    bodies_us = {name: (one["end_ns"] - one["spawn_ns"] - around_ns) // 1000 for name, one in own.items()}
+    end_us = 2 * max(bodies_us.values(), default=0)
+    for name, launch in own.items():
+        arrived_ns = launch["spawn_ns"] + round(start_s * 1e9)
+        whole, rest = divmod(bodies_us[name], quantum_us)
+        lengths = [quantum_us] * whole + ([rest] if rest else [])
+        step = (end_us - lengths[-1]) // (len(lengths) - 1)
+        began = [number * step for number in range(len(lengths))]
+        late = 0 if name in (HOST, CONTROL) else round(tail_s * 1e6) // quantum_us
+        began = [at + (end_us if number >= len(lengths) - late else 0) for number, at in enumerate(began)]
+        ended_ns = arrived_ns + 1000 * (began[-1] + lengths[-1])
+        launches[name] = launch | {
+            "slices": {
+                **{"means": "cgroup2", "servers": 0, "spawn_ns": launch["spawn_ns"], "arrived_ns": arrived_ns},
+                **{"ended_ns": ended_ns, "end_ns": ended_ns + round(exit_s * 1e9)},
+                **{"began_us": began, "length_us": lengths, "quiet_us": lengths},
+                "quantum_ms": [round(1000 * QUANTUM_S)] * len(lengths),
+                **{"waited_us": [0] * len(lengths), "cpu_us": lengths},
             }
-        )
-    return {
-        **{"status": "ok", "reason": None, "argv": ["env"], "at": "2026-01-02T03:04:05Z", "deviations": []},
-        "inside": inside(env, "turns", results={"draws": len(draws), "batches": 8}),
-        "draws": draws,
-    }
-
-
-def calibration(step_s: float, generator: random.Random, group: int, units: int) -> dict[str, Any]:
-    """What a first block settles, from made-up long bursts through the real code."""
-    bursts = [
-        [step_s * (1.1 if place == 0 else 1.0) * math.exp(generator.gauss(0, 0.002)) for place in range(12)]
-        for _ in range(20)
-    ]
-    settled = turns.settle(bursts, STEPS, turns.AGREEMENT * MARGINS["step"])
-    components = planning.Components(block=0.004, draw=0.007, cycle=0.012)
-    costs = planning.Costs(block_s=14.0, draw_s=1.5, cycle_s=0.5)
-    split = planning.Split(draws=DRAWS, cycles=CYCLES, units=units, unit_s=BLOCK_S, half_width=0.008)
-    return {
-        **{"step_s": step_s, "discard": settled["discard"], "steps": STEPS, "agreement": settled},
-        **{"components": asdict(components), "costs": asdict(costs), "expected": asdict(split)},
-        **{"draws": DRAWS, "cycles": CYCLES, "group": group},
-    }
+        }
+    return {**unit, "launches": launches}
 
 
 def base_plan(
@@ -219,7 +274,7 @@ def base_plan(
     """The part of a plan that every campaign has; the budget of a chosen number of units pays for `units`."""
     sampling: dict[str, Any] = {"units": units, "confidence": CONFIDENCE}
     if kind in METRIC and not (arm and arm.other_stack):  # whose number of units the study fixes
-        budget_s = (units + 1.5) * (ROUND_S if kind == "rounds" else BLOCK_S)
+        budget_s = (units + 1.5) * ROUND_S
         sampling = {
             **{"metric": METRIC[kind], "confidence": CONFIDENCE, "budget_s": budget_s},
             **{"pilot": min(6, units), "half_width": HALF_WIDTH[kind]},
@@ -237,7 +292,6 @@ def base_plan(
         "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]),
         "margins": MARGINS,
         "sampling": sampling,
-        "prior": {"block": 0.004, "draw": 0.007},
         "seed": 2022,
         "discarded": 1,
         "arm": arms.describe(levels),
@@ -296,6 +350,11 @@ def with_plan(campaign: SealedCampaign, **changes: Any) -> SealedCampaign:
     return replace(campaign, plan=parse(Plan, campaign.plan.to_json() | changes, "plan"))
 
 
+def steps_of(campaign: SealedCampaign, level: str = HEADLINE_LEVEL) -> SealedCampaign:
+    """The view of the training steps that a campaign measured at a level of the allocator."""
+    return next(view for view in views(campaign) if view.level == level)
+
+
 def json_units(campaign: SealedCampaign) -> list[dict[str, Any]]:
     """Units as JSON holds them, to be changed."""
     return [unit.to_json() for unit in campaign.units]
@@ -303,9 +362,14 @@ def json_units(campaign: SealedCampaign) -> list[dict[str, Any]]:
 
 def sealed_campaign(
     plan: Mapping[str, Any], units: Sequence[Mapping[str, Any]] = (), name: str = "c", *, ended: str | None = None,
-    design: str | None = None,
+    design: str | None = None, level: str | None = None,
 ) -> SealedCampaign:  # fmt: skip
-    """A campaign as it is read back, without files; what plan and units lack is filled in."""
+    """A campaign as it is read back, without files; what plan and units lack is filled in.
+
+    `level`: of the allocator, for the view of its training steps; so is the kind `steps`.
+    """
+    if plan["kind"] == STEPS:
+        plan, name, level = {**plan, "kind": ROUNDS}, name.replace(STEPS, ROUNDS), level or HEADLINE_LEVEL
     whole = base_plan("s", "mnist_cnn", plan["kind"], plan.get("environments", ()), 6) | dict(plan)
     rows = [
         parse(Unit, {"cost_s": 1.0, "order": list(unit["launches"]), **unit}, f"unit {unit['unit']}")
@@ -322,50 +386,34 @@ def sealed_campaign(
     }
     return SealedCampaign(
         path=Path("campaigns") / whole["study"] / whole["workload"] / name / SEALED,
-        plan=parse(Plan, whole, "plan"), units=tuple(rows), sealed=parse(Sealed, seal, "seal"),
+        plan=parse(Plan, whole, "plan"), units=tuple(rows), sealed=parse(Sealed, seal, "seal"), level=level,
     )  # fmt: skip
 
 
 def rounds_campaign(
     study: str, workload: str, names: Sequence[str], unavailable: Mapping[str, str], units: int,
     generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None = None, arm: arms.Arm | None = None,
+    measured: Mapping[str, Any] | None = MEASURED,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:  # fmt: skip
-    """Plan and units of whole runs; `factors` by environment replaces FACTORS."""
+    """Plan and units of whole runs and the steps that they measured; `factors` by environment replaces FACTORS."""
     everyone = arms.launch_names(arm, names)
     plan = {**base_plan(study, workload, "rounds", everyone, units, arm), "unavailable": dict(unavailable)}
+    levels = measured["levels"] if measured else ()
+    plan |= {"measured": dict(measured)} if measured else {}
     scale = 1.0 if workload == "mnist_cnn" else 0.7
+    others = random.Random(str(generator.getstate()))  # steps do not change the whole runs
     rows = []
     for number in range(units + 1):
-        launches = {
-            name: launch_record(name, generator, factors=factors_of(name, arm, factors), scale=scale)
-            for name in everyone
-        }
-        rows.append(_unit(number, everyone, launches, ROUND_S))
-    return plan, rows
-
-
-def turns_campaign(
-    study: str, workload: str, names: Sequence[str], unavailable: Mapping[str, str], units: int,
-    generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None = None, arm: arms.Arm | None = None,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:  # fmt: skip
-    """Plan and units of training steps in blocks; the first calibrates. The machine drifts by some per cent."""
-    everyone = arms.launch_names(arm, names)
-    plan = {**base_plan(study, workload, "turns", everyone, units, arm), "unavailable": dict(unavailable)}
-    rows = []
-    for number in range(units + 1):
-        block = generator.gauss(0, 0.05)
-        moods = [[block + generator.gauss(0, 0.01) for _ in range(CYCLES)] for _ in range(DRAWS)]
+        speed = others.gauss(0, 0.05)
+        shared = {level: [speed + others.gauss(0, 0.01) for _ in range(REPLICATES * COUNTED)] for level in levels}
         launches = {}
         for name in everyone:
-            step_s = STEP_S.get(workload, 0.05) * factors_of(name, arm, factors).get("step", 1.0)
-            loss = 0.4381 * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not name.endswith(BASELINE) else 1.0)
-            launches[name] = turns_record(name, generator, moods, step_s=step_s, loss=loss)
-        unit = _unit(number, everyone, launches, BLOCK_S)
-        unit |= {"cores": [number % 2], "start_s": 13.0, "end_s": 0.3, "draw_s": [1.5] * DRAWS}
-        unit |= {"cycle_s": [0.5] * (DRAWS * CYCLES)}
-        if number == 0:
-            unit["calibration"] = calibration(STEP_S.get(workload, 0.05), generator, len(everyone), units)
-        rows.append(unit)
+            own = factors_of(name, arm, factors)
+            step_s = STEP_S.get(workload, 0.05) * own.get("step", 1.0)
+            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not name.endswith(BASELINE) else 1.0)
+            replicates = replicate_records(others, shared, step_s=step_s, loss=loss)
+            launches[name] = launch_record(name, generator, factors=own, scale=scale, replicates=replicates)
+        rows.append(_unit(number, everyone, launches, ROUND_S))
     return plan, rows
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tare.worker.turns import PROTOCOL
+
 from tare.core.files import project_root
 from tare.launch.channel import Conversation
-from tare.worker.turns import PROTOCOL
 
 SLOW_STEP = Path(__file__).with_name("inside") / "slow_step.py"
 ANSWER_S = 120.0

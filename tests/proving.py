@@ -230,7 +230,7 @@ def simulate(world: World, generator: np.random.Generator, design: Design) -> Ou
 
 
 def means_of(row: Mapping) -> dict[str, float]:
-    """The mean step of each launch of a block, stalls in full: the metric `turn_step_mean_s`."""
+    """The mean step of each launch of a block, stalls in full: the metric `step_mean_s`."""
     return {
         name + MEAN: float(np.mean([draw["turns"]["step_s"] for draw in launch["draws"]]))
         for name, launch in row["launches"].items()

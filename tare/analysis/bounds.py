@@ -1,8 +1,7 @@
 """Launches that were stopped because they did not end or answer in time: what they bound, and how often any fail.
 
 A whole run that was stopped at its time limit took at least that: it counts with the limit, and the interval has no
-end on its side. A block in which a launch gives no answer is void, and nothing that was timed in it counts; the
-launch stalled all the same, for longer than its turns could take: all time of its campaign has no end on its side.
+end on its side.
 """
 
 from __future__ import annotations
@@ -40,16 +39,6 @@ def sides(env: str, reference: str) -> tuple[list[str], list[str]]:
 def stopped_runs(campaign: SealedCampaign) -> Stopped:
     """Units that count in which a launch was stopped at its time limit."""
     return _by_launch(campaign.counted, lambda launch: launch.status == TIMEOUT)
-
-
-def stalled_blocks(campaign: SealedCampaign) -> Stopped:
-    """Void blocks, not of a calibration, in which a launch had begun its turns and then gave no answer in time."""
-    void = [unit for unit in campaign.units if unit.voided is not None and not unit.discarded]
-    return _by_launch(void, lambda launch: launch.status == TIMEOUT and _has_taken_turns(launch))
-
-
-def _has_taken_turns(launch: LaunchRecord) -> bool:
-    return any(draw.turns.step_s for draw in launch.draws or ())
 
 
 def _by_launch(units: Iterable[Unit], what: Callable[[LaunchRecord], bool]) -> Stopped:
@@ -120,7 +109,7 @@ class Failures:
     """How many launches failed.
 
     Attributes:
-        launches: that were tried, in void units too: a launch that dies voids its block.
+        launches: that were tried, in void units too.
         failures: those that did not succeed, `timeouts` of them because they were stopped.
         low, high: of the share that fails, at 95%, as if the number of launches had been fixed beforehand.
     """

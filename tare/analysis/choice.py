@@ -9,10 +9,10 @@ from tare.model.registry import BASELINE, HOST, SINGLE
 from tare.model.studies import arms
 from tare.model.studies.study import is_headline
 
-KINDS = ("rounds", "turns")
+KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
 PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
-METRIC_OF = {"rounds": "real_s", "turns": "turn_step_s"}  # what a kind of campaign answers
+METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign answers
 
 
 def kind_of(campaign: str) -> str:
@@ -43,7 +43,7 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
 
     Args:
         table: metrics or verdicts.
-        kind: `rounds` or `turns`.
+        kind: `rounds` or `steps`.
         level: written `factor=level`; None is the headline's. A level that the headline itself has is there too.
         scenario: what ran beside the units.
     """
@@ -70,7 +70,7 @@ def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
 
     Returns:
-        The rows, with `asked`: the metric, and behind an @ the other level: `turn_step_s@allocator=default`.
+        The rows, with `asked`: the metric, and behind an @ the other level: `step_s@allocator=default`.
     """
     rows = joint(verdicts)
     found = [rows.assign(asked=rows["metric"])]

@@ -1,7 +1,7 @@
 """What copies of the same files add to a ratio of steps, where benchmarks/copies.py has measured it here.
 
 Every environment launches from a copy of the files of its own, and keeps it for a whole campaign: what copies
-differ by is the same in all blocks, and more of them make it no smaller. It counts where the benchmark tells copies
+differ by is the same in all rounds, and more of them make it no smaller. It counts where the benchmark tells copies
 apart. A level of an arm is compared with launches from the same files: nothing of it is in there.
 """
 
@@ -32,7 +32,7 @@ def between_copies(found: CopiesRecord | None, campaign: SealedCampaign) -> Spre
         campaign: of steps, with the stack whose copies were measured; of any other nothing is known.
     """
     plan = campaign.plan
-    if found is None or not matters(found) or campaign.kind != "turns":
+    if found is None or not matters(found) or campaign.kind != "steps":
         return None
     if stack_of(plan.arm, plan.stack) != found.stack:
         return None

@@ -15,18 +15,18 @@ from tare.analysis.copies import between_copies
 from tare.analysis.launch_rows import Row
 from tare.analysis.pipeline import read_pipeline
 from tare.analysis.profile_rows import ProfileRows, read_profile, stack_profile_rows
-from tare.analysis.tries import Studies, Witnesses, nobody
+from tare.analysis.tries import Attempt, Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.core.forked import forked
 from tare.model import tables
-from tare.model.journals.sealed import SealedCampaign, read_sealed
+from tare.model.journals.sealed import SealedCampaign, read_sealed, views
 from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
-SHOWN = {"real_s": "whole run", "turn_step_s": "step"}
+SHOWN = {"real_s": "whole run", "step_s": "step"}
 MULTIPLES_FROM = 2.0
 
 
@@ -65,14 +65,16 @@ def build(
     told = [(path, one.study) for path, one in (*records, *other)] + [(path, one.study) for path, one in inputs]
     _refuse_studies([(one.path, one.plan.study) for one in read] + told)
     studies = Studies(read, witnesses)
+    viewed = [view for one in read for view in views(one)]
     with _profiled(records, jobs) as profiled:
-        _add_campaigns(rows, read, studies, copies)
+        _add_campaigns(rows, viewed, {one.path: studies.attempt(one) for one in read if _is_judged(one)}, copies)
+        rows["ledger"] = studies.rows()
         for found in profiled:
             for name, own in found.items():
                 rows[name] += own
     rows["stack_profiles"] = list(_rows_of_stacks(records, other))
     rows["metrics"] += [row for _, record in inputs for row in pipeline.metric_rows(record)]
-    by_name = {(one.workload, one.name): one for one in read}
+    by_name = {(one.workload, one.name): one for one in viewed}
     alone = {one.workload: one for one in read if one.plan.scenario == SINGLE}
     for row in (row for found in rows.values() for row in found):
         workload = str(row.get("workload"))
@@ -83,18 +85,21 @@ def build(
 
 
 def _add_campaigns(
-    rows: dict[str, list[Row]], read: Sequence[SealedCampaign], studies: Studies, copies: CopiesRecord | None
+    rows: dict[str, list[Row]],
+    viewed: Sequence[SealedCampaign],
+    tries: Mapping[Path, Attempt],
+    copies: CopiesRecord | None,
 ) -> None:
-    """Rows of campaigns and what they are judged to say."""
+    """Rows of campaigns, and of the training steps of theirs, and what they are judged to say."""
     judged, attempts = [], {}
-    for campaign in read:
+    for campaign in viewed:
         found = metrics.campaign_metrics(campaign)
         rows["metrics"] += found
         rows["kernels"] += metrics.campaign_kernels(campaign)
-        if campaign.kind in verdicts.METRICS_OF and found:
-            attempt = studies.attempt(campaign)
+        if _is_judged(campaign) and found:
+            attempt = tries[campaign.path]
             attempts[campaign.workload, campaign.name] = attempt
-            table = pd.DataFrame([*found, *metrics.headline_beside(campaign, read)])
+            table = pd.DataFrame([*found, *metrics.headline_beside(campaign, viewed)])
             judged.append(
                 verdicts.Measured(
                     campaign=campaign,
@@ -110,7 +115,10 @@ def _add_campaigns(
         rows["verdicts"].append({**row, "attempt": attempt.number, "reason": attempt.beside(row["reason"])})
     rows["job_length"] = job_length.cost_rows(judged)
     rows["fault_costs"] = fault_costs.fault_rows(judged)
-    rows["ledger"] = studies.rows()
+
+
+def _is_judged(campaign: SealedCampaign) -> bool:
+    return campaign.kind in verdicts.METRICS_OF
 
 
 @contextlib.contextmanager

@@ -1,16 +1,16 @@
-"""What page faults cost a training step: launches that were measured at both levels of glibc's allocator.
+"""What page faults cost a training step: launches that measured steps at both levels of glibc's allocator.
 
 With the default allocator a step gives memory back, and the next one faults it in again; with the steady one the
 process keeps it. How many pages that are is chance: it differs from process to process, and most of the noise of
-steps with the default allocator is theirs. From blocks that hold both levels, with s the steady step of a launch, d
-its default one, f its page faults a step, default less steady, and means over the two hosts of a block in <>:
+steps with the default allocator is theirs. From rounds that hold both levels, with s the steady step of a launch, d
+its default one, f its page faults a step, default less steady, and means over the two hosts of a round in <>:
 
-    cost of a fault     c: slope of d on f, both less the means of their block and of their launch      seconds
+    cost of a fault     c: slope of d on f, both less the means of their round and of their launch      seconds
     level by fault      mean(d - s) / mean(f)                                                            seconds
     modelled step       s + <d - s> + c (f - <f>)                                                        seconds
     at equal faults     d - c (f - <f>)                                                                  seconds
 
-The cost is one for all launches, and in a block goes with the hosts' steady step there, the machine's mood. It
+The cost is one for all launches, and in a round goes with the hosts' steady step there, the machine's speed. It
 comes from launches that had more faults than others at the same level, so that nothing else that the level changes
 is in it; the quotient holds all of that. It holds what comes with a fault: system calls that give memory back and
 ask for it, pages that are zeroed, caches that they displace. The modelled step of an environment supposes that
@@ -24,41 +24,41 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tare.analysis.launch_rows import REPLICATES
 from tare.analysis.metrics import identify, pivot
-from tare.analysis.verdicts import Measured, contrasts, estimate_of, guarded
+from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import CONTROL, HOST
 from tare.model.tables import FAULT_ITEMS_OF
 from tare.stats.intervals import Estimate, Interval, t_interval, tellable
 from tare.stats.slopes import common_slope, quotient_interval
 
-STEP, FAULTS = "turn_step_s", "step_page_faults"
+STEP, FAULTS = "step_s", "step_page_faults"
 STEADY, DEFAULT = "steady", "default"
 FEWEST_FAULTS = 1.0  # more a step: with fewer there is nothing to divide by
 ITSELF = "measured_by_modelled"  # a launch by what is modelled of it: what copies of the files add is in both
 MODELLED_RATIOS = ("modelled_ratio", ITSELF, "equal_faults_ratio")
 MODELLED = ("fault_share", *MODELLED_RATIOS)
-SOURCES = {"measured": "turns", "modelled": "turns, fault_cost_s"}
+SOURCES = {"measured": REPLICATES, "modelled": f"{REPLICATES}, fault_cost_s"}
 
 
 def fault_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Rows of the table `fault_costs`.
 
     Args:
-        found: the campaigns of a study; those of turns at the two levels go together by workload, scenario and
-            environments.
+        found: the campaigns of a study; the views of one campaign at the two levels go together.
     """
-    levels: dict[tuple[str, str, str], dict[str, Measured]] = {}
+    levels: dict[Path, dict[str, Measured]] = {}
     for one in found:
         campaign = one.campaign
-        if campaign.kind == "turns" and (campaign.arm is None or campaign.arm.factor == "allocator"):
-            key = (campaign.workload, campaign.plan.scenario, campaign.name.split(".")[1])
-            levels.setdefault(key, {})[campaign.plan.conditions["allocator"]] = one
+        if campaign.level is not None and (campaign.arm is None or campaign.arm.factor == "allocator"):
+            levels.setdefault(campaign.path, {})[campaign.level] = one
     return [row for own in levels.values() for row in _rows(own)]
 
 
@@ -68,9 +68,7 @@ def _rows(levels: Mapping[str, Measured]) -> Iterator[dict[str, Any]]:
         yield from _Pair(levels[STEADY], levels[DEFAULT]).rows()
         return
     (one,) = levels.values()
-    reason = (
-        f"this study measured no training steps with the {absent[0]} allocator in the same launches (turns.also)"
-    )
+    reason = f"this study measured no training steps with the {absent[0]} allocator (rounds.steps.levels)"
     for env in _launches(one):
         for item in _items(env):
             yield _row(one, env, item, reason, alpha=None)
@@ -89,11 +87,11 @@ class _Pair:
     """The campaigns of one workload at both levels.
 
     Attributes:
-        steady, default: seconds of a step by block and launch; blocks that both hold, and launches of these with
+        steady, default: seconds of a step by round and launch; rounds that both hold, and launches of these with
             all values.
         more: page faults of a step, default less steady, alike.
         alpha: of one interval.
-        mood: by block, steady steps of the hosts by their mean over blocks.
+        speed: by round, steady steps of the hosts by their mean over rounds.
         cost: seconds of a page fault, or why nobody can tell.
     """
 
@@ -103,8 +101,8 @@ class _Pair:
         plan = default.campaign.plan
         self.alpha = min(steady.share, default.share) * family_alpha(plan)
         self.fewest = plan.sampling.verdict_units
-        steps = [self._by_block(one, STEP) for one in (steady, default)]
-        counts = [self._by_block(one, FAULTS) for one in (steady, default)]
+        steps = [self._by_round(one, STEP) for one in (steady, default)]
+        counts = [self._by_round(one, FAULTS) for one in (steady, default)]
         shared = steps[0].index.intersection(steps[1].index)
         self.steady, self.default = (values.loc[shared] for values in steps)
         self.more = counts[1].reindex(shared) - counts[0].reindex(shared)
@@ -114,15 +112,13 @@ class _Pair:
             values.where(whole) for values in (self.steady, self.default, self.more)
         )
         hosts = self.steady[[HOST, CONTROL]].mean(axis=1, skipna=False)
-        self.mood = hosts / hosts.mean()
+        self.speed = hosts / hosts.mean()
         self.cost = self._cost()
         self._estimates: dict[tuple[str, float], dict[str, Estimate]] = {}
 
-    def _by_block(self, one: Measured, metric: str) -> pd.DataFrame:
-        """Values of a metric by block and launch, from blocks that several campaigns shared."""
-        blocks = {unit.unit: unit.block for unit in one.campaign.counted if unit.block}
-        values = pivot(one.metrics, metric).reindex(index=list(blocks), columns=self.launches)
-        return values.set_axis(list(blocks.values()))
+    def _by_round(self, one: Measured, metric: str) -> pd.DataFrame:
+        """Values of a metric by round and launch."""
+        return pivot(one.metrics, metric).reindex(columns=self.launches)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Of each launch its own items."""
@@ -134,21 +130,21 @@ class _Pair:
                 yield _row(self.own, env, item, found[item], alpha=self.alpha, n=n)
 
     def _open(self, n: int) -> str | None:
-        """Why nothing is said of a launch that has n complete blocks, or None."""
+        """Why nothing is said of a launch that has n complete rounds, or None."""
         if self.steady.empty:
-            return "no block holds both levels of the allocator: their campaigns had launches of their own"
+            return "no round holds both levels of the allocator"
         if self.uncounted:
             return "page faults were not counted"
         if n < self.fewest:
-            return f"{n} complete blocks of {self.fewest} that the study asks for before a verdict"
+            return f"{n} complete rounds of {self.fewest} that the study asks for before a verdict"
         return None
 
     def _complete(self, *names: str) -> pd.Index:
-        """Blocks that have some launches and both hosts."""
+        """Rounds that have some launches and both hosts."""
         return self.steady[[*dict.fromkeys([HOST, CONTROL, *names])]].dropna().index
 
     def _of(self, values: pd.DataFrame, env: str) -> pd.Series:
-        """Values of a launch by complete block; of the host, the mean of the two."""
+        """Values of a launch by complete round; of the host, the mean of the two."""
         own = values.loc[self._complete(env)]
         return own[[HOST, CONTROL]].mean(axis=1) if env == HOST else own[env]
 
@@ -161,7 +157,7 @@ class _Pair:
             or quotient_interval((default - steady).to_numpy(), more.to_numpy(), self.alpha),
             "level_share": _each(t_interval(np.log(default / steady).to_numpy(), self.alpha), _share),
             "fault_share": self._modelled(
-                lambda cost_s: t_interval((cost_s * self.mood * more / default).dropna().to_numpy(), self.alpha)
+                lambda cost_s: t_interval((cost_s * self.speed * more / default).dropna().to_numpy(), self.alpha)
             ),
         }
         if env == HOST:
@@ -171,11 +167,11 @@ class _Pair:
         return found | {"measured_ratio": _each(measured, np.exp)} | modelled
 
     def _ratio(self, env: str, item: str, cost_s: float) -> Interval:
-        """The log-ratio of a launch to the hosts where a fault costs so much, guarded as verdicts are."""
+        """The log-ratio of a launch to the hosts where a fault costs so much, estimated as verdicts are."""
         if (item, cost_s) not in self._estimates:
             values = self._steps(item, cost_s)
             pairs = {(one, HOST): contrasts(values, one, HOST) for one in self.launches if one != HOST}
-            estimates = guarded({key: estimate_of(pair, "fixed", ()) for key, pair in pairs.items()})
+            estimates = estimates_of(self.own.campaign, pairs, (), design="fixed")
             self._estimates[item, cost_s] = {
                 one: replace(estimate, lasting=None if item == ITSELF else self.own.lasting(one, HOST))
                 for (one, _), estimate in estimates.items()
@@ -183,11 +179,11 @@ class _Pair:
         return self._estimates[item, cost_s][env].interval(self.alpha)
 
     def _steps(self, item: str, cost_s: float) -> pd.DataFrame:
-        """What an item compares, by block and launch."""
+        """What an item compares, by round and launch."""
         if item == "measured_ratio":
             return self.default
         beyond = self.more.sub(self.more[[HOST, CONTROL]].mean(axis=1, skipna=False), axis=0)
-        charged = beyond.mul(cost_s * self.mood, axis=0)
+        charged = beyond.mul(cost_s * self.speed, axis=0)
         if item == "equal_faults_ratio":
             return self.default - charged
         hosts = (self.default - self.steady)[[HOST, CONTROL]].mean(axis=1, skipna=False)
@@ -204,18 +200,18 @@ class _Pair:
         return f"{told}: nothing to divide by"
 
     def _cost(self) -> Interval | str:
-        """Seconds of a page fault, from blocks with all launches; those with too few blocks are left out."""
+        """Seconds of a page fault, from rounds with all launches; those with too few rounds are left out."""
         if reason := self._few(HOST):
             return reason
         names = [name for name in self.launches if len(self._complete(name)) >= self.fewest]
-        blocks = self._complete(*names)
-        if len(blocks) < self.fewest:
+        rounds = self._complete(*names)
+        if len(rounds) < self.fewest:
             return (
-                f"{len(blocks)} blocks with all launches of {self.fewest} that the study asks for before a verdict"
+                f"{len(rounds)} rounds with all launches of {self.fewest} that the study asks for before a verdict"
             )
-        steps = self.default.div(self.mood, axis=0)
+        steps = self.default.div(self.speed, axis=0)
         found = common_slope(
-            self.more.loc[blocks, names].to_numpy(), steps.loc[blocks, names].to_numpy(), self.alpha
+            self.more.loc[rounds, names].to_numpy(), steps.loc[rounds, names].to_numpy(), self.alpha
         )
         return "page faults do not differ between launches" if found.told is None else found
 
@@ -233,7 +229,7 @@ class _Pair:
         parts = [tellable(at(cost_s)) for cost_s in costs]
         told = [part.told for part in parts if part.told is not None]
         if len(told) < len(parts):
-            return f"{parts[0].n} complete blocks give no interval that says anything"
+            return f"{parts[0].n} complete rounds give no interval that says anything"
         middle, low, high = told[0]
         means = [mean for mean, _, _ in told]
         return _each(
@@ -266,7 +262,7 @@ def _row(
     plan, kind = one.campaign.plan, "modelled" if item in MODELLED else "measured"
     told = None if isinstance(found, str) else found.told
     value, low, high = told or (None, None, None)
-    reason = found if isinstance(found, str) else f"{n} complete blocks give no interval that says anything"
+    reason = found if isinstance(found, str) else f"{n} complete rounds give no interval that says anything"
     return {
         **identify(plan, one.campaign.name, env, plan.spec["batch"]),
         "item": item,

@@ -17,14 +17,13 @@ from tare.analysis import tries
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
 from tare.machine import facts
-from tare.model.journals.sealed import SEALED, read_sealed
-from tare.model.journals.units import calibration_of, compared, groups_of, share_of
+from tare.model.journals.sealed import ROUNDS, SEALED, read_sealed
+from tare.model.journals.units import compared, share_of
 from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
-from tare.model.studies.study import Rounds, Study, Turns, campaigns, sampling_beside, sampling_of
-from tare.stats.fits import VALUES_OF, cycle_ratios
+from tare.model.studies.study import Study, campaigns, sampling_beside, sampling_of
+from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
-from tare.stats.planning import Components, Costs, estimate_components
 
 REFERENCE = project_root() / "results/reference/spreads.json"
 
@@ -38,8 +37,6 @@ class Experience:
         spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
         unit_s, first_s: seconds of a unit, and of the discarded ones before them together.
         environments: how many were compared with the host; a unit of another number costs in proportion.
-        shares: units that it took to have every environment once, where they did not fit in memory together.
-        components, costs: of turns alone: where the spread of a block comes from, and what its parts cost.
     """
 
     source: str
@@ -47,9 +44,6 @@ class Experience:
     unit_s: float
     first_s: float
     environments: int
-    shares: int = 1
-    components: Components | None = None
-    costs: Costs | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +76,8 @@ def forecasts(
         budget_s: of one campaign; None for the study's.
         tries: those of the study so far; None for none. The next one may spend its share of alpha.
     """
-    kinds: dict[str, Rounds | Turns] = {"rounds": study.rounds, "turns": study.turns}
-    for campaign in (campaign for campaign in campaigns(study) if campaign.kind in kinds):
-        settings = kinds[campaign.kind]
+    settings = study.rounds
+    for campaign in (campaign for campaign in campaigns(study) if campaign.kind == ROUNDS):
         arm = arms.parse(campaign.arm) if campaign.arm else None
         if study.shared is not None and campaign.scenario == SHARED:
             sampling = sampling_beside(study.shared, study.rounds, study.confidence, arm)
@@ -116,11 +109,8 @@ def forecasts(
 def needed(
     found: Experience, half_width: float, pilot: int, alpha: float, environments: int, fixed: int | None = None
 ) -> tuple[int, float]:
-    """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width.
-
-    Where an environment is in one unit of several, it takes as many more to have each in enough.
-    """
-    units = found.shares * (fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha))
+    """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width."""
+    units = fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha)
     scale = (environments + 2) / (found.environments + 2)
     return units, scale * (found.first_s + units * found.unit_s)
 
@@ -150,30 +140,18 @@ def from_campaign(sealed: Path) -> Experience | None:
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted
-    ratios = log_ratios_of([VALUES_OF[plan.kind](unit) for unit in own], plan.environments)
+    ratios = log_ratios_of([run_values(unit) for unit in own], plan.environments)
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None
-    settled = calibration_of(campaign.units)
     then, now = plan.machine.to_json(), facts.identity()
     same = all(then.get(key) == now[key] for key in now)
-    components, costs = None, None
-    if plan.kind == "turns":
-        components = estimate_components([cycle_ratios(unit) for unit in own])
-        costs = Costs(
-            block_s=float(np.mean([(unit.start_s or 0.0) + (unit.end_s or 0.0) for unit in own])),
-            draw_s=float(np.median([s for unit in own for s in unit.draw_s or ()])),
-            cycle_s=float(np.median([s for unit in own for s in unit.cycle_s or ()])),
-        )
     return Experience(
         source=f"from {sealed.parent}{'' if same else ', of another machine or other CPUs'}",
         spread=max(spreads),
         unit_s=float(np.mean([unit.cost_s for unit in own])),
         first_s=sum(unit.cost_s for unit in campaign.units if unit.discarded),
         environments=len(compared(plan)),
-        shares=len(groups_of(plan.environments, settled.group)) if settled else 1,
-        components=components,
-        costs=costs,
     )
 
 
@@ -190,6 +168,4 @@ def from_reference(path: Path, workload: str, name: str) -> Experience | None:
         source=f"from {path.relative_to(project_root()) if path.is_relative_to(project_root()) else path}: "
         f"{record['machine']}",
         **told,
-        components=Components(**row["components"]) if row["components"] else None,
-        costs=Costs(**row["costs"]) if row["costs"] else None,
     )

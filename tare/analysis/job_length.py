@@ -1,7 +1,7 @@
 """What an environment costs a job by its length: from a headline of whole runs and one of training steps.
 
-The seconds that happen once come from the rounds, the share of a step from the turns; what follows for a job of a
-length is modelled (tare.stats.job_length). The loader's worker, which starts again with every epoch, is in neither.
+The seconds that happen once come from whole runs, the share of a step from the training steps that the same rounds
+measured; what follows for a job of a length is modelled (tare.stats.job_length). The loader's worker, which starts again with every epoch, is in neither.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pandas as pd
 from tare.analysis.bounds import stopped_runs
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import identify, pivot
-from tare.analysis.verdicts import Measured, contrasts, design_of, estimate_of, guarded
+from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.core.errors import UserError
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import CONTROL, HOST
@@ -25,7 +25,7 @@ from tare.stats.intervals import Interval, tellable
 from tare.stats.job_length import Cost, CostBox
 
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
-STEP = "turn_step_s"
+STEP = "step_s"
 LIMIT = 0.01
 UNKNOWN = Interval(n=0, mean=None, low=None, high=None)
 TEN_SECONDS, HOUR, DAY = 10.0, 3600.0, 86400.0
@@ -40,10 +40,10 @@ def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Rows of the table `job_length`, of every headline of whole runs.
 
     Args:
-        found: the campaigns of a study; a headline of rounds goes with that of turns of the same workload and
+        found: the campaigns of a study; a headline of rounds goes with its steps of the same workload and
             environments.
     """
-    steps = {_question(one): one for one in found if is_headline(one.campaign.name, "turns")}
+    steps = {_question(one): one for one in found if is_headline(one.campaign.name, "steps")}
     return [
         row
         for one in found
@@ -53,7 +53,7 @@ def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def _question(one: Measured) -> tuple[str, str]:
-    """Workload and environments, which headlines of rounds and of turns share."""
+    """Workload and environments, which headlines of rounds and of their steps share."""
     return one.campaign.workload, one.campaign.name.split(".")[1]
 
 
@@ -139,7 +139,7 @@ class _Pair:
             if self.steps is not None:
                 value, low, high = (_share(end) for end in (step.mean, step.low, step.high))
                 told = _Told(value=value, low=low, high=high, n=step.n, alpha=_alpha(self.steps))
-                few = "no block with it and both hosts"
+                few = "no round that measured steps of it and of both hosts"
                 yield self._row(self.steps, env, "step_share", told, reason=few)
             yield from self._modelled(env, fixed, step)
 
@@ -173,25 +173,22 @@ class _Pair:
     def _open(self, fixed: Interval, step: Interval) -> str | None:
         """Why nothing is said of jobs, or None: the units that a verdict of either campaign needs."""
         if self.steps is None:
-            return (
-                "this study measured no training steps beside the whole runs; turns.workloads in its file adds them"
-            )
+            return "this study measured no training steps in its whole runs; `rounds.steps` in its file adds them"
         few = [
             f"{part.n} complete {what} of {fewest}"
-            for part, what, one in ((fixed, "rounds", self.runs), (step, "blocks", self.steps))
+            for part, what, one in ((fixed, "rounds", self.runs), (step, "rounds with steps", self.steps))
             if part.n < (fewest := one.campaign.plan.sampling.verdict_units)
         ]
         if few:
             return f"{', '.join(few)} that the study asks for before a verdict"
         if fixed.told is None or step.told is None:
-            return f"{fixed.n} complete rounds and {step.n} complete blocks give no interval that says anything"
+            return f"{fixed.n} complete rounds and {step.n} with steps give no interval that says anything"
         return None
 
     def _intervals(self, one: Measured, pairs: Mapping[str, pd.DataFrame]) -> dict[str, Interval]:
-        """By environment, each spread beside those of the others and of the control, as verdicts have it."""
-        design = design_of(one.campaign)
+        """By environment, as verdicts have it."""
         pilot = sorted(one.metrics["rep"].dropna().unique())[: one.campaign.pilot]
-        found = guarded({(env, HOST): estimate_of(pair, design, pilot) for env, pair in pairs.items()})
+        found = estimates_of(one.campaign, {(env, HOST): pair for env, pair in pairs.items()}, pilot)
         return {
             env: replace(estimate, lasting=one.lasting(env, HOST)).interval(_alpha(one))
             for (env, _), estimate in found.items()

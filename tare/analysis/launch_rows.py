@@ -10,7 +10,7 @@ import statistics
 from typing import Any
 
 from tare.core.errors import IntegrityError
-from tare.model.journals.units import launched_ns, mark_ns, real_s
+from tare.model.journals.units import TRAIN, launched_ns, mark_ns, real_s, replicates_at
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import (
     CONTENTION,
@@ -50,11 +50,12 @@ PROFILERS = {
     "jax": "jax.profiler",
     "mxnet": "mxnet.profiler",
 }
+REPLICATES = "replicates"  # source of training steps: processes that make them after a whole run's epoch
 # Metric and source that stand for a launch that could not be, by kind of campaign.
 ANSWERS = {
     "rounds": ("real_s", "launcher"),
     "sweep": ("real_s", "launcher"),
-    "turns": ("turn_step_s", "turns"),
+    "steps": ("step_s", REPLICATES),
     "causes": ("imports_after_read_s", "marks"),
 }
 
@@ -310,29 +311,37 @@ def _runtime_cpu(launch: LaunchRecord) -> Row:
     )
 
 
-def turn_rows(launch: LaunchRecord, step_s: float) -> list[Row]:
-    """Metrics of one launch of a block: its robust step, the mean of its counted steps, and what goes with them.
+def step_rows(launch: LaunchRecord, level: str, step_s: float) -> list[Row]:
+    """Metrics of the training steps that a whole run measured at a level of the allocator.
 
     Args:
-        launch: its record.
-        step_s: from the block's fit (`tare.stats.fits.turn_values`).
+        launch: its record, with replicates at this level.
+        level: of the allocator.
+        step_s: from the round's fit (`tare.stats.fits.step_values`).
     """
-    turned = [draw.turns for draw in launch.draws]
-    steps = [step for turn in turned for burst in turn.step_s for step in burst]
-    made = len(steps) + sum(len(burst) for turn in turned for burst in turn.discarded_s)
-    peaks = [draw.peak_rss_bytes for draw in launch.draws if draw.peak_rss_bytes is not None]
+    own = replicates_at(launch, level)
+    steps = [seconds for one in own for seconds in one.seconds]
+    count = len(steps)
     return [
-        measured("turn_step_s", step_s, "s", "turns"),
-        measured("turn_step_mean_s", statistics.fmean(steps), "s", "turns"),
-        measured("step_cpu_s", sum(sum(turn.cpu_s) for turn in turned) / made, "s", "getrusage"),
-        measured("step_system_s", sum(sum(turn.system_s) for turn in turned) / made, "s", "getrusage"),
-        measured("step_page_faults", sum(sum(turn.faults) for turn in turned) / made, "1", "getrusage"),
-        measured("step_preemptions", sum(sum(turn.preemptions) for turn in turned) / made, "1", "getrusage"),
-        measured("turn_loss_last", turned[-1].loss_last[-1], "1", "workload"),
-        measured("turn_peak_rss_bytes", max(peaks), "B", "getrusage")
-        if peaks
-        else unavailable("turn_peak_rss_bytes", "B", "getrusage", "no draw left its memory"),
+        measured("step_s", step_s, "s", REPLICATES),
+        measured("step_mean_s", statistics.fmean(steps), "s", REPLICATES),
+        measured("step_cpu_s", sum(one.cpu_s for one in own) / count, "s", REPLICATES),
+        measured("step_system_s", sum(one.system_s for one in own) / count, "s", REPLICATES),
+        measured("step_page_faults", sum(one.faults for one in own) / count, "1", REPLICATES),
+        measured("step_preemptions", sum(one.preemptions for one in own) / count, "1", REPLICATES),
+        measured("step_loss_last", own[-1].loss_last, "1", REPLICATES),
+        measured("step_peak_rss_bytes", max(one.peak_rss_bytes for one in own), "B", REPLICATES),
     ]
+
+
+def no_steps(launch: LaunchRecord, level: str) -> str:
+    """Why a launch has no training steps at a level of the allocator."""
+    if not launch.ok:
+        return failure(launch)
+    if launch.inside is None or launch.inside.mode != TRAIN:
+        return "it measured no training steps: only Tare's own program does"
+    reason = launch.inside.results_as(TrainResults).levels_left_out.get(level)
+    return f"allocator {level} was left out: {reason}" if reason else "it measured no training steps"
 
 
 def cause_rows(launch: LaunchRecord) -> list[Row]:

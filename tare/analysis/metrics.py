@@ -15,50 +15,47 @@ from tare.analysis.launch_rows import (
     cause_rows,
     failure,
     kernel_rows,
+    no_steps,
     others_rows,
     slowdown_row,
-    turn_rows,
+    step_rows,
     whole_run_rows,
 )
-from tare.model.journals.sealed import SealedCampaign
+from tare.analysis.sliced_rounds import slice_rows, tail_rows
+from tare.model.journals.sealed import HEADLINE_LEVEL, SealedCampaign
 from tare.model.journals.units import both_hosts
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST, SHARED
 from tare.model.rows import unavailable
 from tare.model.studies.arms import stack_of
-from tare.stats.fits import turn_values
+from tare.stats.fits import step_values
 
-LEVELS = ("turn_step_s", "turn_step_mean_s")  # that levels of an arm are compared by
+LEVELS = ("step_s", "step_mean_s")  # that levels of an arm are compared by
 
 
 def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
     """Rows of a sealed campaign; units that are discarded or void are left out."""
-    plan = campaign.plan
+    plan, batch = campaign.plan, campaign.plan.spec["batch"]
     rows = [
-        {**identify(plan, campaign.name, env, batch), "rep": unit.unit, **row}
+        {**identify(plan, campaign.name, env, size), "rep": unit.unit, **row}
         for unit in campaign.counted
-        for env, batch, found in _unit_rows(plan, unit)
+        for env, size, found in _unit_rows(campaign, unit)
         for row in found
     ]
     rows += [
-        {**identify(plan, campaign.name, env, plan.spec["batch"]), "rep": unit.unit, **row}
+        {**identify(plan, campaign.name, env, batch), "rep": unit.unit, **row}
         for unit in campaign.counted
-        for env, row in _slowdowns(plan, unit)
-    ]
-    rows += [
-        {**identify(plan, campaign.name, HOST, plan.spec["batch"]), "rep": unit.unit, **row}
-        for unit in campaign.counted
-        for row in others_rows(unit)
+        for env, row in _beside_launches(campaign, unit)
     ]
     for env, reason in plan.unavailable.items():
-        identity = identify(plan, campaign.name, env, plan.spec["batch"])
-        rows.append({**identity, "rep": None, **absent(plan.kind, reason)})
-        if plan.scenario == SHARED:
+        identity = identify(plan, campaign.name, env, batch)
+        rows.append({**identity, "rep": None, **absent(campaign.kind, reason)})
+        if plan.scenario == SHARED and campaign.level is None:
             rows.append({**identity, "rep": None, **unavailable(SLOWDOWN, "1", "launcher", reason)})
     if not rows and campaign.ended:  # it never came to a unit, and a study goes on without it
         names = [name for name in plan.environments if plan.optional]
-        identities = (identify(plan, campaign.name, name, plan.spec["batch"]) for name in names)
-        rows = [{**one, "rep": None, **absent(plan.kind, campaign.ended)} for one in identities]
+        identities = (identify(plan, campaign.name, name, batch) for name in names)
+        rows = [{**one, "rep": None, **absent(campaign.kind, campaign.ended)} for one in identities]
     return rows
 
 
@@ -70,38 +67,30 @@ def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
 
 
 def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
-    """Rows of the host at the headline's level, from the blocks that a campaign shared with the headline's own.
+    """Rows of the host's training steps at the headline's level of the allocator, from the same rounds.
 
-    The mean (of logs) of its two hosts, under the numbers of this campaign's units, as `host.headline`. None where
-    the campaign has such launches itself, or shares none.
+    The mean (of logs) of its two hosts, under the same unit's number, as `host.headline`. None of whole runs, of the
+    headline's level itself, and where the campaign has launches as in the headline.
     """
     plan = campaign.plan
-    if (
-        plan.kind != "turns"
-        or plan.arm == plan.headline_arm
-        or any(n.endswith(BASELINE) for n in plan.environments)
-    ):
+    if campaign.level in (None, HEADLINE_LEVEL) or any(name.endswith(BASELINE) for name in plan.environments):
         return []
-    numbers = {unit.block: unit.unit for unit in campaign.counted if unit.block}
     return [
-        {
-            **identify(plan, campaign.name, f"{HOST}{BASELINE}", plan.spec["batch"]),
-            "rep": numbers[unit.block],
-            **row,
-        }
+        {**identify(other.plan, campaign.name, f"{HOST}{BASELINE}", plan.spec["batch"]), "rep": unit.unit, **row}
         for other in others
-        if (other.kind, other.workload, other.plan.arm) == (plan.kind, plan.workload, plan.headline_arm)
+        if (other.path, other.level) == (campaign.path, HEADLINE_LEVEL)
         for unit in other.counted
-        if unit.block in numbers
-        for row in _of_both_hosts(unit)
+        for row in _of_both_hosts(unit, HEADLINE_LEVEL)
     ]
 
 
-def _of_both_hosts(unit: Unit) -> list[Row]:
-    hosts, steps = both_hosts(unit), turn_values(unit)
+def _of_both_hosts(unit: Unit, level: str) -> list[Row]:
+    hosts, steps = both_hosts(unit), step_values(unit, level)
     if hosts is None or not {HOST, CONTROL} <= set(steps):
         return []
-    first, second = (turn_rows(launch, steps[name]) for launch, name in zip(hosts, (HOST, CONTROL), strict=True))
+    first, second = (
+        step_rows(launch, level, steps[name]) for launch, name in zip(hosts, (HOST, CONTROL), strict=True)
+    )
     return [
         {**one, "value": math.sqrt(one["value"] * other["value"])}
         for one, other in zip(first, second, strict=True)
@@ -122,17 +111,34 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
     ]
 
 
-def _unit_rows(plan: Plan, unit: Unit) -> Iterator[tuple[str, int, list[Row]]]:
+def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int, list[Row]]]:
     """Environment, batch size and rows of each launch of a unit."""
-    steps = turn_values(unit) if plan.kind == "turns" else {}
+    kind, batch, level = campaign.kind, campaign.plan.spec["batch"], campaign.level
+    steps = step_values(unit, level) if level is not None else {}
     for name, launch in unit.launches.items():
-        env, batch = (HOST, int(name)) if plan.kind == "sweep" else (name, plan.spec["batch"])
-        if not launch.ok or (plan.kind == "turns" and name not in steps):
-            yield env, batch, [absent(plan.kind, failure(launch, "the block has no fit"))]
-        elif plan.kind == "turns":
-            yield env, batch, turn_rows(launch, steps[name])
+        if level is not None:
+            found = (
+                step_rows(launch, level, steps[name]) if name in steps else [absent(kind, no_steps(launch, level))]
+            )
+            yield name, batch, found
+            continue
+        env, size = (HOST, int(name)) if kind == "sweep" else (name, batch)
+        if not launch.ok:
+            yield env, size, [absent(kind, failure(launch))]
+        elif kind == "causes":
+            yield env, size, cause_rows(launch)
         else:
-            yield env, batch, cause_rows(launch) if plan.kind == "causes" else whole_run_rows(launch)
+            yield env, size, [*whole_run_rows(launch), *slice_rows(launch)]
+
+
+def _beside_launches(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, Row]]:
+    """By environment, what a unit tells of several of its whole runs together, and of the machine."""
+    if campaign.level is not None:
+        return
+    yield from _slowdowns(campaign.plan, unit)
+    yield from tail_rows(unit)
+    for row in others_rows(unit):
+        yield HOST, row
 
 
 def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:

@@ -16,7 +16,6 @@ import pandas as pd
 
 from tare.analysis.choice import METRIC_OF
 from tare.model.journals.sealed import SealedCampaign
-from tare.model.journals.units import calibration_of, groups_of
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.intervals import MOST_UNITS, Interval, judge, t_quantile
@@ -151,10 +150,9 @@ def _judged(row: Any, margin: float) -> str:
 
 
 def _unit_s(campaign: SealedCampaign) -> float:
-    """Seconds until every environment was in a unit: several units where they do not fit in memory together."""
-    own, settled = campaign.counted, calibration_of(campaign.units)
-    shares = len(groups_of(campaign.plan.environments, settled.group)) if settled else 1
-    return shares * sum(unit.cost_s for unit in own) / len(own)
+    """Seconds of machine time of a round."""
+    own = campaign.counted
+    return sum(unit.cost_s for unit in own) / len(own)
 
 
 def of_one_more(campaigns: Iterable[SealedCampaign]) -> float:

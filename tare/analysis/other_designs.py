@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis.verdicts import contrasts, design_of, estimate_of
+from tare.analysis.verdicts import contrasts, design_of, estimate_of, is_sliced
 from tare.model.journals.sealed import SealedCampaign
-from tare.model.journals.units import both_hosts, planned_alpha, real_s
+from tare.model.journals.units import both_hosts, measured_steps, planned_alpha, real_s
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import CONTROL, HOST
-from tare.stats.fits import VALUES_OF
+from tare.stats.fits import run_values, step_values
 from tare.stats.intervals import Interval, t_quantile
 
 FEWEST_PAIRS = 2
@@ -87,9 +87,11 @@ class Speed:
 def hosts_of(campaign: SealedCampaign) -> Hosts:
     """Medians and means of both hosts by unit; units in which one of them failed are left out."""
     pairs = [
-        (_seconds(campaign.kind, hosts[0]), _seconds(campaign.kind, hosts[1]))
+        (first, second)
         for unit in campaign.counted
         if (hosts := both_hosts(unit)) is not None
+        and (first := _seconds(hosts[0], campaign.level))
+        and (second := _seconds(hosts[1], campaign.level))
     ]
     return Hosts(
         median=[(statistics.median(host), statistics.median(control)) for host, control in pairs],
@@ -97,11 +99,9 @@ def hosts_of(campaign: SealedCampaign) -> Hosts:
     )
 
 
-def _seconds(kind: str, launch: LaunchRecord) -> list[float]:
-    """What a launch timed: every counted step of its turns, or its whole run."""
-    if kind == "rounds":
-        return [real_s(launch)]
-    return [step for draw in launch.draws for burst in draw.turns.step_s for step in burst]
+def _seconds(launch: LaunchRecord, level: str | None) -> list[float]:
+    """What a launch timed: every counted step at a level of the allocator, or its whole run."""
+    return [real_s(launch)] if level is None else measured_steps(launch, level)
 
 
 def one_after_the_other(hosts: Hosts, margin: float) -> Sequential | None:
@@ -166,7 +166,12 @@ def hyperfine_like(hosts: Hosts) -> Speed | None:
 
 def paired(campaign: SealedCampaign) -> Interval:
     """Tare's own control: the interval of the second host's log-ratio to the first, unit by unit."""
-    values = pd.DataFrame({unit.unit: VALUES_OF[campaign.kind](unit) for unit in campaign.counted}).T
+    level = campaign.level
+    found = {
+        unit.unit: run_values(unit) if level is None else step_values(unit, level) for unit in campaign.counted
+    }
+    values = pd.DataFrame(found).T
     pairs = contrasts(values.reindex(columns=[HOST, CONTROL]), CONTROL, HOST)
     pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
-    return estimate_of(pairs, design_of(campaign), pilot).interval(planned_alpha(campaign.plan))
+    estimate = estimate_of(pairs, design_of(campaign), pilot, sliced=is_sliced(campaign))
+    return estimate.interval(planned_alpha(campaign.plan))

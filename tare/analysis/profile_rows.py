@@ -270,7 +270,7 @@ class ProfileRows:
                 "sampling_slowdown",
                 statistics.median(results.sampled_step_s) / statistics.median(results.unsampled_step_s),
                 "1",
-                "steps with and without, in turns",
+                "steps with and without, alternating",
             )
             if results.sampled_step_s and results.unsampled_step_s
             else unavailable("sampling_slowdown", "1", source, NOT_SAMPLED),

@@ -43,23 +43,23 @@ COUNTED = (CONVOLUTION, PRODUCT)
 LEAST_SHARE = 0.005  # of the operators' time; a family below it is not drawn, as its time is the framework's own
 POINT_COLUMNS = ["workload", "env", "intensity", "rate", "low", "high", "n", "basis", "kind", "precision"]
 FAMILY_COLUMNS = ["family", "intensity", "rate", "low", "high", "n", "self_s", "flops", "convention"]
-TURNS_BASIS, PLAIN_BASIS = "steps in turns", "steps before profiling"
+REPLICATES_BASIS, PLAIN_BASIS = "measured training steps", "steps before profiling"
 
 
 def points(metrics: pd.DataFrame) -> pd.DataFrame:
     """Intensity (FLOP/B) and rate (FLOP/s) of each workload and environment, with a 95% interval of the rate.
 
     `kind` says whether FLOPs and bytes were counted by the device (measured) or follow from operators (modelled),
-    `precision` in which most FLOPs were counted. `basis` says which step: those in turns, a unit each, with
+    `precision` in which most FLOPs were counted. `basis` says which step: those of timed launches, a round each, with
     Student's t over the logarithms of n units; or the median of the steps before profiling, of one launch, which
     has no interval.
     """
     table = _work(metrics)
-    turns = metrics[(metrics["metric"] == "turn_step_s") & (metrics["kind"] == "measured")]
-    turns = turns[turns["campaign"].map(lambda name: is_headline(name, "turns")).astype(bool)]
+    own = metrics[(metrics["metric"] == "step_s") & (metrics["kind"] == "measured")]
+    own = own[own["campaign"].map(lambda name: is_headline(name, "steps")).astype(bool)]
     found = []
     for (workload, env), row in table.iterrows():
-        steps = turns[(turns["workload"] == workload) & (turns["env"] == env)]["value"]
+        steps = own[(own["workload"] == workload) & (own["env"] == env)]["value"]
         found.append(
             {
                 "workload": workload,
@@ -124,7 +124,7 @@ def _rate(flops: float, plain_s: float, steps: Sequence[float]) -> dict[str, Any
         "low": math.exp(low),
         "high": math.exp(high),
         "n": found.n,
-        "basis": TURNS_BASIS,
+        "basis": REPLICATES_BASIS,
     }
 
 

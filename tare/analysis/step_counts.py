@@ -1,6 +1,6 @@
 """What a step counts beside its time: page faults and involuntary switches, as differences to the host.
 
-Per block, the environment's number per step less the mean of the two hosts'; the control is the second host's less
+Per round, the environment's number per step less the mean of the two hosts'; the control is the second host's less
 the first's. Counts can be zero and come in storms: differences instead of ratios, an interval from signed ranks,
 at a Bonferroni level over environments and counts of the campaign. They explore: there is no margin and no verdict.
 """
@@ -24,7 +24,7 @@ IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch"
 
 
 def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
-    """Rows of the table `counts` for a campaign of turns; none of any other.
+    """Rows of the table `counts` for a view of training steps; none of any other.
 
     Args:
         campaign: its environments and confidence.
@@ -32,7 +32,7 @@ def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1
         share: of alpha that it may spend.
     """
     environments = compared(campaign.plan)
-    if campaign.kind != "turns" or not environments:
+    if campaign.kind != "steps" or not environments:
         return []
     family = len(environments) * len(COUNTS)
     alpha = share * (1 - campaign.plan.sampling.confidence) / family

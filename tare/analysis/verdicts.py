@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stalled_blocks, stopped_runs
+from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import pivot
-from tare.model.journals.sealed import SealedCampaign
-from tare.model.journals.units import compared, family_alpha
+from tare.analysis.sliced_rounds import is_sliced, long_tail, unsliced_reason, whole_run_estimate
+from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.units import compared, family_alpha, measured_steps
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import stack_of
 from tare.stats.families import holm_levels, selected_level
@@ -53,18 +54,19 @@ RUN_METRICS = (
     *GROUP_METRICS,
     SLOWDOWN,
 )
-STEP_METRICS = ("turn_step_s",)
+STEP_METRICS = ("step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
-METRICS_OF = {"rounds": RUN_METRICS, "turns": STEP_METRICS, "causes": CAUSE_METRICS}
-MARGIN_OF = {"rounds": "run", "turns": "step", "causes": "run"}
+METRICS_OF = {"rounds": RUN_METRICS, "steps": STEP_METRICS, "causes": CAUSE_METRICS}
+MARGIN_OF = {"rounds": "run", "steps": "step", "causes": "run"}
 # What only jobs with a warm-up have, groups, jobs with a neighbour.
 OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN)
 RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
 NO_TOTAL = (*RATES, SLOWDOWN)
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
-TOTAL_OF = {"turn_step_s": "turn_step_mean_s"}
-PRIMARY_METRICS = ("real_s", "turn_step_s")
-BOUNDED = "real_s"  # the metric that a launch which was stopped at its time limit bounds from below
+TOTAL_OF = {"step_s": "step_mean_s"}
+PRIMARY_METRICS = ("real_s", "step_s")
+WHOLE_RUN = "real_s"
+BOUNDED = WHOLE_RUN  # the metric that a launch which was stopped at its time limit bounds from below
 TO_ONE_HOST = math.sqrt(
     4 / 3
 )  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
@@ -120,22 +122,46 @@ def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
     return pd.DataFrame(np.column_stack(pairs), index=logs.index)
 
 
-def estimate_of(pairs: pd.DataFrame, design: str, pilot: Sequence[int]) -> Estimate:
+def estimate_of(pairs: pd.DataFrame, design: str, pilot: Sequence[int], *, sliced: bool = False) -> Estimate:
     """What the deciding interval of a campaign's design rests on.
 
     Stein's spread is exact for normal units whose number the pilot's spread chose. Machines have storms that a
-    pilot of six misses: the trimmed spread of all units stands beside it, and the wider of the two decides.
+    pilot of six misses: the spread of all units stands beside it, and the wider of the two decides. Slices take the
+    storms out of a round's ratios, so that nothing is trimmed there (docs/proof.md).
 
     Args:
         pairs: as `contrasts`, by unit number.
         design: as `design_of`.
         pilot: numbers of the units that the decision was taken on.
+        sliced: whether the units were.
     """
     ordered = pairs.sort_index()
-    found = trimmed(ordered[0].to_numpy(), ordered[1].to_numpy())
+    if sliced:
+        found = student(ordered.mean(axis=1).to_numpy())
+    else:
+        found = trimmed(ordered[0].to_numpy(), ordered[1].to_numpy())
     if design != "stein":
         return found
     return two_stage(found, ordered[ordered.index.isin(pilot)].mean(axis=1).to_numpy())
+
+
+def estimates_of(
+    campaign: SealedCampaign,
+    pairs: Mapping[tuple[str, str], pd.DataFrame],
+    pilot: Sequence[int],
+    design: str | None = None,
+) -> dict[tuple[str, str], Estimate]:
+    """What the deciding intervals of several comparisons of a campaign rest on.
+
+    Args:
+        campaign: whose units they are.
+        pairs: by environment and reference, as `contrasts`.
+        pilot: numbers of the units that the decision was taken on.
+        design: None for the campaign's own.
+    """
+    sliced, design = is_sliced(campaign), design or design_of(campaign)
+    found = {key: estimate_of(pair, design, pilot, sliced=sliced) for key, pair in pairs.items()}
+    return found if sliced else guarded(found)
 
 
 def design_of(campaign: SealedCampaign) -> str:
@@ -172,13 +198,13 @@ class Measured:
 
     @property
     def names(self) -> list[str]:
-        """Launches of a unit, with the headline's where its rows come from another campaign of the same blocks."""
+        """Launches of a unit, with the headline's where its rows come from another level of the same rounds."""
         own = list(self.campaign.plan.environments)
         return own + [name for name in self.metrics["env"].unique() if name.endswith(BASELINE) and name not in own]
 
 
 def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
-    """Rows of the verdict table for one campaign of rounds, turns or causes, as if it were the whole study.
+    """Rows of the verdict table for one campaign of rounds, its steps, or causes, as if it were the whole study.
 
     Args:
         campaign: its margins, sampling, environments and decision.
@@ -242,8 +268,8 @@ class _Table:
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
-        stalled = {} if self.is_total else stalled_blocks(self.campaign)
-        self.total_ends = self.ends if self.is_total else {key: ends_of(stalled, *key) for key in keys}
+        self.total_ends = self.ends if self.is_total else dict.fromkeys(keys, Ends())
+        self.sliced = is_sliced(self.campaign)
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
         self.units = sorted(metrics["rep"].dropna().unique())
@@ -253,7 +279,8 @@ class _Table:
         self.control = self._estimate((CONTROL, HOST), first)
         self.typical = {key: self.control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
         self.total = {key: self._student(self.totals, key) for key in keys}
-        self.typical, self.total = (guarded(found) for found in (self.typical, self.total))
+        if not self.sliced:
+            self.typical, self.total = (guarded(found) for found in (self.typical, self.total))
         self.steps = {} if self.is_total else counted_steps(self.campaign)
         self.within = self._within([(env, reference) for env, reference in pairs if reference == HOST])
 
@@ -287,8 +314,17 @@ class _Table:
         """Of the typical time; with a bound among the values nothing is trimmed, or it would be the bound."""
         if self.ends[key].open:
             return self._student(self.values, key)
-        found = estimate_of(self._pairs(self.values, key), self.design, pilot)
+        pairs = self._pairs(self.values, key)
+        found = estimate_of(pairs, self.design, pilot, sliced=self.sliced)
+        whole = whole_run_estimate(self.campaign, *key, pairs.index) if self._is_in_terms else None
+        if whole is not None:
+            found = replace(found, mean=whole.mean, spreads=(*whole.spreads, *found.spreads[1:]))
         return replace(found, lasting=self.found.lasting(*key))
+
+    @property
+    def _is_in_terms(self) -> bool:
+        """Whether start, body and exit are put together: of whole runs in slices."""
+        return self.sliced and self.metric == WHOLE_RUN
 
     def _student(self, values: pd.DataFrame, key: tuple[str, str]) -> Estimate:
         """Of all units, untrimmed."""
@@ -395,6 +431,8 @@ class _Comparison:
             "control_ci_low": _exp(control.low),
             "control_ci_high": _exp(control.high),
             "control_reaches": control_ends.open or _reaches(control, interval, verdict, table.margin),
+            "sliced": table.sliced if table.campaign.kind in (ROUNDS, STEPS) else None,
+            "unsliced_reason": unsliced_reason(table.campaign),
             "design": table.design,
             "bootstrap_low": _exp(check.low),
             "bootstrap_high": _exp(check.high),
@@ -438,6 +476,8 @@ class _Comparison:
         elif interval.n < fewest:
             parts.append(f"{interval.n} complete units; the study asks for {fewest} before a verdict")
         parts += self._limits(interval.n)
+        tail = long_tail(self.table.campaign, self.env) if self.table.metric in PRIMARY_METRICS else None
+        parts += [tail] if tail else []
         if self.table.campaign.ended:
             parts.append(f"the campaign ended before its time: {self.table.campaign.ended}")
         return "; ".join(parts) or None
@@ -456,18 +496,7 @@ class _Comparison:
             )
         if self.ends.silent:
             parts.append(f"units in which both were {stopped} say nothing: {len(self.ends.silent)}")
-        if self.table.is_total:
-            return parts
-        stalled = (
-            ("upper", "it", self.total_ends.at_least),
-            ("lower", "what it is compared with", self.total_ends.at_most),
-        )
-        return parts + [
-            f"all time has no {end} end: in {count} void block{'s' if count > 1 else ''} {who} had begun its turns "
-            "and then gave no answer in time"
-            for end, who, count in stalled
-            if count
-        ]
+        return parts
 
 
 def _reaches(control: Interval, interval: Interval, verdict: str, margin: float) -> bool | None:
@@ -480,12 +509,14 @@ def _reaches(control: Interval, interval: Interval, verdict: str, margin: float)
 
 
 def counted_steps(campaign: SealedCampaign) -> dict[str, int]:
-    """Steps that count of every launch of a campaign of turns, over the units that count."""
+    """Steps that count of every launch of a view of training steps, over the units that count; none of others."""
     found: dict[str, int] = {}
+    if campaign.level is None:
+        return found
     for unit in campaign.counted:
         for name, launch in unit.launches.items():
-            draws = launch.draws or ()
-            found[name] = found.get(name, 0) + sum(len(turn) for draw in draws for turn in draw.turns.step_s)
+            if launch.ok:
+                found[name] = found.get(name, 0) + len(measured_steps(launch, campaign.level))
     return found
 
 

@@ -61,9 +61,10 @@ from tare.literature.repaid_claims import repays
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
+from tare.model.journals.sealed import ROUNDS, STEPS
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms
-from tare.model.studies.study import CampaignId, Study, campaigns, lanes, sampling_beside, sampling_of
+from tare.model.studies.study import CampaignId, Study, campaigns, sampling_beside, sampling_of
 
 MODELS = {
     "flops": ("flops_per_step", "1"),
@@ -153,8 +154,22 @@ def _beyond(published: Published, claim: Claim, workload: str, study: Study) -> 
 
 
 def _campaign(study: Study, workload: str, kind: str, level: str | None, scenario: str) -> CampaignId | None:
-    """The campaign that has a level: its own, else the headline's, where that is at the level."""
-    own = [one for one in campaigns(study) if (one.workload, one.kind, one.scenario) == (workload, kind, scenario)]
+    """The campaign that has a level: its own, else the headline's, where that is at the level.
+
+    Training steps are measured by whole runs, and at each level of the allocator by the same runs.
+    """
+    steps = kind == STEPS
+    measured = study.rounds.steps.levels if study.rounds.steps else ()
+    if steps and not measured:
+        return None
+    wanted_kind = ROUNDS if steps else kind
+    own = [
+        one
+        for one in campaigns(study)
+        if (one.workload, one.kind, one.scenario) == (workload, wanted_kind, scenario)
+    ]
+    if steps and level in {f"allocator={one}" for one in measured}:
+        return next((one for one in own if one.arm is None), None)
     first = {f"{name}={known[0]}" for name, known in {**arms.COMMON, **arms.INSIDE, **arms.BESIDE}.items()}
     wanted = [level, None] if level in first else [level]
     return next((one for arm in wanted for one in own if one.arm == arm), None)
@@ -167,8 +182,7 @@ def _units(study: Study, one: CampaignId) -> int | None:
         return sampling_beside(study.shared, study.rounds, study.confidence, arm).units
     if one.scenario == DISTRIBUTED and study.distributed is not None:
         return study.distributed.sampling(study.confidence, arm).units
-    settings = study.rounds if one.kind == "rounds" else study.turns
-    return sampling_of(settings, study.confidence, "", None if one in lanes(study) else arm).units
+    return sampling_of(study.rounds, study.confidence, "", arm).units
 
 
 def _figures(published: Published, claim: Claim, workload: str) -> list[str]:

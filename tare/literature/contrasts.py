@@ -121,7 +121,7 @@ def _number(value: float) -> str:
 
 
 def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> list[Ratio]:
-    """Every environment by the host: from verdicts on rounds or blocks, else from measured repetitions."""
+    """Every environment by the host: from verdicts on rounds, else from measured repetitions."""
     judged = _judged(here, workload, metric, at)
     chosen = judged[judged["metric"] == metric]
     if len(chosen):

@@ -26,7 +26,7 @@ WORDS = {
     "dram_write_bytes_per_s": "DRAM write throughput",
     "flops": "FLOPs",
     "hbm_transactions": "HBM transactions",
-    "turn_step_s": "time of a step",
+    "step_s": "time of a step",
     "epoch_rest_s": "time of an epoch after its first step",
     "flop_per_s": "FLOPs a second",
     "gpu_utilization": "utilisation of the GPU",

@@ -25,10 +25,10 @@ OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_pea
 # They boot with every launch; where their processor is emulated they tell nothing of speed.
 GUESTS = ("vm", "microvm", "unikernel")
 # Kinds of campaigns in a reader's words, and their units.
-PLAIN = {"rounds": "whole runs", "turns": "training steps"}
+PLAIN = {"rounds": "whole runs", "steps": "training steps"}
 AMONG = {SHARED: " beside a second job", DISTRIBUTED: " in several instances"}
-MEDIAN_OF = {"rounds": "whole runs", "turns": "blocks of training steps"}
-NO_STEPS = "; turns.workloads in its file names those that have them"
+MEDIAN_OF = {"rounds": "whole runs", "steps": "rounds"}
+NO_STEPS = "; `rounds.steps` in its file adds them"
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
 MEANS = {"gpu_utilisation": "gpu_utilization_mean"}
@@ -255,7 +255,7 @@ def _none(reason: str) -> Value:
 def _of_units(
     own: pd.DataFrame, env: str, metric: str, batch: int | None, level: str | None, scenario: str
 ) -> Value:
-    """Median over the units of rounds or blocks of turns, or of the sweep at one batch size."""
+    """Median over the units of whole runs or of their steps, or of the sweep at one batch size."""
     if batch is None:
         what = kind_of(metric)
         chosen = compared(own, what, level, scenario)
@@ -267,7 +267,7 @@ def _of_units(
         swept = sorted({int(size) for size in own.loc[own["campaign"] == SWEEP, "batch"].dropna()})
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
-    stepless = chosen.empty and what == "turns"
+    stepless = chosen.empty and what == "steps"
     chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
     if chosen.empty:
         only = (

@@ -23,7 +23,7 @@ FIGURE_METRICS: Mapping[str, str] = {
     "log2_gflops": "1",
     "samples_per_s": "1/s",
     "images_per_s": "1/s",
-    "turn_step_s": "s",
+    "step_s": "s",
     "first_step_s": "s",
     "epoch_rest_s": "s",
     "peak_rss_bytes": "B",
@@ -46,7 +46,7 @@ UNIT_METRICS: Mapping[str, str] = {
     "first_step_s": "rounds",
     "epoch_rest_s": "rounds",
     "peak_rss_bytes": "rounds",
-    "turn_step_s": "turns",
+    "step_s": "steps",
     SLOWDOWN: "rounds",
 }
 # Quantities over time: the table that has the column, and its base unit.
@@ -70,5 +70,5 @@ BAR, LINE, TIMELINE, ROOFLINE, TABLE, CHANGE = KINDS = ("bar", "line", "timeline
 
 
 def kind_of(metric: str) -> str:
-    """The kind of campaign that measures a metric of ours: `turns` or `rounds`."""
+    """The kind of campaign that measures a metric of ours: `rounds`, or `steps` within them."""
     return UNIT_METRICS.get(metric, "rounds")

@@ -98,6 +98,8 @@ VERDICT_TABLE = _strict(
         "control_ci_low": pa.Column(float, nullable=True),
         "control_ci_high": pa.Column(float, nullable=True),
         "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
+        "sliced": pa.Column(pd.BooleanDtype(), nullable=True),
+        "unsliced_reason": pa.Column(TEXT, nullable=True),
         "design": pa.Column(TEXT, pa.Check.isin(("stein", "fixed"))),
         "bootstrap_low": pa.Column(float, nullable=True),
         "bootstrap_high": pa.Column(float, nullable=True),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
-from tare.analysis.choice import is_ours
+from tare.analysis.choice import KINDS, is_ours
 from tare.analysis.network import read_network
 from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
-from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed, views
 from tare.model.records.curves import CURVES, CurvesRecord
 from tare.model.records.images import (
     AnyImage,
@@ -59,7 +60,8 @@ class Evidence:
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
         trees: records of the trees of all stacks, by stack.
-        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps.
+        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these and
+            the training steps that they measured.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
         copies: how much copies of the files differ on this machine, None where nobody measured it.
         profiles: records of profiled launches by workload and environment.
@@ -102,6 +104,11 @@ class Evidence:
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
 
+    @cached_property
+    def views(self) -> tuple[Campaign, ...]:
+        """The campaigns, and of each that measured training steps those alone, by level of the allocator."""
+        return tuple(view for one in self.campaigns for view in views(one))
+
     @property
     def workloads(self) -> list[str]:
         """The study's workloads, in its order."""
@@ -113,12 +120,12 @@ class Evidence:
         return list(self.study.environments)
 
     def headline(self, workload: str, kind: str) -> Campaign | None:
-        """The workload's campaign of all the study's environments, of rounds or of turns."""
-        return next((c for c in self.campaigns if c.workload == workload and is_headline(c.name, kind)), None)
+        """The workload's campaign of all the study's environments, of whole runs or of their steps."""
+        return next((c for c in self.views if c.workload == workload and is_headline(c.name, kind)), None)
 
     def headlines(self, kind: str | None = None) -> list[Campaign]:
         """The headline campaigns of all workloads, of one kind or of both."""
-        kinds = (kind,) if kind else ("rounds", "turns")
+        kinds = (kind,) if kind else KINDS
         found = (self.headline(workload, one) for workload in self.workloads for one in kinds)
         return [campaign for campaign in found if campaign is not None]
 
@@ -131,7 +138,7 @@ class Evidence:
         return [c for c in self._varied(workload) if c.arm.other_stack is not None]
 
     def _varied(self, workload: str | None) -> list[Campaign]:
-        alone = [c for c in self.campaigns if c.plan.scenario == SINGLE]
+        alone = [c for c in self.views if c.plan.scenario == SINGLE]
         return [c for c in alone if c.arm is not None and workload in (None, c.workload)]
 
 

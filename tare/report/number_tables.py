@@ -45,18 +45,18 @@ def times_table(evidence: Evidence | Reference, workload: str) -> Table:
 
 
 STEP_COLUMNS = {
-    "turn_step_s": "step",
-    "turn_step_mean_s": "step, stalls in full",
+    "step_s": "step",
+    "step_mean_s": "step, stalls in full",
     "step_cpu_s": "CPU time",
     "step_system_s": "in the kernel",
     "step_page_faults": "page faults",
     "step_preemptions": "preemptions",
-    "turn_peak_rss_bytes": "peak memory",
+    "step_peak_rss_bytes": "peak memory",
 }
 
 
 def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
-    """What a training step takes in turns: means over blocks."""
+    """What a training step takes: means over rounds."""
     metrics = joint(evidence.metrics)
     own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
     own = own[own["kind"] == "measured"]
@@ -71,8 +71,8 @@ def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
                 for metric, title in STEP_COLUMNS.items()
             },
         },
-        caption=f"{workload_title(workload)}: a training step, launches taking turns",
-        note="Means over blocks. They hold the machine's mood of each block, which the ratios do not.",
+        caption=f"{workload_title(workload)}: a training step",
+        note="Means over rounds. They hold how fast the machine was in each round, which the ratios do not.",
         numeric=True,
         wide=True,
     )

@@ -166,7 +166,6 @@ def _conditions(evidence: Evidence) -> Context:
 def _method(evidence: Evidence) -> Context:
     return {
         "method": method.method_sentences(evidence),
-        "instrument": [t for t in (instrument.settled_table(evidence), instrument.components_table(evidence)) if t],
         "protocols": instrument.protocol_tables(evidence),
         "benchmark": instrument.benchmark_table(evidence),
         "failures": failures.failures_table(evidence),

@@ -1,7 +1,7 @@
 """Intervals and verdicts of log-ratios: numbers in, numbers out; no tables, no files.
 
 Sources: Stein 1945 (two-stage sample size), Schuirmann 1987 (interval inclusion for equivalence), Kalibera and
-Jones 2013 (the unit of repetition), Huber 1964 (the robust fit), Yuen 1974 (trimmed means), Smyth 2004 (moderated
+Jones 2013 (the unit of repetition), Yuen 1974 (trimmed means), Smyth 2004 (moderated
 variances), Berger 1982 (intersection-union), Clopper and Pearson 1934 (shares).
 """
 
@@ -18,7 +18,6 @@ from tare.model.registry import CONTROL, HOST
 
 FEWEST_UNITS = 2
 LARGEST_RATIO = 1000  # of two units, at a strict level, intervals reach beyond anything: they say nothing then
-HUBER = 1.345  # 95% as efficient as the mean where data are normal
 MAD_TO_SD = 1.4826
 BOOTSTRAP_DRAWS = 2000
 MOST_UNITS = 100_000
@@ -385,33 +384,3 @@ def outliers(values: Sequence[float], threshold: float = 5.0) -> list[bool]:
         if spread > 0
         else [False] * len(sample)
     )
-
-
-def two_way(logs: np.ndarray, rounds: int = 50) -> tuple[np.ndarray, np.ndarray]:
-    """Robust fit of launch + cycle to the logs of turns.
-
-    All launches of a cycle share the machine's mood of that moment: the cycle's effect takes it away. Stalls that
-    hit one turn alone are weighed down (Huber's weights), not deleted.
-
-    Args:
-        logs: shape [cycles, launches], log seconds per step.
-        rounds: most rounds of reweighting.
-
-    Returns:
-        (effects, residuals): effects of shape [launches], log seconds per step at the median cycle; residuals of
-        shape [cycles, launches].
-    """
-    weights = np.ones_like(logs)
-    launch = np.zeros(logs.shape[1])
-    for _ in range(rounds):
-        cycle = (weights * (logs - launch)).sum(axis=1) / weights.sum(axis=1)
-        fresh = (weights * (logs - cycle[:, None])).sum(axis=0) / weights.sum(axis=0)
-        fresh -= fresh.mean()
-        residuals = logs - fresh - cycle[:, None]
-        spread = MAD_TO_SD * float(np.median(np.abs(residuals)))
-        settled = float(np.abs(fresh - launch).max()) < 1e-9
-        launch = fresh
-        if settled or spread == 0:
-            break
-        weights = np.minimum(1.0, HUBER * spread / np.maximum(np.abs(residuals), 1e-300))
-    return launch + float(np.median(cycle)), residuals

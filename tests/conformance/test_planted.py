@@ -94,5 +94,5 @@ def test_known_effects_are_found_in_full(attempts):
 
 def test_what_only_wastes_time_computes_the_same(attempts):
     rows, *_ = attempts[-1]
-    check = loss_check(WORKLOAD, rows[rows["metric"] == "turn_loss_last"], "turns.host+wasteful+zero")
+    check = loss_check(WORKLOAD, rows[rows["metric"] == "step_loss_last"], "turns.host+wasteful+zero")
     assert check.equal is True, check.sentence

@@ -9,10 +9,10 @@ import time
 import pytest
 from fakes import CONDITIONS, Fake, site, still_running, study
 from lean import unit_of_rows
+from tare.experiments.blocks import Burst, Stretch, live_block, turn_problem
 
 from tare.core.errors import UnavailableError
 from tare.experiments import blocks, turns
-from tare.experiments.blocks import Burst, Stretch, live_block, turn_problem
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.model.journals.sealed import SEALED, read_rows, read_sealed

@@ -28,7 +28,7 @@ def verdicts(results):
 
 def level(**fields):
     own = {
-        "env": "host", "reference": "host.headline", "campaign": "turns.host.amp-bf16", "metric": "turn_step_s",
+        "env": "host", "reference": "host.headline", "campaign": "turns.host.amp-bf16", "metric": "step_s",
         "group": SETTING, "title": "Mixed precision, bf16", "level": "amp=bf16", "ratio": 0.62, "ci_low": 0.61,
         "ci_high": 0.64,
     }  # fmt: skip
@@ -37,13 +37,13 @@ def level(**fields):
 
 def environment(env="docker", **fields):
     return row(
-        **{"env": env, "metric": "turn_step_s", "campaign": "turns.docker+host", "group": ENVIRONMENT, **fields}
+        **{"env": env, "metric": "step_s", "campaign": "turns.docker+host", "group": ENVIRONMENT, **fields}
     )
 
 
 def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_first(verdicts):
     rows = figures.choice_rows(verdicts, "mnist_cnn")
-    steps = rows[rows["metric"] == "turn_step_s"]
+    steps = rows[rows["metric"] == "step_s"]
     assert set(steps["title"]) == {
         "Docker", "Apptainer", "Charliecloud", "Default allocator", "Mixed precision, bf16", "Channels-last layout",
         "Stack paper-2022",
@@ -53,7 +53,7 @@ def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_f
     assert set(rows[rows["group"] == STACK]["title"]) == {"Stack paper-2022"}
     assert (rows[rows["group"] == ENVIRONMENT]["reference"] == "host").all()
     assert (rows[rows["group"] != ENVIRONMENT]["reference"] == "host.headline").all()
-    assert list(dict.fromkeys(rows["metric"])) == ["turn_step_s", "real_s"]
+    assert list(dict.fromkeys(rows["metric"])) == ["step_s", "real_s"]
 
 
 def test_a_level_that_only_a_container_has_is_no_setting_of_the_host(verdicts):
@@ -131,7 +131,7 @@ def test_another_loss_is_shown_and_is_no_failure(metrics):
     assert same == "The last loss is the very same in 6 units"
     near = metrics.copy()
     own = (
-        (near["campaign"] == "turns.host.amp-bf16") & (near["env"] == "host") & (near["metric"] == "turn_loss_last")
+        (near["campaign"] == "turns.host.amp-bf16") & (near["env"] == "host") & (near["metric"] == "step_loss_last")
     )
     near.loc[own, "value"] = 0.4381 * (1 + 1e-6)
     assert "the same but for rounding" in choices.loss_sentence(near, "mnist_cnn", "turns.host.amp-bf16")

@@ -170,7 +170,7 @@ def drawn_in(found, low, high):
     return any(ends == pytest.approx((low, high)) for ends in found)
 
 
-@pytest.mark.parametrize(("metric", "panel"), [("turn_step_s", 0), ("real_s", 1)])
+@pytest.mark.parametrize(("metric", "panel"), [("step_s", 0), ("real_s", 1)])
 def test_intervals_draw_the_numbers_that_decide(verdicts, metric, panel):
     headline = figures.joint(verdicts)
     own = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
@@ -212,7 +212,7 @@ def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(ve
     assert native.get_title(loc="left") == "Native installs: whole run"
     assert allocator.get_title(loc="left") == "Default allocator: training step"
     headline = figures.joint(verdicts)
-    for axes, name, metric in ((native, "stack-native", "real_s"), (allocator, "allocator-default", "turn_step_s")):
+    for axes, name, metric in ((native, "stack-native", "real_s"), (allocator, "allocator-default", "step_s")):
         own = verdicts[verdicts["campaign"].str.endswith(name) & (verdicts["metric"] == metric)]
         assert sorted(own["reference"].unique()) == ["host", "host.headline"]
         for row in own.to_dict("records"):
@@ -328,7 +328,7 @@ def test_every_launch_counts_rounds_and_blocks(results, metrics):
     assert "Median training step: " in drawing.alt
     dots = [line for line in drawing.figure.axes[1].lines if line.get_markersize() == 4]
     assert [len(line.get_xdata()) for line in dots] == [6] * 5
-    own = metrics[(metrics["metric"] == "turn_step_s") & (metrics["workload"] == "mnist_cnn")]
+    own = metrics[(metrics["metric"] == "step_s") & (metrics["workload"] == "mnist_cnn")]
     host = own[(own["env"] == "host") & own["campaign"].map(lambda c: c.count(".") == 1)]
     assert sorted(dots[0].get_xdata()) == pytest.approx(sorted(host["value"] * 1e3))
 

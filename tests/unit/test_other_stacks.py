@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from image_builders import data_record
+from tare.worker.turns import children_can_follow
 from test_campaign import plan_of
 
 from tare.analysis import metrics
@@ -27,7 +28,6 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.studies import arms, study
 from tare.model.studies.stacks import load_stack
 from tare.worker.train import import_first
-from tare.worker.turns import children_can_follow
 from workloads import _reviews
 
 HEADLINE, OTHER = "torch-2.13", "paper-2022"
@@ -204,7 +204,7 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
 
 @pytest.mark.parametrize(
     ("kind", "function", "metric"),
-    [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "turn_step_s")],
+    [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "step_s")],
 )
 def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
     kind, function, metric, records, config, tmp_path

@@ -51,7 +51,7 @@ def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
 def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
     first = visible(page[: page.index("<nav")])
     rows = figures.joint(evidence.verdicts)
-    rows = rows[rows["metric"].isin(["real_s", "turn_step_s"])]
+    rows = rows[rows["metric"].isin(["real_s", "step_s"])]
     assert len(rows) == 12
     for one in rows.to_dict("records"):
         assert f"{signed(one['ci_low'], one['ci_high'])} {one['verdict']}" in first
@@ -160,7 +160,7 @@ def test_unequal_losses_of_whole_runs(evidence):
 
 
 def test_launches_of_a_block_are_held_against_the_host_of_their_own_block(evidence):
-    rows = loss_rows(evidence, "turn_loss_last")
+    rows = loss_rows(evidence, "step_loss_last")
     rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this block, the same for all of it
     assert losses.loss_check("mnist_cnn", rows).equal
     rows.loc[(rows["rep"] == 3) & (rows["env"] == "apptainer"), "value"] *= 1.001
@@ -169,7 +169,7 @@ def test_launches_of_a_block_are_held_against_the_host_of_their_own_block(eviden
 
 
 def test_a_block_without_its_host_says_nothing_of_losses(evidence):
-    rows = loss_rows(evidence, "turn_loss_last")
+    rows = loss_rows(evidence, "step_loss_last")
     found = losses.loss_check("mnist_cnn", rows[rows["env"] != "host"])
     assert found.equal is None and "no launch on the host left a loss" in found.sentence
 

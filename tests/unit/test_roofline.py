@@ -51,7 +51,7 @@ def said(drawing, path):
 
 
 def host_steps(metrics, workload="mnist_cnn"):
-    own = metrics[(metrics["metric"] == "turn_step_s") & (metrics["env"] == "host")]
+    own = metrics[(metrics["metric"] == "step_s") & (metrics["env"] == "host")]
     own = own[(own["workload"] == workload) & (own["campaign"].map(lambda name: name.count(".")) == 1)]
     return own["value"].to_numpy()
 
@@ -67,11 +67,11 @@ def test_points_follow_from_counts_and_the_steps_of_turns(metrics):
     assert (point["low"], point["high"]) == pytest.approx(
         (math.exp(logs.mean() - half), math.exp(logs.mean() + half))
     )
-    assert (point["n"], point["basis"]) == (6, roofs.TURNS_BASIS)
+    assert (point["n"], point["basis"]) == (6, roofs.REPLICATES_BASIS)
 
 
 def test_without_turns_a_point_has_no_interval_and_says_so(metrics, record, tmp_path):
-    alone = metrics[metrics["metric"] != "turn_step_s"]
+    alone = metrics[metrics["metric"] != "step_s"]
     point = roofs.points(alone).set_index(["workload", "env"]).loc[("mnist_cnn", "host")]
     step = metrics[(metrics["metric"] == "plain_step_s") & (metrics["env"] == "host")]
     step_s = step[step["workload"] == "mnist_cnn"]["value"].iloc[0]

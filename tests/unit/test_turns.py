@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from lean import unit_of_rows
+from tare.experiments.turns import components_of, cores_of, fitting, settle
 
 from tare.experiments import turns
-from tare.experiments.turns import components_of, cores_of, fitting, settle
 from tare.launch import conditions
 from tare.machine import memory
 from tare.model.journals.units import groups_of

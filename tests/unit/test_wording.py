@@ -71,13 +71,13 @@ def test_too_few_units_give_the_reason_instead_of_numbers():
 
 
 def test_ends_that_lie_close_get_the_digits_that_tell_them_apart():
-    assert between("turn_step_s", 1.1871, 1.1932) == "between 18.7% and 19.3% longer"
-    assert between("turn_step_s", 0.8068, 0.8129) == "between 18.7% and 19.3% shorter"
+    assert between("step_s", 1.1871, 1.1932) == "between 18.7% and 19.3% longer"
+    assert between("step_s", 0.8068, 0.8129) == "between 18.7% and 19.3% shorter"
 
 
 def test_large_ratios_are_multiples():
     assert between("runtime_start_s", 8.94, 9.41) == "between 8.9 and 9.4 times as long"
-    assert between("turn_step_s", 0.0005, 2310) == "between less than 0.01 and more than 100 times as long"
+    assert between("step_s", 0.0005, 2310) == "between less than 0.01 and more than 100 times as long"
     assert between("runtime_start_s", 0.9, 2.5) == "between 0.90 and 2.5 times as long"
 
 
@@ -167,7 +167,7 @@ def test_tally_counts_each_verdict():
 def test_what_holds_but_for_stalls_says_what_all_time_is():
     text = verdict_sentence(
         row(
-            **{"metric": "turn_step_s", "margin": 0.02, "verdict": "equivalent but for stalls"},
+            **{"metric": "step_s", "margin": 0.02, "verdict": "equivalent but for stalls"},
             **{"ci_low": 0.9951, "ci_high": 1.004, "total_ci_low": 1.01, "total_ci_high": 1.03},
             total_verdict="different",
         )

@@ -52,7 +52,7 @@ def test_a_broken_environment_never_stops_the_others(extended):
 def test_a_broken_environment_voids_blocks_until_it_is_given_up(extended):
     """In turns it can't fail alone: its blocks are repeated without counting, then it is left out."""
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
-    steps = verdicts[(verdicts["metric"] == "turn_step_s") & (verdicts["reference"] == "host")]
+    steps = verdicts[(verdicts["metric"] == "step_s") & (verdicts["reference"] == "host")]
     steps = steps[steps["campaign"].str.contains("broken")]  # one environment's own campaigns have no other
     assert steps["campaign"].nunique() == 2
     for campaign, rows in steps.groupby("campaign"):
@@ -67,7 +67,7 @@ def test_a_broken_environment_voids_blocks_until_it_is_given_up(extended):
 
 def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headline(varied):
     verdicts = pd.read_csv(varied / "results/varied/tables/verdicts.csv")
-    arm = verdicts[verdicts["arm"].str.contains("allocator=default") & (verdicts["metric"] == "turn_step_s")]
+    arm = verdicts[verdicts["arm"].str.contains("allocator=default") & (verdicts["metric"] == "step_s")]
     pairs = set(zip(arm["env"], arm["reference"], strict=True))
     assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
     assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
@@ -79,7 +79,7 @@ def test_another_stack_is_compared_or_says_what_would_provide_it(varied):
     tree = json.loads((varied / "results/images/paper-2022/tree.json").read_text())
     page = (varied / "results/varied/report/print.html").read_text()
     if tree["status"] == "ok":
-        for metric in ("real_s", "turn_step_s"):
+        for metric in ("real_s", "step_s"):
             own = rows[rows["metric"] == metric].set_index(["env", "reference"])
             assert own.loc[("host", "host.headline"), "n_units"] == 2
             assert own.loc[("namespaces", "host"), "n_units"] == 2
@@ -213,7 +213,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
 
 def test_every_environment_trained_and_computed_the_same(smoke):
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
-    for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("turns", "turn_step_s", "turn_loss_last")):
+    for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("turns", "step_s", "step_loss_last")):
         joint = metrics[metrics["campaign"] == f"{kind}.apptainer+charliecloud+docker+host"]
         real = joint[joint["metric"] == metric]
         assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}

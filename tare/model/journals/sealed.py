@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError
-from tare.core.files import sha256_file
+from tare.core.files import read_json, sha256_file
 from tare.model.journals.units import counted
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
 from tare.model.registry import BASELINE
@@ -29,6 +29,7 @@ PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
 PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
 ROUNDS, STEPS = "rounds", "steps"
+FORMER = "turns"  # kind of campaigns of older versions
 HEADLINE_LEVEL = "steady"  # of the allocator, at which training steps are headlines
 ASIDE = "move the folder away and run the campaign again"
 
@@ -153,6 +154,7 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     summary, folder = read(Sealed, sealed), sealed.parent
     journal = _journal(folder)
     plan = folder / PLAN
+    refuse_former(plan)
     found = {
         plan: (sha256_file(plan) if plan.exists() else "missing", summary.plan_sha256),
         folder / UNITS: (
@@ -167,6 +169,19 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     if rows.seal is None:
         raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
     return SealedCampaign(path=sealed, plan=read(Plan, plan), units=rows.units, sealed=summary)
+
+
+def refuse_former(plan: Path) -> None:
+    """Refuse a campaign whose design no version after it reads.
+
+    Raises:
+        IntegrityError: it is one.
+    """
+    value = read_json(plan) if plan.exists() else None
+    if isinstance(value, dict) and value.get("kind") == FORMER:
+        raise IntegrityError(
+            f"{plan.parent} is a campaign of {FORMER}, which this version does not read: run the study again"
+        )
 
 
 def read_rows(folder: Path) -> Rows:

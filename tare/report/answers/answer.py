@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis.choice import METRIC_OF, headlines
+from tare.model.journals.sealed import STEPS
 from tare.model.studies.study import CONTROL, HOST, campaigns
 from tare.report.arms.fault_costs import beside_measured
 from tare.report.evidence import Evidence
@@ -39,8 +40,8 @@ from tare.report.words.wording import (
 )
 from tare.stats.intervals import BUT_FOR_STALLS, RULE_OF_THREE
 
-HEADLINES = ("real_s", "turn_step_s")
-KINDS = {"real_s": "Whole runs", "turn_step_s": "Training steps"}
+HEADLINES = ("real_s", "step_s")
+KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,7 @@ def summary(evidence: Evidence) -> list[str]:
     if rows.empty:
         return ["No environment but the host ran: there is nothing to compare with it yet."]
     asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
+    asked |= {METRIC_OF[STEPS]} if evidence.study.rounds.steps else set()
     return [
         tally(rows[rows["metric"] == metric].to_dict("records"), what)
         for metric, what in KINDS.items()

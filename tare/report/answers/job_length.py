@@ -79,7 +79,7 @@ def sentence(rows: pd.DataFrame, env: str) -> str:
 
 def _beyond(below: dict[str, Any], step: dict[str, Any]) -> str:
     """From which length on the cost is small, as far as the box can tell, and what is not known of steps."""
-    steps = between("turn_step_s", 1 + step["low"], 1 + step["high"])
+    steps = between("step_s", 1 + step["low"], 1 + step["high"])
     if math.isinf(below["low"]):
         return f"there is no length beyond which it is {WHAT}, as its steps take {steps}"
     if math.isinf(below["high"]):

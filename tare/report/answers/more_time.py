@@ -28,7 +28,7 @@ class MoreTime:
 def section(evidence: Evidence, workloads: Collection[str] | None = None) -> MoreTime | None:
     """Of all workloads of a study, or of some; None where no environment was compared with the host."""
     names = evidence.workloads if workloads is None else workloads
-    found = prospects((one for one in evidence.campaigns if one.workload in names), evidence.verdicts)
+    found = prospects((one for one in evidence.views if one.workload in names), evidence.verdicts)
     own = [one for one in found if one.campaign.is_headline]
     if not own:
         return None
@@ -96,7 +96,8 @@ def _of_arms(found: Sequence[Prospect]) -> list[str]:
         return []
     names = "; ".join(name_of(one.campaign) for one in few)
     most = max(few, key=lambda one: one.fewest)
-    took_s, needed_s = sum(one.took_s for one in few), sum(one.fewest * one.unit_s for one in few)
+    each = {one.campaign.path: one for one in few}.values()  # whole runs and their steps are of the same rounds
+    took_s, needed_s = sum(one.took_s for one in each), sum(one.fewest * one.unit_s for one in each)
     return [
         f"With too few units for a verdict: {names}. It takes {_units(most, most.fewest)} at least: "
         f"{duration(needed_s)} of machine time instead of {duration(took_s)}."

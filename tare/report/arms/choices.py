@@ -37,7 +37,7 @@ LEADS = {
     "open": (OPEN, OPEN),
 }
 MOST_NAMED = 5  # settings and stacks in one sentence
-UNIT_OF = {"real_s": "whole runs", "turn_step_s": "training steps"}
+UNIT_OF = {"real_s": "whole runs", "step_s": "training steps"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ COLUMNS = (
     *RATIOS.values(),
 )
 NOTE = (
-    "Exploratory, from blocks that hold both levels of the allocator; each interval at {level}. A fault's cost "
+    "Exploratory, from rounds that hold both levels of the allocator; each interval at {level}. A fault's cost "
     "{cost}; it holds all that comes with one. Modelled with it: the faults' share; the ratio as "
     "if all launches had had the hosts' faults; the ratio from the steady step, what the level takes on the hosts, "
     "and the launch's own faults. The control's ratios are to the first host."
@@ -58,7 +58,7 @@ class FaultCosts:
 
 def fault_costs(evidence: Evidence, campaign: Campaign) -> FaultCosts | None:
     """Of a campaign that varies the allocator, whichever level is the headline's; None of any other."""
-    if campaign.arm is None or campaign.arm.factor != "allocator" or campaign.kind != "turns":
+    if campaign.arm is None or campaign.arm.factor != "allocator" or campaign.kind != "steps":
         return None
     found = evidence.fault_costs
     alike = found["campaign"].str.split(".").str[1] == campaign.name.split(".")[1]  # of the same environments
@@ -75,7 +75,7 @@ def beside_measured(costs: pd.DataFrame, row: Mapping[str, Any]) -> str | None:
     alike = (costs["campaign"] == row["campaign"]) & (costs["workload"] == row["workload"])
     own = costs[alike & (costs["env"] == row["env"]) & (costs["item"] == "equal_faults_ratio")]
     found = next((one for one in own.to_dict("records") if missing(one["reason"])), None)
-    if found is None or row["metric"] != "turn_step_s":
+    if found is None or row["metric"] != "step_s":
         return None
     return f"At equal page faults, modelled: {_signed(found)}"
 
@@ -144,7 +144,7 @@ def _table(rows: Rows, campaign: Campaign) -> Table:
     alpha = next((row["alpha"] for row in rows.values() if not missing(row["alpha"])), None)
     return Table(
         caption=f"{workload_title(campaign.workload)}, {arm_title(DEFAULT)}: what page faults cost a step",
-        columns=["", "blocks", *COLUMNS],
+        columns=["", "rounds", *COLUMNS],
         rows=[_cells(rows, env) for env in _environments(rows)],
         note=NOTE.format(
             level="no level yet" if alpha is None else f"{100 * (1 - alpha):.3g}%",

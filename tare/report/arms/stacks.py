@@ -89,7 +89,7 @@ def _of_workload(evidence: Evidence, workload: str) -> StackAnswer:
 
 def _why_nothing(campaign: Campaign) -> str:
     """Why a campaign of another stack compared nothing."""
-    what = {"rounds": "Whole runs", "turns": "Training steps"}[campaign.kind]
+    what = {"rounds": "Whole runs", "steps": "Training steps"}[campaign.kind]
     reasons = [campaign.ended, *campaign.plan.unavailable.values()]
     reason = next((reason for reason in reasons if reason), "no unit was complete")
     return f"{what} with {campaign.arm.level}: unavailable: {reason}."

@@ -57,13 +57,13 @@ def confidence(row: pd.Series) -> float:
 
 
 def counts(rows: pd.DataFrame) -> str:
-    """How many units each kind of campaign has: "12 rounds, 7 blocks"; a range where some are incomplete."""
+    """How many units each kind of campaign has: "12 rounds"; a range where some are incomplete."""
     parts = []
     for kind, own in rows.groupby(rows["campaign"].map(kind_of), sort=True):
         low, high = int(own["n_units"].min()), int(own["n_units"].max())
         text = units_text(high, str(kind))
         parts.append(text if low == high else f"{low:,} to {text}")
-    return ", ".join(parts)
+    return ", ".join(dict.fromkeys(parts))
 
 
 def _groups(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.analysis import ceilings
-from tare.analysis.roofs import TURNS_BASIS, family_points, left_out, main_precision, points
+from tare.analysis.roofs import REPLICATES_BASIS, family_points, left_out, main_precision, points
 from tare.model.records.measured import CeilingsRecord
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, turn_names
@@ -148,10 +148,10 @@ def _roofs_told(record: CeilingsRecord) -> str:
 
 def _points_note(found: pd.DataFrame) -> str:
     """What the points are, and which interval they have."""
-    turned = found[found["basis"] == TURNS_BASIS]
+    timed = found[found["basis"] == REPLICATES_BASIS]
     bars = "One profiled launch each (n = 1), no interval."
-    if len(turned):
-        bars = f"Bars: 95% Student's t over units of turns, n = {span(turned['n'])}."
+    if len(timed):
+        bars = f"Bars: 95% Student's t over rounds, n = {span(timed['n'])}."
     told = {
         "modelled": f"FLOPs and bytes modelled from operators, time measured. {_arrow_note()}",
         "measured": "FLOPs and bytes counted by the device (ncu) in one profiled launch, time measured.",

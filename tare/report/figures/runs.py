@@ -17,7 +17,7 @@ from tare.report.figures import style
 from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
 
-UNIT_METRICS = ("real_s", "turn_step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
+UNIT_METRICS = ("real_s", "step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
 COLUMNS = 2
 TITLE_LETTERS = 36  # of a line above a panel
 
@@ -67,7 +67,7 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
 def _repetitions(rows: pd.DataFrame) -> str:
     """How many units each kind of campaign has."""
     by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
-    return ", ".join(units_text(count, str(kind)) for kind, count in by_kind.items())
+    return ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
 
 
 def _medians(rows: pd.DataFrame) -> str:

@@ -96,7 +96,9 @@ def conditions_table(evidence: Evidence) -> Table:
     facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
     names = [env for env in evidence.environments if env in facts]
     asked = evidence.study.conditions
-    allocators = {f"allocator of {kind}": getattr(evidence.study, kind).allocator for kind in ("rounds", "turns")}
+    rounds = evidence.study.rounds
+    steps = {"allocator of training steps": ", ".join(rounds.steps.levels)} if rounds.steps else {}
+    allocators = {"allocator of whole runs": rounds.allocator, **steps}
     return Table.of(
         EFFECTIVE.items(),
         {

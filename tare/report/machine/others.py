@@ -11,7 +11,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table
 
-KINDS = {"rounds": "whole runs", "turns": "training steps"}
+KINDS = {"rounds": "whole runs and their training steps"}
 WORTH_TELLING = 0.1  # processors, on the first page
 UNWATCHED = "nobody watched who else used the processors"
 
@@ -45,8 +45,8 @@ def others_table(evidence: Evidence) -> Table | None:
         caption="Who else used the processors",
         columns=["workload", "measured", "others, mean", "others, in the busiest unit", "taken by a hypervisor"],
         rows=rows,
-        note="Processors, of all that the machine has: what the kernel counted as busy while the host's launches "
-        "ran, or launches took turns, less what they and Tare used.",
+        note="Processors, of all that the machine has: what the kernel counted as busy while launches ran, less what "
+        "they and Tare used.",
     )
 
 

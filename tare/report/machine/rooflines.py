@@ -10,7 +10,7 @@ import pandas as pd
 from tare.analysis import ceilings
 from tare.analysis.roofs import (
     PRECISION,
-    TURNS_BASIS,
+    REPLICATES_BASIS,
     attainable,
     family_points,
     left_out,
@@ -70,7 +70,7 @@ def point_sentences(evidence: Evidence, record: CeilingsRecord) -> list[str]:
 def _interval(row: pd.Series) -> str:
     if missing(row["low"]):
         return f" ({row['kind']} FLOPs by measured time of {row['basis']}, no interval)"
-    unit = "units of turns" if row["basis"] == TURNS_BASIS else row["basis"]
+    unit = "rounds" if row["basis"] == REPLICATES_BASIS else row["basis"]
     return f" ({decimal_prefix(row['low'])} to {decimal_prefix(row['high'])}, 95%, {row['n']} {unit})"
 
 

@@ -14,7 +14,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
 from tare.report.words.wording import listed, margin_text, width_text
 
-WHAT = {"rounds": "whole runs", "turns": "training steps", "causes": "causes", "sweep": "batch sweep"}
+WHAT = {"rounds": "whole runs", "steps": "training steps", "causes": "causes", "sweep": "batch sweep"}
 REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))
 
 
@@ -22,7 +22,7 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     """Number of units, where it comes from, and the half-width that was reached beside the one wanted.
 
     Args:
-        campaign: of rounds or turns.
+        campaign: of rounds, or of their steps.
         verdicts: its rows.
     """
     adopted = campaign.plan.adopted

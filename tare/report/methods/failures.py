@@ -12,8 +12,8 @@ from tare.report.words.wording import percent
 
 NOTE = (
     "Exact intervals of the share that fails (Clopper and Pearson, 95%, as if the number of launches had been "
-    "fixed). Void blocks count, discarded units do not; of campaigns that are no headline only what failed is "
-    "listed. Blocks serve several campaigns: a launch that failed is listed with the one that was at work."
+    "fixed). Void units count, discarded ones do not; of campaigns that are no headline only what failed is "
+    "listed."
 )
 
 

@@ -1,4 +1,4 @@
-"""Tables of the instrument: what first blocks settled, where spread comes from, what other protocols would say."""
+"""What other protocols would have said of host against host, and what a benchmark of them found."""
 
 from __future__ import annotations
 
@@ -6,105 +6,15 @@ import math
 
 from tare.analysis import other_designs
 from tare.analysis.verdicts import margin_of
-from tare.model.journals.units import AGREEMENT
-from tare.model.records.campaigns import Agreement, Calibration
 from tare.model.registry import CONTROL, HOST
 from tare.report.evidence import Campaign, Evidence
-from tare.report.methods.designs import name_of
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.words.labels import env_title, seconds, workload_title
 from tare.report.words.layout import Cell, Row, Table
 from tare.report.words.wording import margin_text, missing, percent
-from tare.stats.fits import cycle_ratios
 from tare.stats.intervals import Interval, judge
-from tare.stats.planning import estimate_components
 
 BENCHMARK_SCHEMA = 2  # a benchmark that another version wrote is shown when it is run again
-LEVELS = ("block", "draw", "cycle")
-
-
-def _calibrated(evidence: Evidence) -> list[tuple[Campaign, Calibration]]:
-    """Campaigns of turns with what their first block settled, headlines first."""
-    found = []
-    for campaign in sorted(evidence.campaigns, key=lambda c: c.arm is not None):
-        settled = next((unit.calibration for unit in campaign.units if unit.calibration), None)
-        if campaign.kind == "turns" and settled is not None:
-            found.append((campaign, settled))
-    return found
-
-
-def settled_table(evidence: Evidence) -> Table | None:
-    """The burst and the split of each campaign of turns; None where there is none."""
-    calibrated = _calibrated(evidence)
-    own = [settled.agreement for _, settled in calibrated if settled.agreement.found_at is None]
-    unresolved = sum(not agreement.resolved for agreement in own)
-    if not calibrated:
-        return None
-    return Table.of(
-        calibrated,
-        {
-            "": lambda row: name_of(row[0]),
-            "one step": lambda row: seconds(row[1].step_s),
-            "steps discarded + counted": lambda row: f"{row[1].discard} + {row[1].steps}",
-            "burst by uninterrupted step": lambda row: Cell(
-                text=agreement_text(row[1].agreement), below=agreement_note(row[1].agreement)
-            ),
-            "draws a block": lambda row: str(row[1].draws),
-            "cycles a draw": lambda row: str(row[1].cycles),
-            "cores": lambda row: _cores(row[0]),
-        },
-        caption="Turns: what the first block of each campaign settled",
-        note=f"Bursts have to agree with uninterrupted steps within {AGREEMENT:g} of the margin: a burst that is "
-        "slower than training itself would pull all ratios towards 1. In brackets: two standard errors either way. "
-        f"In {unresolved} of the {len(own)} that tried the bursts can't tell.",
-        wide=True,
-    )
-
-
-def _cores(campaign: Campaign) -> str:
-    cores = {unit.cores or () for unit in campaign.counted}
-    return ", ".join("+".join(map(str, group)) for group in sorted(cores)) or "none"
-
-
-def agreement_text(found: Agreement) -> str:
-    """The ratio of bursts to uninterrupted steps with its interval."""
-    return f"{ratio_text(found.ratio)} ({interval_text(found.ratio_low, found.ratio_high)})"
-
-
-def agreement_note(found: Agreement) -> str:
-    """Whether they agree within the tolerance, and whether these bursts could tell."""
-    within = f"within {percent(found.tolerance)}"
-    if found.found_at is not None:
-        return f"as found with the allocator at {found.found_at}"
-    if not found.resolved:
-        return f"whether it agrees {within}, {found.bursts} bursts can't tell"
-    return f"agrees {within}" if found.agrees else f"does not agree {within}"
-
-
-def components_table(evidence: Evidence) -> Table | None:
-    """Standard deviations host to host by level: what the plan assumed, and what the units then showed."""
-    rows: list[Row] = []
-    for campaign, settled in _calibrated(evidence):
-        own = campaign.counted
-        found = estimate_components([cycle_ratios(unit) for unit in own])
-        cells = [
-            Cell(
-                text="too few blocks" if found is None else spread_text(getattr(found, level)),
-                below=f"planned with {spread_text(settled.components[level])}",
-            )
-            for level in LEVELS
-        ]
-        rows.append([name_of(campaign), *cells, str(len(own))])
-    if not rows:
-        return None
-    return Table(
-        caption="Where the spread of a ratio host to host comes from",
-        columns=["", "between blocks", "between draws", "between cycles", "blocks"],
-        rows=rows,
-        note="Standard deviations of log-ratios; each is what its level adds. From a few blocks they are rough: a "
-        "level that adds less than what lies below it scatters shows as 0%.",
-        wide=True,
-    )
 
 
 def spread_text(value: float) -> str:
@@ -118,11 +28,11 @@ def protocol_tables(evidence: Evidence) -> list[Table]:
 
 
 def _protocols(evidence: Evidence, workload: str) -> Table | None:
-    campaigns = [evidence.headline(workload, kind) for kind in ("turns", "rounds")]
+    campaigns = [evidence.headline(workload, kind) for kind in ("steps", "rounds")]
     own = [campaign for campaign in campaigns if campaign is not None and campaign.counted]
     if not own:
         return None
-    heads = {"turns": "training step", "rounds": "whole run"}
+    heads = {"steps": "training step", "rounds": "whole run"}
     sides = [(campaign, other_designs.hosts_of(campaign)) for campaign in own]
     rows: list[Row] = [
         [

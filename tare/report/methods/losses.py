@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import kind_of
+from tare.model.journals.sealed import STEPS
 from tare.model.registry import scenario_names
 from tare.model.studies.arms import of_campaign
 from tare.model.studies.study import BASELINE, CONTROL, HOST, is_headline
@@ -18,7 +19,7 @@ from tare.report.evidence import Evidence
 from tare.report.words.labels import arm_title, env_title, units_text, workload_title
 
 LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
-LOSS_OF = {"rounds": "loss_last", "turns": "turn_loss_last"}
+LOSS_OF = {"rounds": "loss_last", "steps": "step_loss_last"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +32,12 @@ class LossCheck:
 
 
 def loss_checks(evidence: Evidence) -> list[LossCheck]:
-    """One check per campaign of whole runs and of turns: the headline's of each workload, then the arms'."""
+    """One check per campaign of whole runs, and of training steps: the headline's of each workload, then the arms'."""
     found = []
     metrics = evidence.metrics
     for workload in evidence.workloads:
         own = metrics[(metrics["workload"] == workload) & (metrics["kind"] == "measured")]
-        names = [c.name for c in evidence.campaigns if c.workload == workload and c.kind in LOSS_OF]
+        names = [c.name for c in evidence.views if c.workload == workload and c.kind in LOSS_OF]
         for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):
             rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
             arm = of_campaign(name)
@@ -54,17 +55,17 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
 def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
     """The check of one campaign, from its rows of the last loss.
 
-    Whole runs all make the same steps: every launch is held against the first one on the host. Blocks may make
-    different numbers of steps: every launch is held against the host of its own block.
+    Whole runs all make the same steps: every launch is held against the first one on the host. Rounds may
+    measure different numbers of steps: every launch is held against the host of its own round.
 
     Args:
         workload: its name.
-        rows: of `loss_last` or `turn_loss_last`.
+        rows: of `loss_last` or `step_loss_last`.
         campaign: its name; where it is not given, the rows' own.
     """
     name = campaign or (str(rows["campaign"].iloc[0]) if len(rows) else "")
     title = _title(workload, name)
-    kind = "turns" if (rows["metric"] == LOSS_OF["turns"]).any() else kind_of(name)
+    kind = STEPS if (rows["metric"] == LOSS_OF[STEPS]).any() else kind_of(name)
     own = rows.assign(reference=_references(rows, kind))
     own = own[own["reference"].notna()]
     if own.empty:
@@ -92,7 +93,7 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
 
 def _title(workload: str, campaign: str) -> str:
     arm, last = of_campaign(campaign), campaign.rpartition(".")[2]
-    what = {"rounds": "whole runs", "turns": "training steps"}.get(kind_of(campaign), "runs")
+    what = {"rounds": "whole runs", "steps": "training steps"}.get(kind_of(campaign), "runs")
     beside = f", {last}" if last in scenario_names() else ""
     return f"{workload_title(workload)}, {what}{f', {arm_title(arm.name)}' if arm else ''}{beside}"
 
@@ -100,7 +101,7 @@ def _title(workload: str, campaign: str) -> str:
 def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
     """What each row is held against."""
     hosts = rows[rows["env"] == HOST].sort_values("rep")
-    if kind == "turns":
+    if kind == STEPS:
         return rows["rep"].map(hosts.set_index("rep")["value"])
     return pd.Series(float(hosts["value"].iloc[0]) if len(hosts) else float("nan"), index=rows.index)
 
@@ -109,8 +110,8 @@ def _counted(rows: pd.DataFrame, kind: str) -> tuple[str, str]:
     """How many launches in how many environments, and what they ended."""
     places = rows["env"].str.removesuffix(BASELINE).replace(CONTROL, HOST).nunique()
     launches = f"{len(rows)} launches in {places} environment{'s' if places > 1 else ''}"
-    if kind == "turns":
-        blocks = rows["rep"].nunique()
-        within = "one block" if blocks == 1 else f"{units_text(blocks, kind)}, each held against its own host,"
+    if kind == STEPS:
+        rounds = rows["rep"].nunique()
+        within = "one round" if rounds == 1 else f"{units_text(rounds, kind)}, each held against its own host,"
         return f"{launches} and {within}", "their steps"
     return launches, "the epoch"

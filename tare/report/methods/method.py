@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 
 from tare.analysis.copies import matters
-from tare.model.journals.units import DRAWN_ANEW, IN_MEMORY
+from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
+from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.records.measured import CopiesRecord
 from tare.model.registry import BASELINE
@@ -13,28 +14,27 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
 from tare.report.methods.instrument import spread_text
-from tare.report.words.labels import env_title
+from tare.report.words.labels import arm_title
 from tare.report.words.wording import listed, margin_text
 
 
 def method_sentences(evidence: Evidence) -> list[str]:
     """The design of the campaigns, as it was declared before any data."""
-    rounds, turns = evidence.headlines("rounds"), evidence.headlines("turns")
-    if not rounds and not turns:
+    rounds, steps = evidence.headlines("rounds"), evidence.headlines("steps")
+    if not rounds:
         return ["No campaign of all environments has been sealed."]
-    plan = (rounds or turns)[0].plan
+    plan = rounds[0].plan
     return [
-        *([_rounds(rounds[0])] if rounds else []),
-        *([_turns(turns[0])] if turns else []),
-        "The unit is the round or the block, never the launch, the turn or the step. Per unit: the logarithm of "
+        _rounds(rounds[0]),
+        *([_steps(steps)] if steps else []),
+        "The unit is the round, never the launch, the slice or the step. Per unit: the logarithm of "
         "each environment's ratio to the mean of the two hosts. The control is the second host's ratio to the "
         "first: what the instrument sees where nothing is.",
-        *_copies([*rounds, *turns], evidence.copies),
-        _sampling([*rounds[:1], *turns[:1]]),
+        *_copies(rounds, evidence.copies),
+        _sampling(rounds[0]),
         _families(plan.sampling.confidence),
-        "Intervals: trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower "
-        "than the other comparisons' spreads let one expect; where the pilot's spread chose the number of units, "
-        "the wider of that and Stein's. The interval that is printed is the one that decides; a bootstrap stands "
+        f"Intervals: {_intervals(rounds)}; where the pilot's spread chose the number of units, the wider of that and "
+        "Stein's. The interval that is printed is the one that decides; a bootstrap stands "
         "beside it as a check and decides nothing. With fewer than "
         f"{plan.sampling.verdict_units} units there is no verdict.",
         "Beside the typical time stands all time, stalls included. “Equivalent” without more words: both lie "
@@ -46,7 +46,7 @@ def method_sentences(evidence: Evidence) -> list[str]:
         *([_arms(evidence)] if evidence.arms() else []),
         f"Equal for all: {plan.conditions['threads']} thread(s), {plan.conditions['cpus']} logical CPU(s), "
         f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
-        f"page cache {plan.conditions['page_cache']}; {_allocators(rounds, turns)}; "
+        f"page cache {plan.conditions['page_cache']}; {_allocators(rounds, steps)}; "
         "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
@@ -64,27 +64,42 @@ def _families(confidence: float) -> str:
 def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
-        f"Rounds: each round launched {len(plan.environments)} whole runs to completion, one after the other in "
-        f"{_ordered(plan)}, the host among them twice. {_discarded(campaign, 'round')}A seed in the plan "
-        "gives every order and every size of the environment block; both are in the records."
+        f"Rounds: each round launched {len(plan.environments)} whole runs to completion, the host among them twice, "
+        f"{_advance(campaign)} {_discarded(campaign, 'round')}A seed in the plan gives every order and every size of "
+        "the environment block; both are in the records."
     )
 
 
-def _turns(campaign: Campaign) -> str:
-    names = len(campaign.plan.environments)
-    settled = any(unit.calibration for unit in campaign.units)
+def _advance(campaign: Campaign) -> str:
+    """How the launches of a round shared the processors."""
+    order = _ordered(campaign.plan)
+    if is_sliced(campaign):
+        return (
+            "in slices. Each started by itself, up to its program's first instruction. From there on one ran at a "
+            f"time while all others were stopped, slice by slice in {order}, so that the machine's slow moments fell "
+            "on all of them. A launch's own time is the sum of its slices. Start and exit of a runtime are terms of "
+            "their own."
+        )
+    reason = unsliced_reason(campaign)
+    return f"one after the other in {order}{f', not in slices: {reason}' if reason else ''}."
+
+
+def _steps(campaigns: Sequence[Campaign]) -> str:
+    plan = campaigns[0].plan
+    measured = plan.measured
+    assert measured is not None  # or there would be no view of steps
+    levels = listed([arm_title(f"allocator={level}") for level in measured.levels])
+    count = "1 replicate" if measured.replicates == 1 else f"{measured.replicates} replicates"
     return (
-        f"Turns: in each block {names} launches were alive together, the host among them twice, and one at a time "
-        "worked. A draw forked a fresh process from every launch, with a heap of its own; in a cycle each took one "
-        f"turn, in {_ordered(campaign.plan)}, on one core that changed from block to block. A turn is a burst of "
-        "steps: leading ones that are discarded, then those that count. A robust fit of launch and cycle takes the "
-        "machine's mood of each moment away. The first block settled all this and counts nowhere"
-        f"{': what it settled is below' if settled else ''}."
+        f"Training steps: after its epoch each whole run made {count} of its training job ({levels}), one after the "
+        "other, on batches in memory. A replicate is a process of its own, with its own model and memory layout, "
+        f"where the framework can go on in one: {measured.warmup_steps} steps to warm up, then steps that are timed "
+        "each. A fit of launch and step by least absolute deviations takes away what all launches of a round share."
     )
 
 
 def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> list[str]:
-    """What the second host shares with the first, and whose pages were drawn anew; nothing of older campaigns."""
+    """What the second host shares with the first; nothing of older campaigns."""
     told = [campaign.plan.provenance.get("control") for campaign in campaigns]
     shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
     lines = []
@@ -99,7 +114,7 @@ def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> list[str
             "own: the control's interval holds what differs between two copies."
         )
         lines.append(_between_copies(between))
-    return lines + _pages([campaign for campaign in campaigns if campaign.kind == "turns"])
+    return lines
 
 
 def _between_copies(found: CopiesRecord | None) -> str:
@@ -129,39 +144,6 @@ def _between_copies(found: CopiesRecord | None) -> str:
     )
 
 
-def _pages(turns: list[Campaign]) -> list[str]:
-    """Whose pages were drawn anew before blocks, and whose were kept."""
-    told = [
-        (name, what)
-        for campaign in turns
-        for unit in campaign.counted
-        for name, what in (unit.pages or {}).items()
-        if not name.endswith(BASELINE)
-    ]
-    if not told:
-        return []
-    anew, kept = Counter(), Counter()
-    reasons = {}
-    for name, what in told:
-        (anew if what == DRAWN_ANEW else kept)[name] += 1
-        if what != DRAWN_ANEW:
-            reasons[name] = what.partition(": ")[2]
-    lines = []
-    if anew:
-        blocks = [f"{env_title(name, short=True)} in {anew[name]} of {anew[name] + kept[name]}" for name in anew]
-        lines.append(
-            "Before a block of turns the cached pages of what launches map were dropped, so that each block drew "
-            f"others: {listed(blocks)}."
-        )
-    if kept:
-        whose = [f"{env_title(name, short=True)} ({reasons[name]})" for name in kept]
-        lines.append(
-            f"Where they were kept, blocks share their pages, and no interval holds what other pages would do: "
-            f"{listed(whose)}."
-        )
-    return lines
-
-
 def _ordered(plan: Plan) -> str:
     """How launches followed each other; plans of older versions have no seed of their own."""
     if plan.order_seed is None:
@@ -179,21 +161,28 @@ def _discarded(campaign: Campaign, name: str) -> str:
     return f"{count} discarded {name}{'s' if count > 1 else ''} came first{warm}. "
 
 
-def _sampling(campaigns: list[Campaign]) -> str:
-    parts = []
-    for campaign in campaigns:
-        sampling, name = campaign.plan.sampling, {"rounds": "rounds", "turns": "blocks"}[campaign.kind]
-        if sampling.units is not None:
-            parts.append(f"{sampling.units} {name}, fixed by the study")
-        else:
-            half = margin_text(sampling.half_width)
-            parts.append(f"a pilot of {sampling.pilot} {name}, then as many as ±{half} needs")
-    chosen = any(campaign.plan.sampling.pilot for campaign in campaigns)
-    rest = (
-        " Nobody looks in between. A time budget caps the number, from costs alone: neither from means nor from "
+def _intervals(rounds: Sequence[Campaign]) -> str:
+    """What intervals rest on, by whether the rounds were sliced."""
+    sliced = {is_sliced(campaign) for campaign in rounds}
+    own = "Student's t with each comparison's own spread"
+    lent = (
+        "trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower than the other "
+        "comparisons' spreads let one expect"
+    )
+    if sliced == {True, False}:
+        return f"of sliced rounds {own}, of others {lent}"
+    return own if sliced == {True} else lent
+
+
+def _sampling(campaign: Campaign) -> str:
+    sampling = campaign.plan.sampling
+    if sampling.units is not None:
+        return f"How many: {sampling.units} rounds, fixed by the study."
+    return (
+        f"How many: a pilot of {sampling.pilot} rounds, then as many as ±{margin_text(sampling.half_width)} needs. "
+        "Nobody looks in between. A time budget caps the number, from costs alone: neither from means nor from "
         "spreads."
     )
-    return f"How many: {listed(parts)}.{rest if chosen else ''}"
 
 
 def _arms(evidence: Evidence) -> str:
@@ -205,12 +194,10 @@ def _arms(evidence: Evidence) -> str:
     )
 
 
-def _allocators(rounds: list[Campaign], turns: list[Campaign]) -> str:
-    parts = [
-        f"{campaigns[0].plan.conditions['allocator']} in {name}"
-        for name, campaigns in (("whole runs", rounds), ("turns", turns))
-        if campaigns
-    ]
+def _allocators(rounds: Sequence[Campaign], steps: Sequence[Campaign]) -> str:
+    parts = [f"{rounds[0].plan.conditions['allocator']} in whole runs"]
+    if steps and steps[0].plan.measured is not None:
+        parts.append(f"{listed(list(steps[0].plan.measured.levels))} in training steps")
     return f"allocator {listed(parts)}"
 
 
@@ -245,9 +232,9 @@ def limit_sentences(evidence: Evidence) -> list[str]:
         )
     if len(unanswered):
         lines.append(f"{len(unanswered)} of {len(rows)} comparisons have no interval: too few launches succeeded.")
-    if evidence.headlines("turns"):
+    if evidence.headlines("steps"):
         lines.append(
-            "Turns time steps on batches in memory, one launch at a time. What loader workers, other jobs or "
+            "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs or "
             "memory pressure do to a step is in the whole runs only."
         )
     lines += [

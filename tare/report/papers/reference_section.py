@@ -71,7 +71,7 @@ def lead(reference: Reference) -> str:
     text = f"{reference.device}, recorded {str(reference.record['at'])[:10]}."
     if rows.empty:
         return f"{text} No environment but the host ran there: there is nothing to compare with it."
-    counted = rows[rows["metric"].isin(("real_s", "turn_step_s"))].to_dict("records")
+    counted = rows[rows["metric"].isin(("real_s", "step_s"))].to_dict("records")
     return f"{text} {tally(counted, 'Whole runs and training steps')}"
 
 

@@ -13,20 +13,20 @@ from tare.report.words.wording import missing
 
 NOTE = (
     "Exploratory: differences to the mean of the two hosts (the control: of the second host to the first), centre "
-    "and interval from signed ranks over blocks, at a Bonferroni level over environments and counts. A difference "
+    "and interval from signed ranks over rounds, at a Bonferroni level over environments and counts. A difference "
     "has no margin and no verdict. Preemptions are involuntary switches: another process got the core."
 )
 
 
 def counts_table(evidence: Evidence, workload: str) -> Table:
-    """Page faults and preemptions of a step of the headline's campaign of turns."""
+    """Page faults and preemptions of a step of the headline."""
     found = joint(evidence.counts)
     rows = found[found["workload"] == workload].to_dict("records")
     return Table.of(
         sorted(rows, key=lambda row: (metric_order(row["metric"]), env_order(row["env"]))),
         {
             "": lambda row: f"{metric_title(row['metric'])}, {env_title(row['env'], short=True)}",
-            "blocks": lambda row: str(row["n_units"]),
+            "rounds": lambda row: str(row["n_units"]),
             "host": lambda row: _number(row["host"]),
             "here": lambda row: _number(row["value"]),
             "difference": lambda row: _number(row["difference"], signed=True),

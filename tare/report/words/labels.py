@@ -28,14 +28,30 @@ METRICS = {
         "Error between clocks",
         "of times between the launcher's clock and the launch's own",
     ),
-    "turn_step_s": ("Training step", "on batches in memory, launches taking turns, the machine's mood taken out"),
-    "turn_step_mean_s": ("Training step, mean", "of the same steps: stalls weigh in full"),
-    "step_cpu_s": ("CPU time of a step", "user and system, of launches that take turns"),
-    "step_system_s": ("System time of a step", "CPU time in the kernel, of launches that take turns"),
-    "step_page_faults": ("Page faults of a step", "minor ones, of launches that take turns"),
-    "step_preemptions": ("Preemptions of a step", "involuntary switches, of launches that take turns"),
-    "turn_loss_last": ("Last loss of a block", "after equal steps from equal seeds"),
-    "turn_peak_rss_bytes": ("Peak memory in turns", "largest resident set of a process that takes turns"),
+    "step_s": (
+        "Training step",
+        "on batches in memory, after a whole run's epoch; what all launches of a round share taken out",
+    ),
+    "step_mean_s": ("Training step, mean", "of the same steps: stalls weigh in full"),
+    "runtime_first_s": (
+        "Start, to the first instruction",
+        "from the runtime's call to the program's first instruction",
+    ),
+    "body_s": (
+        "Own time of the program",
+        "sum of its slices, its servers' part and measured training steps included",
+    ),
+    "servers_s": ("Own time of servers alone", "part of it in which only the runtime's own servers still ran"),
+    "tail_share": ("Share of the tail", "of a launch's own time after both hosts of its round had ended"),
+    "step_cpu_s": ("CPU time of a step", "user and system"),
+    "step_system_s": ("System time of a step", "CPU time in the kernel"),
+    "step_page_faults": ("Page faults of a step", "minor ones"),
+    "step_preemptions": ("Preemptions of a step", "involuntary switches"),
+    "step_loss_last": ("Last loss of the steps", "after equal steps from equal seeds"),
+    "step_peak_rss_bytes": (
+        "Peak memory of the steps",
+        "largest resident set of a replicate, a process that makes the measured steps",
+    ),
     "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),
     "images_per_s": ("Images per second", "images by the time of the steps after the warm-up, loader included"),
     "join_s": ("Rendezvous", "from the imports until all instances have met"),
@@ -137,13 +153,13 @@ METRICS = {
     "throttled_s": ("Throttled", "time in which the CPU quota of its cgroup was spent"),
     "throttled_periods": ("Periods throttled", "in which the CPU quota of its cgroup was spent"),
     "sampling_cpu_share": ("Cost of sampling", "CPU time of the sampling thread by the time sampled"),
-    "sampling_slowdown": ("Sampling's slow-down", "steps with the sampler by steps without, in turns"),
+    "sampling_slowdown": ("Sampling's slow-down", "steps with the sampler by steps without, alternating"),
     "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
     "slowdown": ("Slow-down by a neighbour", "whole run beside a second job, by the same run without one"),
     "waited_s": ("Waited for a CPU", "time in which the program's own threads were ready and did not run"),
     "preemptions": ("Preemptions", "involuntary switches of the program, in a whole run"),
     "machine_cpu_s": ("CPU time of the machine", "on the launches' CPUs, in the time of a whole run"),
-    "others_cpus": ("Processors that others used", "while the host's launches ran, or launches took turns"),
+    "others_cpus": ("Processors that others used", "while launches ran, less what they and Tare used"),
     "stolen_cpus": ("Processors that a hypervisor took", "from whoever wanted to run, in the same time"),
     "machine_steal_s": ("Taken by the hypervisor", "of the launches' CPUs, in the time of a whole run"),
     "cpu_wait_s": ("Something waited for a CPU", "seconds of a whole run, anywhere on the machine"),
@@ -208,7 +224,7 @@ LEVELS = {
     "limits=cpuset": "half of the CPUs each",
     "limits=quota": "half of the CPU time each",
 }
-UNIT_NAMES = {"rounds": "round", "turns": "block", "causes": "unit"}
+UNIT_NAMES = {"rounds": "round", "steps": "round", "causes": "unit"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("", "k", "M", "G", "T", "P")
 
@@ -251,7 +267,7 @@ def sentence_case(text: str) -> str:
 
 
 def units_text(count: int, kind: str) -> str:
-    """How many units of a kind of campaign: 1 round, 6 blocks."""
+    """How many units of a kind of campaign: 1 round, 6 rounds."""
     return f"{count:,} {UNIT_NAMES.get(kind, 'unit')}{'' if count == 1 else 's'}"
 
 

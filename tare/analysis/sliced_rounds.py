@@ -1,0 +1,130 @@
+"""Campaigns whose launches ran in slices: whether they did, what only they measure, and whole runs from their terms.
+
+Start, body and exit of a whole run are measured apart (tare.stats.sliced.whole). The body is the launch's own time
+without the window after its epoch in which training steps are measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tare.analysis.launch_rows import Row
+from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.units import real_s
+from tare.model.records.campaigns import Unit
+from tare.model.records.launches import LaunchRecord
+from tare.model.registry import CONTROL, HOST
+from tare.model.rows import measured
+from tare.stats.intervals import Estimate
+from tare.stats.sliced.whole import Once, whole_run
+
+LARGEST_TAIL = 0.02  # of a launch's own time: a longer one is told beside the verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """A whole run in three terms, seconds: to its program's first instruction, the program, the runtime's end."""
+
+    start_s: float
+    body_s: float
+    exit_s: float
+
+
+def is_sliced(campaign: SealedCampaign) -> bool:
+    """Whether the launches of every unit that counts ran in slices."""
+    units = campaign.counted
+    return campaign.kind in (ROUNDS, STEPS) and bool(units) and all(map(_was_sliced, units))
+
+
+def _was_sliced(unit: Unit) -> bool:
+    return any(launch.slices is not None and launch.slices.is_sliced for launch in unit.launches.values())
+
+
+def unsliced_reason(campaign: SealedCampaign) -> str | None:
+    """Why whole runs were not sliced; None where they were, where no reason is recorded, and of other kinds."""
+    if campaign.kind not in (ROUNDS, STEPS) or is_sliced(campaign):
+        return None
+    told = (str(unit.slicing["refused"]) for unit in campaign.counted if unit.slicing and unit.slicing["refused"])
+    return campaign.plan.slicing_refused or next(told, None)
+
+
+def slice_rows(launch: LaunchRecord) -> list[Row]:
+    """Metrics of a launch that was held at its program's first instruction; none of any other."""
+    if launch.slices is None:
+        return []
+    servers_s = launch.slices.body_s - launch.slices.body_without_servers_s
+    return [
+        measured("runtime_first_s", launch.slices.start_s, "s", "launcher"),
+        measured("body_s", launch.slices.body_s, "s", "slices"),
+        measured("servers_s", servers_s, "s", "slices"),
+    ]
+
+
+def tail_rows(unit: Unit) -> Iterator[tuple[str, Row]]:
+    """By name of a sliced launch, the share of its own time after both hosts had ended."""
+    for name in unit.launches:
+        share = tail_share(unit, name)
+        if share is not None:
+            yield name, measured("tail_share", share, "1", "slices")
+
+
+def tail_share(unit: Unit, name: str) -> float | None:
+    """The share of a launch's own time after both hosts of its round had ended; None where it was not sliced."""
+    own, hosts = unit.launches.get(name), [unit.launches.get(host) for host in (HOST, CONTROL)]
+    if own is None or not own.ok or own.slices is None or not own.slices.is_sliced:
+        return None
+    ends = [host.slices.ended_ns for host in hosts if host is not None and host.slices is not None]
+    if len(ends) < len(hosts):
+        return None
+    slices = own.slices
+    used_s = min(slices.body_s, max(0.0, (int(slices.own_ns(max(ends))) - slices.arrived_ns) / 1e9))
+    return 1 - used_s / slices.body_s if slices.body_s > 0 else None
+
+
+def long_tail(campaign: SealedCampaign, env: str) -> str | None:
+    """What is said of an environment whose launches often ran without the hosts beside them; None of others."""
+    shares = [share for unit in campaign.counted if (share := tail_share(unit, env)) is not None]
+    mean = statistics.fmean(shares) if shares else 0.0
+    if mean <= LARGEST_TAIL:
+        return None
+    return f"{mean:.1%} of its own time came after both hosts had ended, with less of the machine's noise in common"
+
+
+def whole_run_estimate(campaign: SealedCampaign, env: str, reference: str, units: Iterable[int]) -> Estimate | None:
+    """The log-ratio of whole runs from start, body and exit; None where a unit lacks one of them.
+
+    Args:
+        campaign: of sliced whole runs.
+        env, reference: what is compared. The host at another level, or beside a neighbour, has two launches above
+            the line, of which this says nothing.
+        units: numbers of the rounds that the comparison has.
+    """
+    if env == HOST:
+        return None
+    host, control = (HOST, CONTROL) if reference == HOST and env != CONTROL else (reference, reference)
+    wanted = set(units)
+    found = [
+        tuple(terms_of(unit.launches.get(name)) for name in (env, host, control))
+        for unit in campaign.counted
+        if unit.unit in wanted
+    ]
+    whole = [row for row in found if None not in row]
+    if not whole or len(whole) < len(wanted):
+        return None
+
+    def term(name: str) -> Once:
+        columns = [[getattr(terms, name) for terms in column] for column in zip(*whole, strict=True)]
+        return Once(env=columns[0], host=columns[1], control=columns[2])
+
+    return whole_run(term("start_s"), term("body_s"), term("exit_s")).estimate
+
+
+def terms_of(launch: LaunchRecord | None) -> Terms | None:
+    """The terms of a whole run that succeeded; None where it was not held at its program's first instruction."""
+    if launch is None or not launch.ok or launch.slices is None:
+        return None
+    start_s, exit_s = launch.slices.start_s, launch.slices.exit_s
+    body_s = real_s(launch) - start_s - exit_s
+    return Terms(start_s=start_s, body_s=body_s, exit_s=exit_s) if body_s > 0 else None
