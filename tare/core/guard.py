@@ -3,12 +3,14 @@
 A process of its own, in a session of its own, that sleeps until its parent is gone. It is told over standard input
 what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group, which is killed, if
 need be after its `"patience_s"`; `{"key": …, "commands": [[…], …], "env": {…}, "folder": …}` what to run and to
-remove; `{"key": …, "stopped": […], "lease_s": …}` what its parent stops and lets go on (below); `{"key": …}` alone takes
-a key back.
+remove; `{"key": …, "stopped": […], "lease_s": …}` what its parent stops and lets go on (below); `{"key": …}` alone
+takes a key back.
 
-What is stopped is `{"means": "cgroup2" or "cgroup1", "group": folder, "ours": true}` or `{"means": "signals", "pids": […]}`.
-It is let go on before anything is killed: a task that version 1's freezer holds ignores SIGKILL. It is let go on, too,
-where the parent has not said `{"key": …, "renewed": true}` for `lease_s`: one that hangs leaves nothing stopped.
+What is stopped is `{"means": "cgroup2" or "cgroup1", "group": folder, "ours": true}`, whether the folder exists yet
+or not, or `{"means": "signals", "pids": {pid: start time in ticks}}`, which includes all descendants. It is killed
+while it is stopped, so that nothing can start more, and then let go on: a task that version 1's freezer holds ends
+only then. It is let go on, too, where the parent has not said `{"key": …, "renewed": true}` for `lease_s`: one that
+hangs leaves nothing stopped.
 A program that its parent could not tell it of, having died at that very moment, is found by a mark in its
 environment. Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT NAME MARK`.
 """
@@ -89,33 +91,77 @@ def let_go(stopped: list[dict[str, Any]]) -> None:
                 (pathlib.Path(one["group"]) / "cgroup.freeze").write_text("0")
             elif one["means"] == "cgroup1":
                 (pathlib.Path(one["group"]) / "freezer.state").write_text("THAWED")
-        for pid in one.get("pids", ()):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGCONT)
+        send(signal.SIGCONT, family(one.get("pids", {})))
 
 
 def kill_stopped(stopped: list[dict[str, Any]]) -> None:
-    """Kill what is in control groups, and the processes that were named."""
-    for one in stopped:
-        pids = list(one.get("pids", ()))
-        with contextlib.suppress(OSError, ValueError):
-            pids += (
-                map(int, (pathlib.Path(one["group"]) / "cgroup.procs").read_text().split())
-                if one.get("group")
-                else ()
-            )
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+    """Kill what is in control groups, and the processes that were named with all their descendants; await their
+    end."""
+    for _ in range(GONE_LOOKS):
+        if not any([kill_one(one) for one in stopped]):
+            return
+        time.sleep(LOOK_S)
+
+
+def kill_one(one: dict[str, Any]) -> bool:
+    """Kill what is stopped in one way, in a state in which it starts nothing new; whether there was anything."""
+    if "pids" in one:
+        left = family(one["pids"])
+        send(signal.SIGSTOP, left)
+        left = family(one["pids"]) + left  # with what was started meanwhile
+        send(signal.SIGKILL, left)
+        return bool(left)
+    group = pathlib.Path(one["group"])
+    with contextlib.suppress(OSError, ValueError):
+        if one["means"] == "cgroup1":
+            (group / "freezer.state").write_text("FROZEN")
+        left = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+        with contextlib.suppress(OSError):
+            (group / "cgroup.kill").write_text("1")
+        send(signal.SIGKILL, left)
+        if one["means"] == "cgroup1":
+            (group / "freezer.state").write_text("THAWED")
+        return bool(left)
+    return False
+
+
+def send(number: signal.Signals, pids: list[int]) -> None:
+    """Signal processes; what has gone is no matter."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def family(pids: dict[str, int]) -> list[int]:
+    """The processes of these numbers and start times that live, and their descendants."""
+    left = [int(pid) for pid, start in pids.items() if started_at(int(pid)) == start]
+    found: list[int] = []
+    while left:
+        pid = left.pop()
+        found.append(pid)
+        with contextlib.suppress(OSError):
+            for task in (pathlib.Path("/proc") / str(pid) / "task").iterdir():
+                children = [int(child) for child in (task / "children").read_text().split()]
+                left += [child for child in children if child not in found]
+    return list(dict.fromkeys(found))
+
+
+def started_at(pid: int) -> int | None:
+    """When a process was started, in ticks since the machine was; None where it has ended."""
+    try:
+        after = (pathlib.Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if after[0] in "ZX" else int(after[19])
 
 
 def remove_groups(stopped: list[dict[str, Any]]) -> None:
     """Remove control groups that were made for what is gone now."""
-    for one in (one for one in stopped if one.get("ours")):
+    for group in (pathlib.Path(one["group"]) for one in stopped if one.get("ours")):
         for _ in range(GONE_LOOKS):
             with contextlib.suppress(OSError):
-                os.rmdir(one["group"])
-            if not os.path.isdir(one["group"]):
+                group.rmdir()
+            if not group.is_dir():
                 break
             time.sleep(LOOK_S)
 
@@ -133,10 +179,10 @@ def untold(name: str, mark: str) -> list[int]:
 
 
 def end(left: dict[str, dict[str, Any]]) -> None:
-    """Let go on what is stopped, kill the groups, then run the commands, then remove the folders."""
+    """Kill what is stopped and let it go on, kill the groups, then run the commands, then remove the folders."""
     stopped = [one for note in left.values() for one in note.get("stopped", ())]
-    let_go(stopped)
     kill_stopped(stopped)
+    let_go(stopped)
     for note in sorted(left.values(), key=lambda note: note.get("patience_s", 0.0)):
         if "group" in note:
             with contextlib.suppress(ProcessLookupError, PermissionError):

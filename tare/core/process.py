@@ -234,13 +234,16 @@ class Lease:
 
     Args:
         name: unique on this machine.
-        stopped: as tare.core.guard has it.
     """
 
-    def __init__(self, name: str, stopped: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
+        self.hold(())
+
+    def hold(self, stopped: Sequence[Mapping[str, Any]]) -> None:
+        """Name all that is stopped from now on, as tare.core.guard has it, and renew."""
         self._at = time.monotonic()
-        _guard.note(name, stopped=[dict(one) for one in stopped], lease_s=LEASE_S)
+        _guard.note(self._name, stopped=[dict(one) for one in stopped], lease_s=LEASE_S)
 
     def renew(self) -> None:
         """Say that this process does not hang; at most a few times a second.

@@ -1,9 +1,9 @@
 """Units of whole runs whose launches are held at their first instruction: one that calibrates, then sliced ones.
 
-The first unit runs every launch to its end, one after the other. It brings what is read into the page cache, and says
-how long each phase of each launch takes, what memory all of them take together, and whether the job waits. Units after
-it are sliced, paced by what was seen before them. Where a job can't be sliced every unit is as the first one, and its
-rows say why.
+The first unit runs every launch to its end, one after the other. It brings what is read into the page cache, and
+says how long each phase of each launch takes, what memory all of them take together, and whether the job waits.
+Units after it are sliced, paced by what was seen before them. Where a job can't be sliced every unit is as the
+first one, and its rows say why.
 """
 
 from __future__ import annotations
@@ -14,29 +14,36 @@ import os
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tare.experiments.designs import Row, conditions_of, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
 from tare.launch.conditions import choose_cpus
-from tare.launch.pages import of_whole_runs
+from tare.launch.pages import of_whole_runs, read_again
 from tare.launch.place import Site
-from tare.launch.program import Runnable
+from tare.launch.program import CommandProgram, Runnable
 from tare.launch.run import Order
 from tare.launch.slicing.freezing import machine_hierarchies
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
-from tare.model.journals.units import COLD, given_up, groups_of, others_in
+from tare.model.journals.units import COLD, WARM, given_up, groups_of, others_in
 from tare.model.records.campaigns import Others, Plan, Unit
-from tare.model.records.launches import LaunchRecord
+from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
+# In which it waits for the clock or a disk beside its own work: so much is hidden for each other job of a round.
+MOST_WAITING = 0.01
+FEWEST_LOOKS = 3  # fewer may be chance
 PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
+MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
+EMPTY_LAUNCHES = 2  # groups of them in each round
+NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 MEMINFO = Path("/proc/meminfo")
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
@@ -111,7 +118,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     order, pads = unit_order(plan, done, plan.environments)
     gone = given_up(done)
     calibration = next((unit for unit in done if unit.voided is None and unit.discarded), None)
-    refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None)
+    refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None) or often_void(done)
     group = _group(plan, done, calibration)
     tried = [name for name in order if name not in gone and name in group]
     asked = {
@@ -125,9 +132,12 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     }
     pace = None if calibration is None or refused else pace_of(done, tried)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
+    warm = plan.conditions["page_cache"] == WARM
+    pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
     with others.watched(used):
         found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
+        empty = [] if found.voided or calibration is None else list(empty_launches(asked, found.records))
     launches = {
         name: found.records.get(name) or skipped(gone.get(name, "left out: there is no room for all"))
         for name in order
@@ -136,15 +146,43 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     return {
         "order": list(order),
         "launches": launches,
-        "pages": {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order},
+        "pages": {
+            name: pages.get(name) or of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order
+        },
         "voided": found.voided,
+        **({"empty_launches": empty} if empty else {}),
         "slicing": {
             "seed": seed,
             "refused": refused if calibration is not None else None,
             "pace": {name: list(phases) for name, phases in pace.phases.items()} if pace else None,
+            "unsliced": bills_apart(launches, plan.margins),
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
+
+
+def empty_launches(
+    asked: Mapping[str, Order], records: Mapping[str, LaunchRecord]
+) -> Iterator[dict[str, dict[str, float]]]:
+    """Seconds of start and exit of launches that run nothing, of each environment whose own launch succeeded.
+
+    They cost little, and what a container costs is mostly there.
+
+    Yields:
+        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A group
+        in which one fails is left out.
+    """
+    names = [name for name in asked if name in records and records[name].ok]
+    for number in range(EMPTY_LAUNCHES):
+        order = names if number % 2 else names[::-1]
+        orders = {name: replace(asked[name], program=NOTHING) for name in order}
+        found = run_launches(orders, Way(pace=None, orders=itertools.repeat(tuple(range(len(order)))), seed=""))
+        if found.voided is None and all(record.ok and record.slices for record in found.records.values()):
+            yield {
+                name: {"start_s": record.slices.start_s, "exit_s": record.slices.exit_s}
+                for name, record in found.records.items()
+                if record.slices is not None
+            }
 
 
 def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequence[int]]:
@@ -182,13 +220,29 @@ def measured_cpus(plan: Plan, number: int) -> list[int]:
     return sorted((*cpus[first:], *cpus[:first])[: plan.conditions["threads"]])
 
 
+def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, float] | None) -> list[str]:
+    """Launches of a unit that should run unsliced: it matters how the time of their servers is billed."""
+    if margins is None:
+        return []
+    found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
+    return [name for name, slices in found.items() if slices.is_sliced and slices.bills_differ(margins["run"])]
+
+
 def step_of(unit: Unit) -> float | None:
-    """Median seconds of the measured steps of the host in a unit."""
+    """Seconds of a measured step of the host in a unit: of processor time, where that is what a step takes.
+
+    A calibration runs beside whatever else the machine does; processor time hardly feels that.
+    """
     host = unit.launches.get(HOST)
     if host is None or not host.ok:
         return None
-    found = [s for one in host.seen_inside().results.get("replicates", ()) for s in seconds_of(one)]
-    return statistics.median(found) if found else None
+    found = host.seen_inside().results_as(TrainResults).replicates
+    per_step = [
+        one.cpu_s / len(one.seconds) if one.step_ends_ns is not None else statistics.median(one.seconds)
+        for one in found
+        if one.seconds
+    ]
+    return statistics.median(per_step) if per_step else None
 
 
 def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
@@ -199,14 +253,35 @@ def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
     return [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(ends)]
 
 
+def often_void(done: Sequence[Unit]) -> str | None:
+    """Why no more rounds are sliced, where several in a row were void; None where they were not."""
+    row = 0
+    for unit in done:
+        row = row + 1 if unit.voided is not None else 0
+        if row >= MOST_VOID:
+            return f"{MOST_VOID} sliced rounds in a row were void: {unit.voided}"
+    return None
+
+
+def hopeless(done: Sequence[Unit]) -> str | None:
+    """Why a campaign can't go on, where rounds are void without end; None where they are not."""
+    last = [unit.voided for unit in done[-2 * MOST_VOID :]]
+    if len(last) == 2 * MOST_VOID and all(reason is not None for reason in last):
+        return f"{2 * MOST_VOID} rounds in a row were void: {last[-1]}"
+    return None
+
+
 def waits(calibration: Unit) -> str | None:
-    """Why a job that was let run to its end can't be sliced: it waits too often; None where it does not."""
+    """Why a job that was let run to its end can't be sliced: it waits for what goes on without it; or None."""
     for name, launch in calibration.launches.items():
         slices = launch.slices
-        if launch.ok and slices is not None and slices.looks:
-            share = slices.idle_looks / slices.looks
-            if share > MOST_IDLE:
-                return f"{name} had nothing to run in {share:.0%} of its time: what it waits for may go on while it is stopped"
+        if not launch.ok or slices is None or not slices.looks:
+            continue
+        idle, waiting = slices.idle_looks / slices.looks, slices.waiting_looks / slices.looks
+        if idle > MOST_IDLE:
+            return f"{name} had nothing to run in {idle:.0%} of its time: what it waits for may go on without it"
+        if waiting > MOST_WAITING and slices.waiting_looks >= FEWEST_LOOKS:
+            return f"{name} waited for the clock or a disk beside its work in {waiting:.0%} of its time"
     return None
 
 

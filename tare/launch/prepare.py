@@ -21,7 +21,7 @@ from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir
-from tare.core.guard import let_go, remove_groups
+from tare.core.guard import kill_stopped, let_go, remove_groups
 from tare.core.process import at_death, run
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
@@ -34,6 +34,7 @@ from tare.model.environment import Environment, Launch
 FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
 LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's worker makes one in here
 OWNER = "owner"  # in a launch's folder: locked while its maker lives; what ends the launch after that
+STOPPED = "stopped"  # in a held launch's folder: what can be stopped of it, as tare.core.guard has it
 END_S = 30.0
 
 
@@ -247,15 +248,30 @@ def _end_leftovers_in(launches: Path) -> None:
     for owner in launches.glob(f"tare-*/{OWNER}"):
         with contextlib.suppress(OSError, ValueError), owner.open("r+") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            note = json.load(held)
-            let_go(note.get("stopped", ()))
+            note, stopped = _read(owner, {}), _read(owner.with_name(STOPPED), [])
+            kill_stopped(stopped)
+            let_go(stopped)
             for pid in carriers_of(owner.parent.name):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             for command in note.get("commands", ()):
                 run(command, timeout_s=END_S, env=note["env"])
-            remove_groups(note.get("stopped", ()))
+            remove_groups(stopped)
             shutil.rmtree(owner.parent, ignore_errors=True)
+
+
+def note_stopped(folder: Path, stopped: Sequence[Mapping[str, Any]]) -> None:
+    """Note in a launch's folder what can be stopped of it, for `end_leftovers`."""
+    (folder / f".{STOPPED}").write_text(json.dumps([dict(one) for one in stopped]))
+    (folder / f".{STOPPED}").rename(folder / STOPPED)
+
+
+def _read(path: Path, otherwise: Any) -> Any:
+    """What a JSON file holds; a maker that was killed may have left half of it, or none."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return otherwise
 
 
 def carriers_of(name: str) -> list[int]:

@@ -1,8 +1,9 @@
 """Ways to stop the processes of a job and let them go on, and to see that they are stopped.
 
-In order of preference: the freezer of control groups version 2, which takes a whole group at once and counts a parent
-that waits in vfork as stopped; that of version 1, whose frozen tasks ignore even SIGKILL until they are thawed; and
-signals, which reach each process by its pidfd and have to be repeated until no new process is found.
+In order of preference: the freezer of control groups version 2, which takes a whole group at once and counts a
+parent that waits in vfork as stopped; that of version 1, whose frozen tasks ignore even SIGKILL until they are
+thawed; and signals, which reach each process by its pidfd and have to be repeated until no new process is found.
+Signals miss a process that lost its parent before anyone saw it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import select
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tare.core.errors import UnavailableError
+from tare.core.guard import kill_stopped, started_at
+from tare.launch.slicing import waiting
 
 STOP_S = 1.0  # in which everything has to be stopped
 LOOK_S = 0.0002  # between two looks where nothing tells of a change
@@ -47,12 +50,21 @@ class Hierarchy:
 
     @property
     def home(self) -> Path:
-        """The folder in which groups of ours are made."""
-        return self.mount / self.own.lstrip("/")
+        """The folder in which groups of ours are made.
+
+        In a container without a namespace for control groups the mount may already be our group.
+        """
+        whole = self.mount / self.own.lstrip("/")
+        return whole if whole.is_dir() else self.mount
 
 
 def hierarchies(mounts: str, own: str) -> list[Hierarchy]:
-    """Hierarchies that can freeze, version 2 first, from the texts of /proc/self/mounts and /proc/self/cgroup; pure."""
+    """Hierarchies that can freeze, version 2 first; pure.
+
+    Args:
+        mounts: text of /proc/self/mounts.
+        own: text of /proc/self/cgroup.
+    """
     groups: dict[str, str] = {}
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -60,7 +72,8 @@ def hierarchies(mounts: str, own: str) -> list[Hierarchy]:
             groups[name] = path
     found = []
     for line in mounts.splitlines():
-        _, mount, kind, options, *_ = line.split()
+        _, mount, kind, options, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
         if kind == "cgroup2" and "" in groups:
             found.append(Hierarchy(version=2, mount=Path(mount), own=groups[""]))
         elif kind == "cgroup" and "freezer" in options.split(",") and "freezer" in groups:
@@ -68,18 +81,22 @@ def hierarchies(mounts: str, own: str) -> list[Hierarchy]:
     return sorted(found, key=lambda one: -one.version)
 
 
+Clock = Mapping[int, int]
+
+
+def used_ns(before: Clock, now: Clock) -> int:
+    """CPU time that was used between two readings; of threads that have ended, none is known."""
+    return sum(max(0, ns - before.get(thread, 0)) for thread, ns in now.items())
+
+
 class Holder(ABC):
     """The processes of one job, which are all stopped or all running.
 
     Attributes:
         means: how they are stopped: `cgroup2`, `cgroup1` or `signals`.
-        group: folder of the control group; None for signals.
-        ours: the group was made for the job, and goes with it.
     """
 
     means: Literal["cgroup2", "cgroup1", "signals"]
-    group: Path | None = None
-    ours: bool = True
 
     @abstractmethod
     def pids(self) -> list[int]:
@@ -98,8 +115,16 @@ class Holder(ABC):
         """Let them go on."""
 
     @abstractmethod
-    def cpu_ns(self) -> int:
-        """CPU time of its processes so far, nanoseconds; of processes that have ended only where a group counts it."""
+    def clock(self) -> Clock:
+        """CPU time so far, nanoseconds, by thread; under 0 that of a group that counts for all its processes."""
+
+    @abstractmethod
+    def note(self) -> dict[str, Any]:
+        """What it stops, as tare.core.guard has it."""
+
+    def kill(self) -> None:
+        """Kill all of its processes, and await their end."""
+        kill_stopped([self.note()])
 
     def close(self) -> None:
         """Let everything go on, and remove what was made for it."""
@@ -108,11 +133,20 @@ class Holder(ABC):
 
     def has_runnable(self) -> bool:
         """Whether any thread runs or waits for a processor."""
-        return any(state == "R" for state in self.states())
+        return any(state_of(thread / "stat") == "R" for thread in self.threads())
 
-    def states(self) -> list[str]:
-        """State of each thread, as /proc tells it."""
-        return [state for pid in self.pids() for state in thread_states(pid)]
+    def threads(self) -> Iterable[Path]:
+        """Folder of each thread in /proc."""
+        return [
+            folder / task
+            for pid in self.pids()
+            for folder in [PROC / str(pid) / "task"]
+            for task in _listed(folder)
+        ]
+
+    def look(self) -> waiting.Look:
+        """What its threads do, one by one."""
+        return waiting.look((thread, state_of(thread / "stat")) for thread in self.threads())
 
 
 class Group2(Holder):
@@ -122,6 +156,7 @@ class Group2(Holder):
 
     def __init__(self, group: Path, *, ours: bool) -> None:
         self.group, self.ours = group, ours
+        self._used_ns = 0
         self._freeze = os.open(group / "cgroup.freeze", os.O_RDWR)
         self._events = os.open(group / "cgroup.events", os.O_RDONLY)
         self._stat = os.open(group / "cpu.stat", os.O_RDONLY)
@@ -134,43 +169,43 @@ class Group2(Holder):
         """All in the group."""
         return _numbers(self._procs)
 
-    def states(self) -> list[str]:
-        """State of each thread of the group."""
-        found = []
-        for tid in _numbers(self._threads):
-            state = state_of(PROC / str(tid) / "stat")
-            if state is not None:
-                found.append(state)
-        return found
+    def threads(self) -> Iterable[Path]:
+        """Folder of each thread of the group."""
+        return [PROC / str(tid) for tid in _numbers(self._threads)]
 
     def stop(self) -> None:
         """Freeze the group."""
-        os.pwrite(self._freeze, b"1", 0)
-        deadline = time.monotonic() + STOP_S
-        while not self._is("frozen 1"):
-            if time.monotonic() > deadline:
-                raise StopError(f"{self.group} was not frozen within {STOP_S:.0f} s")
-            self._change.poll(20)
+        with _alive(self.group):
+            os.pwrite(self._freeze, b"1", 0)
+            deadline = time.monotonic() + STOP_S
+            while b"frozen 1" not in os.pread(self._events, 4096, 0):
+                if time.monotonic() > deadline:
+                    raise StopError(f"{self.group} was not frozen within {STOP_S:.0f} s")
+                self._change.poll(20)
 
     def resume(self) -> None:
         """Thaw the group."""
-        os.pwrite(self._freeze, b"0", 0)
+        with _alive(self.group):
+            os.pwrite(self._freeze, b"0", 0)
 
-    def cpu_ns(self) -> int:
-        """usage_usec of cpu.stat."""
-        text = os.pread(self._stat, 4096, 0)
-        return 1000 * int(text.split(b"\n", 1)[0].split()[1])
+    def clock(self) -> Clock:
+        """usage_usec of cpu.stat; the last reading where a daemon has removed its group."""
+        with contextlib.suppress(OSError):
+            text = os.pread(self._stat, 4096, 0)
+            self._used_ns = 1000 * int(text.split(b"\n", 1)[0].split()[1])
+        return {0: self._used_ns}
+
+    def note(self) -> dict[str, Any]:
+        """The group."""
+        return {"means": self.means, "group": str(self.group), "ours": self.ours}
 
     def close(self) -> None:
         """Thaw, and remove the group where it is ours."""
         super().close()
         for handle in (self._freeze, self._events, self._stat, self._procs, self._threads):
             os.close(handle)
-        if self.ours and self.group is not None:
+        if self.ours:
             _remove(self.group)
-
-    def _is(self, what: str) -> bool:
-        return what.encode() in os.pread(self._events, 4096, 0)
 
 
 class Group1(Holder):
@@ -189,43 +224,53 @@ class Group1(Holder):
 
     def stop(self) -> None:
         """Freeze the group; a task that waits without end keeps it FREEZING, and the next look tries again."""
-        os.pwrite(self._state, b"FROZEN", 0)
-        _until(lambda: os.pread(self._state, 64, 0).strip() == b"FROZEN", f"{self.group} was not frozen")
+        with _alive(self.group):
+            os.pwrite(self._state, b"FROZEN", 0)
+            _until(lambda: os.pread(self._state, 64, 0).strip() == b"FROZEN", f"{self.group} was not frozen")
 
     def resume(self) -> None:
         """Thaw the group."""
-        os.pwrite(self._state, b"THAWED", 0)
+        with _alive(self.group):
+            os.pwrite(self._state, b"THAWED", 0)
 
-    def cpu_ns(self) -> int:
-        """Sum over the threads that live."""
-        return sum(thread_cpu_ns(pid) for pid in self.pids())
+    def clock(self) -> Clock:
+        """Of each thread that lives."""
+        return threads_clock(self.pids())
+
+    def note(self) -> dict[str, Any]:
+        """The group."""
+        return {"means": self.means, "group": str(self.group), "ours": True}
 
     def close(self) -> None:
         """Thaw and remove the group."""
         super().close()
         os.close(self._state)
         os.close(self._procs)
-        if self.group is not None:
-            _remove(self.group)
+        _remove(self.group)
 
 
 class Signals(Holder):
-    """SIGSTOP and SIGCONT to a process and all its descendants, found again until there are no new ones."""
+    """SIGSTOP and SIGCONT to processes and all their descendants, found again until there are no new ones.
+
+    What was found once is remembered, also when its parent has ended.
+    """
 
     means: Literal["cgroup2", "cgroup1", "signals"] = "signals"
 
     def __init__(self, roots: Sequence[int]) -> None:
-        self._roots = tuple(roots)
         self._pidfds: dict[int, int] = {}
         self._reach(roots)
 
     def pids(self) -> list[int]:
-        """The roots that live, and their descendants."""
-        found = dict.fromkeys(pid for root in self._roots for pid in (root, *descendants(root)))
+        """All that were found before and live, and their descendants."""
+        found: dict[int, None] = {}
+        for pid in [pid for pid in self._pidfds if self._is_same(pid)]:
+            if pid not in found:
+                found.update(dict.fromkeys((pid, *descendants(pid))))
         return [pid for pid in found if state_of(PROC / str(pid) / "stat") not in (None, "Z", "X")]
 
     def stop(self) -> None:
-        """Stop all that is found, until a look finds nothing that runs and nothing new.
+        """Stop all that is found, until all of it is stopped and there is nothing new, in this order.
 
         A parent in vfork can't stop while its child is stopped; it runs nothing meanwhile, and counts as stopped.
         """
@@ -234,7 +279,7 @@ class Signals(Holder):
             found = self.pids()
             self._reach(found)
             self._signal(signal.SIGSTOP, found)
-            if self.pids() == found and all(_is_stopped(pid) for pid in found):
+            if all(_is_stopped(pid) for pid in found) and set(self.pids()) <= set(found):
                 return
             if time.monotonic() > deadline:
                 left = [pid for pid in found if not _is_stopped(pid)]
@@ -245,9 +290,14 @@ class Signals(Holder):
         """Continue all that was stopped, the root last."""
         self._signal(signal.SIGCONT, list(reversed(self.pids())))
 
-    def cpu_ns(self) -> int:
-        """Sum over the threads that live."""
-        return sum(thread_cpu_ns(pid) for pid in self.pids())
+    def clock(self) -> Clock:
+        """Of each thread that lives."""
+        return threads_clock(self.pids())
+
+    def note(self) -> dict[str, Any]:
+        """The processes of this moment; descendants of later are found from them."""
+        starts = {str(pid): started_at(pid) for pid in self.pids()}
+        return {"means": self.means, "pids": {pid: at for pid, at in starts.items() if at is not None}}
 
     def close(self) -> None:
         """Continue, and forget."""
@@ -262,6 +312,17 @@ class Signals(Holder):
             if pid not in self._pidfds:
                 with contextlib.suppress(ProcessLookupError):
                     self._pidfds[pid] = os.pidfd_open(pid)
+
+    def _is_same(self, pid: int) -> bool:
+        """Whether a number still means what was found under it; forget it where not."""
+        try:
+            signal.pidfd_send_signal(self._pidfds[pid], 0)
+        except ProcessLookupError:
+            os.close(self._pidfds.pop(pid))
+            return False
+        except PermissionError:  # it has taken another user's rights
+            return True
+        return True
 
     def _signal(self, number: signal.Signals, pids: Iterable[int]) -> None:
         for pid in pids:
@@ -295,6 +356,14 @@ def hold(roots: Sequence[int], name: str, found: list[Hierarchy] | None = None) 
     return Signals(roots)
 
 
+def notes_of(name: str, found: list[Hierarchy] | None = None) -> list[dict[str, Any]]:
+    """Groups that `hold` may make for a launch, before it makes one, as tare.core.guard has them."""
+    return [
+        {"means": f"cgroup{one.version}", "group": str(one.home / name), "ours": True}
+        for one in (machine_hierarchies() if found is None else found)
+    ]
+
+
 def _grouped(hierarchy: Hierarchy, roots: Sequence[int], name: str) -> Holder:
     """The group of a launch with its first processes in it.
 
@@ -323,6 +392,8 @@ def group_of(pid: int, hierarchy: Hierarchy) -> Path:
     """The group of a process in a hierarchy of version 2."""
     for line in (PROC / str(pid) / "cgroup").read_text().splitlines():
         if line.startswith("0::"):
+            if line.startswith("0::/.."):
+                raise OSError(f"the control group of process {pid} can't be seen from here")
             return hierarchy.mount / line[3:].lstrip("/")
     return hierarchy.home
 
@@ -374,13 +445,15 @@ def state_of(stat: Path) -> str | None:
         return None
 
 
-def thread_cpu_ns(pid: int) -> int:
-    """CPU time of a process's living threads, nanoseconds."""
-    total = 0
-    for task in _listed(PROC / str(pid) / "task"):
-        with contextlib.suppress(OSError, ValueError):
-            total += int((PROC / str(pid) / "task" / task / "schedstat").read_text().split(None, 1)[0])
-    return total
+def threads_clock(pids: Iterable[int]) -> dict[int, int]:
+    """CPU time of each living thread of some processes, nanoseconds."""
+    found: dict[int, int] = {}
+    for pid in pids:
+        folder = PROC / str(pid) / "task"
+        for task in _listed(folder):
+            with contextlib.suppress(OSError, ValueError):
+                found[int(task)] = int((folder / task / "schedstat").read_text().split(None, 1)[0])
+    return found
 
 
 def _is_stopped(pid: int) -> bool:
@@ -395,9 +468,18 @@ def _is_stopped(pid: int) -> bool:
 
 def _listed(folder: Path) -> list[str]:
     try:
-        return os.listdir(folder)
+        return os.listdir(folder)  # noqa: PTH208, faster
     except OSError:
         return []
+
+
+@contextlib.contextmanager
+def _alive(group: Path) -> Iterator[None]:
+    """What a daemon removes with its container is no error of the system's."""
+    try:
+        yield
+    except OSError as error:
+        raise StopError(f"{group} can't be used any more: {error.strerror}") from error
 
 
 def _numbers(handle: int) -> list[int]:

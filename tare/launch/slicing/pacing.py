@@ -1,7 +1,7 @@
 """How far each job of a round is to come in a cycle, so that all of them are equally far at any time.
 
-Jobs of different length that get equal slices meet different conditions: the longer one's end runs alone, and unlike
-phases face each other. So what a job gets follows from how long its phases took in earlier rounds.
+Jobs of different length that get equal slices meet different conditions: the longer one's end runs alone, and
+unlike phases face each other. So what a job gets follows from how long its phases took in earlier rounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SHORTEST_SLICE_S = 0.002  # what is owed below that is carried to the next cycle
 class Pace:
     """Expected own time of each job's phases, fixed before a round.
 
-    Progress is counted in seconds of the mean job: at progress p each job should have used `target(name, p)` seconds.
+    Progress is counted in seconds of the mean job: at progress p each job should have used `target(name, p)`
+    seconds.
 
     Attributes:
         phases: expected seconds of each phase, by name of the launch; equally many phases for each.

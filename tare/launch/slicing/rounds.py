@@ -1,28 +1,30 @@
 """A round of launches, each run to its end: sliced, or one after the other. What each costs is its own time.
 
-Every launch is started alone and held at its program's first instruction, so that its start is seen undisturbed. Then
-the programs run, one at a time, in slices or whole. Where one has ended, its runtime's end is awaited while all others
-are stopped.
+Every launch is started alone and held at its program's first instruction, so that its start is seen undisturbed.
+Then the programs run, one at a time, in slices or whole. Where one has ended, its runtime's end is awaited while
+all others are stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
-from tare.core.process import Finished, Lease
+from tare.core.process import RENEW_S, Finished, Lease
 from tare.launch.channel import Conversation
-from tare.launch.prepare import OWNER, carriers_of, clean_up, ready
+from tare.launch.prepare import carriers_of, clean_up, note_stopped, ready
 from tare.launch.record import record_of
 from tare.launch.run import Order
 from tare.launch.slicing.barrier import Barrier
-from tare.launch.slicing.freezing import Holder, descendants, hold
+from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
 from tare.launch.transport import Ready
@@ -31,7 +33,7 @@ from tare.model.records.slices import Slices, own_results
 
 START_S = 60.0  # for a runtime to come to its program's first instruction
 END_S = 60.0  # for a runtime to end after its program
-# Programs that serve a launch's files or system calls from outside of it, by the name that the kernel shows (15 letters).
+# What serves a launch's files or system calls from outside of it, by the name that the kernel shows (15 letters).
 SERVERS = (
     "squashfuse",
     "squashfuse_ll",
@@ -84,6 +86,8 @@ class _Held:
     talk: Conversation
     arrived_ns: int = 0
     job: Job | None = None
+    servers: int = 0
+    notes: list[dict[str, Any]] = field(default_factory=list)
     finished: Finished | None = None
 
 
@@ -97,28 +101,32 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
     found = Round()
     held: dict[str, _Held] = {}
     with contextlib.ExitStack() as stack:
+        lease = Lease(f"stopped-{os.getpid()}-{time.monotonic_ns()}")
+        stack.callback(lease.end)  # after all that is stopped has gone
         for name, order in orders.items():
             try:
                 prepared = stack.enter_context(
                     ready(order.site, order.program, order.conditions, pad_bytes=order.pad_bytes, held=True)
                 )
+                barrier = Barrier(prepared.folder)
+                stack.callback(barrier.close)
+                one = _Held(prepared=prepared, order=order, barrier=barrier, talk=prepared.start())
             except UnavailableError as error:
                 found.records[name] = failed(reason_of(error))
                 continue
-            barrier = Barrier(prepared.folder)
-            stack.callback(barrier.close)
-            held[name] = _Held(prepared=prepared, order=order, barrier=barrier, talk=prepared.start())
-            stack.callback(_end, held[name])
-            if reason := _arrive(held[name], name):
+            held[name] = one
+            stack.callback(_end, one)
+            if reason := _arrive(one, name, [each for other in held.values() for each in other.notes], lease):
                 found.records[name] = _record(held.pop(name), reason)
         jobs = [one.job for one in held.values() if one.job is not None]
         if not jobs:
             return found
-        lease = Lease(f"stopped-{jobs[0].root}", [_note(holder) for job in jobs for holder in job.holders])
-        stack.callback(lease.end)
+        lease.hold([note for one in held.values() for note in one.notes])
         limit_s = min(one.order.conditions["launch_timeout_s"] for one in held.values())
         by_root = {one.job.root: one for one in held.values() if one.job is not None}
-        limits = Limits(own_s=limit_s, renew=lease.renew, ended=lambda job: _await_end(by_root[job.root]))
+        limits = Limits(
+            own_s=limit_s, renew=lease.renew, ended=lambda job: _await_end(by_root[job.root], lease.renew)
+        )
         try:
             hold_all(jobs)
             for one in held.values():
@@ -139,21 +147,32 @@ def failed(reason: str) -> LaunchRecord:
     return LaunchRecord(status="failed", reason=reason, inside=None, deviations=())
 
 
-def _arrive(one: _Held, name: str) -> str | None:
-    """Await a launch at its barrier, and see that it can be stopped; why not, or None."""
+def _arrive(one: _Held, name: str, others: Sequence[Mapping[str, Any]], lease: Lease) -> str | None:
+    """Await a launch at its barrier, and see that it can be stopped; why not, or None.
+
+    What ends it is told of the groups that it may get before there are any.
+    """
+    launch = one.prepared.planned.name
+    groups = (launch, f"{launch}.servers")
+    holders: list[Holder] = []
     try:
         one.arrived_ns = one.barrier.wait(START_S, one.talk.has_ended)
         root = one.barrier.root()
-        launch = one.prepared.planned.name
-        holder = hold([root], launch)
+        one.notes = [note for group in groups for note in notes_of(group)]
+        note_stopped(one.prepared.folder, one.notes)
+        lease.hold([*others, *one.notes])
+        holders.append(hold([root], groups[0]))
         served = servers_of(launch, one.talk.pid, root)
-        servers = hold(served, f"{launch}.servers") if served else None
+        if served:
+            holders.append(hold(served, groups[1]))
     except (UnavailableError, OSError) as error:
+        for holder in holders:
+            holder.close()
         return reason_of(error) if isinstance(error, TareError) else str(error)
-    one.job = Job(name=name, root=root, holder=holder, servers=servers)
-    owner = one.prepared.folder / OWNER
-    note = json.loads(owner.read_text())
-    owner.write_text(json.dumps({**note, "stopped": [_note(each) for each in one.job.holders]}))
+    one.job = Job(name=name, root=root, holder=holders[0], servers=holders[1] if served else None)
+    one.servers = len(served)
+    one.notes += [holder.note() for holder in holders]
+    note_stopped(one.prepared.folder, one.notes)
     return None
 
 
@@ -177,16 +196,16 @@ def _comm(pid: int) -> str:
         return ""
 
 
-def _note(holder: Holder) -> dict[str, Any]:
-    """What is stopped, as the guard knows it."""
-    if holder.group is None:
-        return {"means": holder.means, "pids": holder.pids()}
-    return {"means": holder.means, "group": str(holder.group), "ours": holder.ours}
-
-
-def _await_end(one: _Held) -> None:
-    """Wait for the runtime's end after its program's."""
-    one.finished = one.talk.end(timeout_s=END_S)
+def _await_end(one: _Held, renew: Callable[[], None]) -> None:
+    """Wait for the runtime's end after its program's, and end what it has left running."""
+    deadline = time.monotonic() + END_S
+    ends = one.talk.descriptors[1]
+    while not select.select([ends], [], [], RENEW_S)[0] and time.monotonic() < deadline:
+        renew()
+    one.finished = one.talk.end(timeout_s=0.0 if time.monotonic() >= deadline else 1.0)
+    if one.job is not None:
+        one.job.holder.kill()
+    renew()
 
 
 def _end(one: _Held) -> None:
@@ -231,7 +250,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
     arrived = one.arrived_ns
     return Slices(
         means=job.holder.means,
-        servers=len(job.servers.pids()) if job.servers is not None else 0,
+        servers=one.servers,
         spawn_ns=one.finished.started_ns,
         arrived_ns=arrived,
         ended_ns=job.ended_ns,
@@ -247,6 +266,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         servers_cpu_us=job.servers.cpu_ns() // 1000 if job.servers is not None else 0,
         looks=job.looks,
         idle_looks=job.idle_looks,
+        waiting_looks=job.waiting_looks,
     )
 
 

@@ -1,9 +1,9 @@
 """One job runs at a time, all others are stopped, until each has ended.
 
-What is billed to a job is the time from just before it is let go on until it and the servers that work for it are seen
-to be stopped. A slice is longer than planned while nothing of the job can run: a wait that passed while it is stopped
-would cost nothing. What may not happen voids the round: a job that can't be stopped, one whose processor time grows
-while it is stopped, a machine that slept.
+What is billed to a job is the time from just before it is let go on until it and the servers that work for it are
+seen to be stopped. A slice is longer than planned while nothing of the job can run: a wait that passed while it is
+stopped would cost nothing. What may not happen voids the round: a job that can't be stopped, one whose processor
+time grows or that ends while it is stopped, a machine that slept.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tare.launch.slicing.freezing import Holder, StopError
+from tare.launch.slicing.freezing import Clock, Holder, StopError, used_ns
 from tare.launch.slicing.pacing import SHORTEST_SLICE_S, Pace, draw_quantum
 
 LONGEST_WAIT_S = 1.0  # for something of a job to be able to run again
 SETTLE_S = 0.001  # where no other job runs meanwhile
+SETTLES = 20  # of jobs that have just been stopped for the first time, at most
 LOOK_S = 0.0005  # between two looks whether it is
 LATEST_NS = 10_000_000  # of processor time that may be added to a job's after it is seen to be stopped
+# The kernel's own part of a stop: on a machine with more to run than processors a thread that was seen to be stopped may
+# wait for more than a slice until it leaves its processor. None of its program's instructions are in there.
+STILL_NS = 100_000
 SAMPLE_S = 0.01  # between two looks at a job that runs to its end
 SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead of the one that does not
 
@@ -49,13 +53,14 @@ class Job:
         name: of its launch.
         root: its first process.
         holder: stops its processes.
-        servers: stops what works for it outside of it, such as the server of its image's file system; None for none.
-        began_ns, stopped_ns, quiet_ns: of each slice, when it was let go on, when its processes were stopped, when its
-            servers were as well.
+        servers: stops what works for it outside of it, such as the server of its image's file system; None for
+            none. began_ns, stopped_ns, quiet_ns: of each slice, when it was let go on, when its processes were
+            stopped, when its servers were as well.
         quantum_s: of the cycle of each slice.
         waited_s: by which each slice was longer because nothing could run.
-        cpu_ns: its processor time at the end of each slice.
+        cpu_ns: its processor time before its first slice and at the end of each.
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
+        waiting_looks: how often something of it waited for the clock or a disk while something else could run.
         ended_ns: when its first process ended.
     """
 
@@ -71,11 +76,14 @@ class Job:
     cpu_ns: list[int] = field(default_factory=list)
     looks: int = 0
     idle_looks: int = 0
+    waiting_looks: int = 0
     ended_ns: int | None = None
     pidfd: int = -1
     own_ns: int = 0
+    clock: Clock = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Take hold of its first process."""
         self.pidfd = os.pidfd_open(self.root)
 
     @property
@@ -89,6 +97,21 @@ class Job:
         self.looks += 1
         self.idle_looks += not able
         return able
+
+    def look(self) -> None:
+        """As `can_run`, and see besides whether something of it waits for what may go on without it."""
+        seen = self.holder.look()
+        able = seen.runnable or (self.servers is not None and self.servers.has_runnable())
+        self.looks += 1
+        self.idle_looks += not able
+        self.waiting_looks += seen.runnable and seen.waits
+
+    def use(self) -> int:
+        """Read its processor time; what it has used since the last reading, nanoseconds."""
+        now = self.holder.clock()
+        used = used_ns(self.clock, now)
+        self.clock = now
+        return used
 
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether its first process has ended, or does so within some seconds."""
@@ -120,13 +143,14 @@ class Job:
         self.quiet_ns.append(quiet)
         self.quantum_s.append(quantum_s)
         self.waited_s.append(waited_s)
-        self.cpu_ns.append(self.holder.cpu_ns())
+        self.cpu_ns.append(self.cpu_ns[-1] + self.use())
         self.own_ns += quiet - began
 
     def kill(self) -> None:
-        """End its first process, and let everything of it go on so that it can end."""
+        """Kill its processes, and let its servers go on."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.holder.kill()
         with contextlib.suppress(OSError, StopError):
             self.resume()
 
@@ -135,6 +159,7 @@ class Job:
         for holder in self.holders:
             holder.close()
         os.close(self.pidfd)
+        self.pidfd = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +188,15 @@ def hold_all(jobs: Sequence[Job]) -> None:
             job.stop()
         except StopError as error:
             raise RoundVoid(f"{job.name}: {error}", job.name) from error
-    time.sleep(SETTLE_S)
     for job in jobs:
-        job.cpu_ns.append(job.holder.cpu_ns())
+        job.cpu_ns.append(job.use())
+    for _ in range(SETTLES):
+        time.sleep(SETTLE_S)
+        late = [job.use() for job in jobs]
+        for job, late_ns in zip(jobs, late, strict=True):
+            job.cpu_ns[0] += late_ns
+        if not any(late):
+            return
 
 
 def run_round(
@@ -196,7 +227,7 @@ def run_round(
                 due_s = pace.target(job.name, progress_s) - job.own_ns / 1e9
                 if number not in left or due_s < SHORTEST_SLICE_S:
                     continue
-                _slice(job, due_s, quantum_s, before)
+                _slice(job, due_s, quantum_s, before, limits)
                 before = job
                 limits.renew()
                 if job.ended_ns is not None:
@@ -219,9 +250,9 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
         job = jobs[number]
         _stood_still(job)
         began = time.monotonic_ns()
-        job.resume()
+        _resume(job)
         while not job.has_ended(SAMPLE_S):
-            job.can_run()
+            job.look()
             limits.renew()
             if (time.monotonic_ns() - began) / 1e9 > limits.own_s:
                 raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
@@ -232,51 +263,82 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
         raise RoundVoid("the machine slept in the middle of a round")
 
 
-def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None) -> None:
+def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None, limits: Limits) -> None:
     """One slice, and its bill; `before` is the job that had the last one."""
-    if before is job:  # no other runs meanwhile
-        time.sleep(SETTLE_S)
-        _settle(job)
-    _stood_still(job)
-    began = time.monotonic_ns()
-    job.resume()
-    waited_s = 0.0
-    if not job.has_ended(due_s - (time.monotonic_ns() - began) / 1e9):
-        waited_s = _await_runnable(job)
     try:
-        if job.has_ended():
-            job.ended_ns = time.monotonic_ns()
-            stopped = quiet = job.ended_ns
-        else:
-            stopped, quiet = job.stop()
-    except StopError as error:
-        raise RoundVoid(f"{job.name}: {error}", job.name) from error
-    job.bill(began, stopped, quiet, quantum_s, waited_s)
-    if before is not None and before is not job:
-        _settle(before)
+        if before is job:  # no other runs meanwhile
+            time.sleep(SETTLE_S)
+            _settle(job)
+        _stood_still(job)
+        began = time.monotonic_ns()
+        _resume(job)
+        waited_s = 0.0
+        if not job.has_ended(due_s - (time.monotonic_ns() - began) / 1e9):
+            waited_s = _await_runnable(job)
+        stopped, quiet = _stop(job)
+        job.bill(began, stopped, quiet, quantum_s, waited_s)
+        if before is not None and before is not job:
+            _settle(before)
+    except RoundVoid:
+        limits.renew()  # whoever hung let everything go on: it is not the job's fault
+        raise
     if waited_s >= LONGEST_WAIT_S:
         raise RoundVoid(f"{job.name} waited for more than {LONGEST_WAIT_S:.0f} s", job.name)
+
+
+def _resume(job: Job) -> None:
+    try:
+        job.resume()
+    except StopError as error:
+        raise RoundVoid(f"{job.name}: {error}", job.name) from error
+
+
+def _stop(job: Job) -> tuple[int, int]:
+    """Stop a job unless it has ended; the instants at which its processes, and its servers as well, were."""
+    if not job.has_ended():
+        try:
+            stopped, quiet = job.stop()
+        except StopError as error:
+            if not job.has_ended():
+                raise RoundVoid(f"{job.name}: {error}", job.name) from error
+            stopped = quiet = time.monotonic_ns()
+        if not job.has_ended():
+            return stopped, quiet
+    else:
+        stopped = quiet = time.monotonic_ns()
+    job.ended_ns = quiet
+    return stopped, quiet
 
 
 def _settle(job: Job) -> None:
     """Read the processor time of a stopped job again.
 
-    The kernel adds to it when a thread leaves the processor, which on a busy machine is a moment after it is seen to be
-    stopped.
+    The kernel adds to it when a thread leaves the processor, which on a busy machine is a moment after it is seen
+    to be stopped.
 
     Raises:
         RoundVoid: it is more than that.
     """
-    late_ns = job.holder.cpu_ns() - job.cpu_ns[-1]
+    if job.ended_ns is not None:
+        return
+    late_ns = job.use()
     job.cpu_ns[-1] += late_ns
     if late_ns > LATEST_NS:
         raise RoundVoid(f"{job.name} used {late_ns / 1e6:.1f} ms of a processor after it was stopped", job.name)
 
 
 def _stood_still(job: Job) -> None:
-    used_ns = job.holder.cpu_ns() - job.cpu_ns[-1]
-    if used_ns:
-        raise RoundVoid(f"{job.name} used {used_ns / 1e6:.3f} ms of a processor while it was stopped", job.name)
+    """See that a stopped job has done nothing, and lives.
+
+    Raises:
+        RoundVoid: it has.
+    """
+    if job.has_ended():
+        raise RoundVoid(f"{job.name} ended while it was stopped", job.name)
+    late_ns = job.use()
+    job.cpu_ns[-1] += late_ns
+    if late_ns > STILL_NS:
+        raise RoundVoid(f"{job.name} used {late_ns / 1e6:.3f} ms of a processor while it was stopped", job.name)
 
 
 def _await_runnable(job: Job) -> float:

@@ -161,6 +161,13 @@ class Others(Record):
     processors: int
 
 
+class EmptyLaunch(Record):
+    """Seconds of a launch that runs nothing: until its program's first instruction, and from that program's end on."""
+
+    start_s: float
+    exit_s: float
+
+
 class Unit(Record):
     """One unit of a campaign: what launches of one time share.
 
@@ -173,8 +180,9 @@ class Unit(Record):
             None in units of older versions.
         scenario: what ran besides, as it was seen to start and to end.
         others: who else used the processors; None where it was not watched, as in units of older versions.
-        slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), and why
-            they were not sliced (`refused`).
+        slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase),
+            and why they were not sliced (`refused`).
+        empty_launches: groups of launches that ran nothing, soon after each other, by name of the launch.
     """
 
     unit: int
@@ -188,6 +196,7 @@ class Unit(Record):
     pages: Mapping[str, str] | None = None
     others: Others | None = None
     slicing: Mapping[str, Any] | None = None
+    empty_launches: tuple[Mapping[str, EmptyLaunch], ...] = ()
 
     @field_validator("launches")
     @classmethod

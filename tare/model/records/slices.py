@@ -32,6 +32,8 @@ class Slices(Record):
         cpu_us: its processor time at the end of each slice.
         servers_cpu_us: processor time of its servers.
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
+        waiting_looks: how often, in a run to its end, something of it waited for the clock or a disk while
+            something else of it could run.
     """
 
     means: Literal["cgroup2", "cgroup1", "signals"]
@@ -49,6 +51,7 @@ class Slices(Record):
     servers_cpu_us: int = 0
     looks: int = 0
     idle_looks: int = 0
+    waiting_looks: int = 0
 
     @model_validator(mode="after")
     def _are_in_order(self) -> Self:
@@ -92,8 +95,19 @@ class Slices(Record):
         """Whether others ran in between."""
         return any(self.quantum_ms)
 
+    def bills_differ(self, margin: float) -> bool:
+        """Whether it matters for an equivalence margin how the time is billed in which only servers were running.
+
+        A server may work ahead of its program in that time, or only for it: where both bills are further apart than
+        a quarter of the margin, the launch has to be run unsliced.
+
+        Args:
+            margin: of the ratio of two times, such as 0.05.
+        """
+        return self.body_s - self.body_without_servers_s > margin / 4 * self.body_without_servers_s
+
     def own_ns(self, at_ns: Any) -> Any:
-        """Instants as they would be had the launch run alone and without a pause: the start as it was, then own time.
+        """Instants had the launch run alone and without a pause: the start as it was, then own time.
 
         Args:
             at_ns: one instant or several, CLOCK_MONOTONIC nanoseconds.
@@ -110,7 +124,7 @@ class Slices(Record):
         return (self.arrived_ns + np.rint(moved)).astype(np.int64)
 
     def switches_in(self, from_own_s: float, to_own_s: float) -> int:
-        """Slices that began strictly between two instants of own time, seconds since the program's first instruction."""
+        """Slices that began strictly between two instants of own time, seconds since the first instruction."""
         starts = list(accumulate(self.quiet_us))[:-1]
         return sum(from_own_s < start / 1e6 < to_own_s for start in starts)
 

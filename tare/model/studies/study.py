@@ -729,7 +729,9 @@ def _refuse_removed(config: Mapping[str, Any]) -> None:
             raise UserError(f"config: {': '.join(keys)}: this key has gone: {instead}; drop it")
     kinds = config.get("stack_kinds")
     if isinstance(kinds, list | tuple) and "turns" in kinds:
-        raise UserError("config: stack_kinds: turns has gone: rounds measures whole runs and training steps; drop it")
+        raise UserError(
+            "config: stack_kinds: turns has gone: rounds measures whole runs and training steps; drop it"
+        )
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
