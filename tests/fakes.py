@@ -1,7 +1,7 @@
-"""Launches that take turns without a framework: a script that speaks the protocol and misbehaves where told.
+"""Whole runs without a framework: a script that computes for a while, writes a record, and misbehaves where asked.
 
-A fault is `<point>:<number>:<what>`: at the number-th (from 0) `ready`, `draw`, `turn`, `drop` or `end`.
-Steps last what the script says they do; nothing is computed.
+It is started as the worker is, so that it can be held at its first instruction and sliced. Its measured steps last as
+long as the script is told to compute.
 """
 
 from __future__ import annotations
@@ -23,90 +23,57 @@ CONDITIONS = {
     "allocator": "steady",
     "launch_timeout_s": 20.0,
 }
+WORKER_WORDS = 4  # of the worker's own command: interpreter, -s, program, specification
 SCRIPT = r"""
-import json, os, random, signal, sys, time
+import json, os, signal, sys, time
 settings = json.loads(sys.argv[2])
 spec = json.load(open(sys.argv[1]))
 open(os.path.join(settings["pids"], str(os.getpid())), "w").close()
-PROTOCOL = "tare-turns/1"
-os.dup2(os.open(os.path.join(spec["fifos"], "orders"), os.O_RDONLY), 0)
-os.dup2(os.open(os.path.join(spec["fifos"], "answers"), os.O_WRONLY), 1)
-noise = random.Random(settings["seed"])
-seen, clock_ns = {}, 0
+fault = settings["fault"]
 
-def say(word, **values):
-    sys.stdout.write("%s %s %s\n" % (PROTOCOL, word, json.dumps(values)))
-    sys.stdout.flush()
-
-def now():
-    return time.monotonic_ns() + clock_ns
-
-def fault(point):
-    number = seen.get(point, 0)
-    seen[point] = number + 1
-    wanted = settings["fault"].split(":")
-    what = wanted[2] if wanted[:2] == [point, str(number)] else None
-    if what == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if what == "exit":
-        sys.exit("the framework broke")
-    if what == "hang":
-        time.sleep(600)
-    if what == "nonsense":
-        print("WARNING: something to do with the driver", flush=True)
-    if what == "fail":
-        say("failed", reason="RuntimeError: out of memory")
-        time.sleep(600)
-    return what
-
-def burst(discard, steps, what):
-    global clock_ns
-    started = now()
-    if what == "clock":
-        clock_ns -= 3600 * 10**9
-    profile = [1.1] + [1.0] * (discard + steps)
-    times = [settings["step_s"] * profile[i] * noise.gauss(1, 0.002) for i in range(discard + steps)]
-    if what == "step-clock":
-        times[-1] = -0.01
-    if what == "short":
-        times = times[:-1]
-    answer = dict(started_ns=started, ended_ns=now(), discarded_s=times[:discard], step_s=times[discard:],
-                  cpu_s=0.01, system_s=0.001, faults=1, preemptions=0, loss_first=2.0, loss_last=1.0)
-    if what == "loss":
-        answer["loss_last"] = float("nan")
-    if what == "lacks":
-        del answer["cpu_s"]
-    return answer
+def compute(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
 
 def mark(name):
-    return {"name": name, "at_ns": now(), "user_s": 0.0, "system_s": 0.0}
+    marks.append({"name": name, "at_ns": time.monotonic_ns(), "user_s": time.process_time(), "system_s": 0.0})
 
-marks = [mark("entry")]
-fault("ready")
-say("ready", batches=8)
-dropped, drawn = True, 0
-while True:
-    line = sys.stdin.readline()
-    if not line:
-        break
-    word, values = line.split(" ", 2)[1], json.loads(line.split(" ", 2)[2])
-    if word == "draw":
-        fault("draw")
-        say("drawn", id=values["id"], warmup=burst(0, values["warmup_steps"], None), cpus=values["cpus"],
-            peak_rss_bytes=settings["peak_rss_bytes"])
-    elif word == "turn":
-        what = fault("turn")
-        answer = burst(values["discard"], values["steps"], what)
-        say("turned", id=values["id"] + (what == "id"), **answer)
-    elif word == "drop":
-        what = fault("drop")
-        say("dropped", peak_rss_bytes=settings["peak_rss_bytes"])
-        if what == "die-after":
-            os.kill(os.getpid(), signal.SIGKILL)
-    else:
-        break
-what = fault("end")
-torch = {"version": "0", "threads": 7 if what == "threads" else spec["threads"], "interop_threads": 1, "cuda": None,
+def timed(count):
+    ends = []
+    for _ in range(count):
+        compute(settings["step_s"])
+        ends.append(time.monotonic_ns())
+    return ends
+
+def replicate(level, number, wanted):
+    warm, started = timed(wanted["warmup_steps"]), time.monotonic_ns()
+    return dict(allocator=level, replicate=number, forked=True, reason=None, pad_bytes=0, warmup_ends_ns=warm,
+                started_ns=started, step_ends_ns=timed(wanted["steps"]), cpu_s=0.1, system_s=0.0, faults=0,
+                preemptions=0, loss_first=2.0, loss_last=1.0, peak_rss_bytes=settings["peak_rss_bytes"])
+
+marks = []
+mark("entry")
+for name in ("imports", "data", "model", "first_step"):
+    compute(settings["work_s"] / 8)
+    mark(name)
+if fault == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+if fault == "exit":
+    sys.exit("the framework broke")
+if fault == "wait":
+    time.sleep(settings["work_s"])
+if fault == "hang":
+    compute(600)
+compute(settings["work_s"] / 2)
+mark("epoch_end")
+results = {"samples": 8, "steps": 2, "step_ends_ns": [row["at_ns"] for row in marks[-2:]], "losses": [2.0, 1.0]}
+if "measured" in spec:
+    wanted = spec["measured"]
+    made = [replicate(level, n, wanted) for level in wanted["levels"] for n in range(wanted["replicates"])]
+    results.update(replicates=made, levels_left_out={})
+    mark("measured_end")
+torch = {"version": "0", "threads": 7 if fault == "threads" else spec["threads"], "interop_threads": 1, "cuda": None,
          "cuda_available": False, "cudnn_benchmark": False}
 mount = {"point": "/", "type": None, "source": None}
 facts = {"python": "3", "executable": sys.executable, "libc": "", "kernel": "", "hostname": "", "uid": 0, "gid": 0,
@@ -114,9 +81,9 @@ facts = {"python": "3", "executable": sys.executable, "libc": "", "kernel": "", 
          "environment_names": [], "environment_bytes": 0, "interfaces": ["lo"], "status": {}, "namespaces": {},
          "cgroups": {}, "cpu_quota": None, "cpu_stat": None, "transparent_hugepage": None, "root_mount": mount,
          "tree_mount": mount, "torch": torch}
-marks.append(mark("last"))
-record = {"schema": 1, "mode": spec["mode"], "status": "ok", "reason": None, "results": {}, "facts": facts,
-          "memory": {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}, "marks": marks}
+mark("last")
+record = {"schema": 1, "mode": spec["mode"], "status": "ok", "reason": None, "results": results, "facts": facts,
+          "memory": {"peak_rss_bytes": settings["peak_rss_bytes"], "children_peak_rss_bytes": 1}, "marks": marks}
 with open(spec["record"] + ".tmp", "w") as handle:
     json.dump(record, handle)
 os.rename(spec["record"] + ".tmp", spec["record"])  # whole or not at all, as the real one
@@ -128,9 +95,10 @@ class Fake(Environment):
 
     Args:
         pids: folder in which every launch leaves its process number.
-        faults: by number of the launch; a missing one behaves.
-        step_s: how long a step takes, says the script.
-        peak_rss_bytes: how much memory a draw takes, says the script.
+        faults: by number of the launch: `die`, `exit`, `hang`, `wait` or `threads`; a missing one behaves.
+        work_s: processor time of a whole run until the end of its epoch.
+        step_s: processor time of each measured step.
+        peak_rss_bytes: how much memory it takes, says the script.
     """
 
     title = "Fake"
@@ -140,14 +108,17 @@ class Fake(Environment):
         self,
         pids: Path,
         faults: Mapping[int, str] | None = None,
-        step_s: float = 0.02,
+        work_s: float = 0.12,
+        step_s: float = 0.01,
         peak_rss_bytes: int = 1 << 20,
     ) -> None:
         self.pids = pids
         self.faults = faults or {}
+        self.work_s = work_s
         self.step_s = step_s
         self.peak_rss_bytes = peak_rss_bytes
         self.launched = 0
+        self.specs: list[dict[str, Any]] = []
 
     def probe(self) -> Probe:
         return Probe(available=True)
@@ -159,21 +130,15 @@ class Fake(Environment):
         settings = {
             "pids": str(self.pids),
             "fault": self.faults.get(self.launched, ""),
+            "work_s": self.work_s,
             "step_s": self.step_s,
-            "seed": f"{self.pids}{self.launched}{self.step_s}",
             "peak_rss_bytes": self.peak_rss_bytes,
         }
         self.launched += 1
-        return [
-            sys.executable,
-            "-E",
-            "-s",
-            "-S",
-            "-c",
-            SCRIPT,
-            str(launch.workdir / "spec.json"),
-            json.dumps(settings),
-        ]
+        spec = launch.workdir / "spec.json"
+        self.specs.append(json.loads(spec.read_text()))
+        script = [sys.executable, "-E", "-s", "-S", "-c", SCRIPT, str(spec), json.dumps(settings)]
+        return [*launch.argv[:-WORKER_WORDS], *script]
 
 
 def site(environment: Environment) -> Site:
@@ -181,8 +146,8 @@ def site(environment: Environment) -> Site:
     return Site(environment=environment, python=sys.executable, reference=None, data=None)
 
 
-def study(**turns: Any) -> dict[str, Any]:
-    """The part of a study that turns depend on, small; `turns` are laid over its settings."""
+def study(**rounds: Any) -> dict[str, Any]:
+    """The part of a study that whole runs depend on, small; `rounds` are laid over its settings."""
     return {
         "study": "fakes",
         "seed": 1,
@@ -191,15 +156,16 @@ def study(**turns: Any) -> dict[str, Any]:
         "conditions": {key: value for key, value in CONDITIONS.items() if key != "allocator"},
         "confidence": 0.95,
         "margins": {"run": 0.05, "step": 0.02},
-        "turns": {
+        "rounds": {
             "allocator": "steady",
+            "discarded": 1,
             "units": 3,
             "pilot": 6,
             "half_width": 0.01,
             "budget_s": 4,
             "arm_budget_s": 4,
-            "prior": {"block": 0.001, "draw": 0.001},
-            **turns,
+            "steps": {"levels": ["steady"], "replicates": 2, "warmup_steps": 1, "seconds": 0.05},
+            **rounds,
         },
         "workloads": {"mnist_cnn": {"batch": 64}},
     }

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tare.worker.turns import PROTOCOL
-
 from tare.core.files import project_root
-from tare.launch.channel import Conversation
 
 SLOW_STEP = Path(__file__).with_name("inside") / "slow_step.py"
 ANSWER_S = 120.0
@@ -76,18 +72,3 @@ class Inside:
         done = subprocess.run(argv, env=self.variables, capture_output=True, text=True, timeout=ANSWER_S)
         assert (self.own / "record.json").exists(), done.stderr[-3000:]
         return self.record()
-
-    @contextlib.contextmanager
-    def talk(self, **spec: Any) -> Iterator[Conversation]:
-        """A launch that takes turns."""
-        talk = Conversation(
-            self.prepare({"mode": "turns", **spec}),
-            protocol=PROTOCOL,
-            env=self.variables,
-            cwd=self.folder,
-            errors_path=self.folder / "stderr",
-        )
-        try:
-            yield talk
-        finally:
-            talk.end(timeout_s=10)

@@ -30,7 +30,8 @@ from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
-from tare.model.journals.units import COLD, WARM, given_up, groups_of, others_in
+from tare.machine.memory import available_memory_bytes
+from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE
@@ -44,7 +45,6 @@ PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # mark
 MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 EMPTY_LAUNCHES = 2  # groups of them in each round
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
-MEMINFO = Path("/proc/meminfo")
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
 
@@ -330,15 +330,15 @@ def groups(plan: Plan, calibration: Unit | None) -> list[list[str]]:
 
 
 def memory_of(launch: LaunchRecord) -> int:
-    """Bytes that a launch took at most: its process and its largest child."""
+    """Bytes that a launch took at most: its process, and its largest child or forked replicate beside it."""
     if launch.inside is None:
         return 0
-    return launch.inside.memory.peak_rss_bytes + launch.inside.memory.children_peak_rss_bytes
+    memory = launch.inside.memory
+    replicates = launch.inside.results_as(TrainResults).replicates if launch.inside.mode == TRAIN else ()
+    forked = [one.peak_rss_bytes for one in replicates if one.forked]
+    return memory.peak_rss_bytes + max(memory.children_peak_rss_bytes, *forked, 0)
 
 
 def available_bytes() -> int:
-    """Memory that programs can have without swapping, as the kernel estimates."""
-    for line in MEMINFO.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Memory that programs of ours can have without swapping, below the limits of our control groups."""
+    return available_memory_bytes()

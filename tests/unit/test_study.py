@@ -10,7 +10,7 @@ import yaml
 from tare.cli.main import main
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.experiments import designs, rounds, turns
+from tare.experiments import designs, rounds
 from tare.literature import claims, published
 from tare.model import closure
 from tare.model.registry import environment, environment_names
@@ -60,7 +60,9 @@ def test_presets_never_share_a_path():
 def test_other_stacks_run_where_the_study_says():
     everywhere = ("host", "docker", "apptainer", "charliecloud")
     default, full = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
-    for whole, where in ((default, ("host",)), (full, everywhere)):
+    assert default.stacks == () and {one.stack for one in study.campaigns(default)} == {default.stack}
+    beside = study.check(study.merge(default.to_json(), {"stacks": ["paper-2022"]}))
+    for whole, where in ((beside, ("host",)), (full, everywhere)):
         found = {c.environments for c in study.campaigns(whole) if c.stack == "paper-2022"}
         assert found == {where} == {whole.environments_of("paper-2022")}
         assert whole.environments_of("torch-2.13") == everywhere
@@ -73,8 +75,6 @@ def test_the_full_study_asks_for_every_campaign_of_the_default_by_the_same_part(
         if one.stack != default.stack:  # in more environments: another question
             continue
         assert one in study.campaigns(full)
-        if one.kind == "turns":  # whose blocks hold both levels of the allocator there
-            continue
         arm = arms.parse(one.arm) if one.arm else None
         parts = [json.loads(study.part_of(whole, one.kind, one.workload, arm)) for whole in (default, full)]
         assert {**parts[0], "study": "full"} == parts[1]
@@ -98,11 +98,17 @@ def change(config, path, value):
         (("enviroments",), ["host"], "did you mean 'environments'"),
         (("rounds", "units"), -3, "rounds: units: -3 must be at least 2"),
         (("rounds", "units"), "six", "rounds: units: 'six' must be of type integer"),
-        (("turns", "allocator"), "stedy", "did you mean 'steady'"),
-        (("turns", "pilot"), 5, "turns: pilot: 5 must be at least 6"),
-        (("turns", "half_width"), 0, "turns: half_width: 0 must be larger than 0"),
-        (("arms", "turns"), ["allocater=default"], "did you mean 'allocator'"),
-        (("arms", "turns"), ["allocator=steady"], "is what turns already run at"),
+        (("rounds", "allocator"), "stedy", "did you mean 'steady'"),
+        (("rounds", "pilot"), 5, "rounds: pilot: 5 must be at least 6"),
+        (("rounds", "half_width"), 0, "rounds: half_width: 0 must be larger than 0"),
+        (("rounds", "steps", "levels"), ["stedy"], "did you mean 'steady'"),
+        (("rounds", "steps", "levels"), [], "rounds: steps: levels: [] must not be empty"),
+        (("rounds", "steps", "replicates"), 9, "rounds: steps: replicates: 9 must be at most 8"),
+        (("rounds", "steps", "warmup_steps"), 0, "rounds: steps: warmup_steps: 0 must be at least 1"),
+        (("rounds", "steps", "seconds"), 0, "rounds: steps: seconds: 0 must be larger than 0"),
+        (("rounds", "steps", "second"), 1, "did you mean 'seconds'"),
+        (("arms", "rounds"), ["allocater=steady"], "did you mean 'allocator'"),
+        (("arms", "rounds"), ["allocator=default"], "is what rounds already run at"),
         (("arms", "rounds"), ["stack=nativ"], "did you mean 'native'"),
         (("arms", "rounds"), ["stack=same"], "is the headline"),
         (("arms", "rounds"), ["native"], "is no factor=level"),
@@ -110,8 +116,6 @@ def change(config, path, value):
         (("stack_workloads",), ["mnist_cn"], "stack_workloads: no module workloads/mnist_cn.py: did you mean"),
         (("workload_stacks",), {"mnist_cn": []}, "workload_stacks: no module workloads/mnist_cn.py: did you mean"),
         (("workload_stacks",), {"mnist_cnn": ["jax-0.1"]}, "mnist_cnn: jax-0.1 is none of `stacks`"),
-        (("turns", "workloads"), ["rnn"], "turns: workloads: no module workloads/rnn.py"),
-        (("turns", "also_workloads"), ["rnn"], "turns: also_workloads: no module workloads/rnn.py"),
         (("stack_environments",), ["host", "podman"], "stack_environments: podman is none of the study's"),
         (("stack_environments",), ["docker"], "host is missing"),
         (("margins",), {"run": 0.05}, "margins: step missing"),
@@ -142,20 +146,44 @@ def test_what_is_wrong_is_named_with_the_nearest_right_word(config, path, value,
     assert "\n" not in message
 
 
-def test_steps_and_sweeps_are_measured_of_the_workloads_that_are_chosen(config):
-    def names(kind, **turns):
-        asked = study.merge(config, {"turns": turns, "workloads": {"mnist_cnn": {"sweep_batches": []}}})
-        return [one.workload for one in study.campaigns(study.check(asked)) if one.kind == kind and one.arm is None]
+def test_sweeps_are_measured_of_the_workloads_that_have_batches_and_whole_runs_of_all(config):
+    asked = study.check(study.merge(config, {"workloads": {"mnist_cnn": {"sweep_batches": []}}}))
 
-    both = ["mnist_cnn", "sentiment_rnn"]
-    assert names("turns") == names("rounds", workloads=[]) == names("causes", workloads=[]) == both
-    assert names("turns", workloads=["sentiment_rnn"]) == ["sentiment_rnn"] and not names("turns", workloads=[])
+    def names(kind):
+        return [one.workload for one in study.campaigns(asked) if one.kind == kind and one.arm is None]
+
+    assert names("rounds") == names("causes") == ["mnist_cnn", "sentiment_rnn"]
     assert names("sweep") == ["sentiment_rnn"]
-    of_one = study.check(study.merge(config, {"turns": {"workloads": ["mnist_cnn"]}}))
-    assert study.part_of(of_one, "turns", "mnist_cnn") == study.part_of(study.check(config), "turns", "mnist_cnn")
-    assert "run_turns" not in {
-        job.rule for job in expected.jobs(study.check(study.merge(config, {"turns": {"workloads": []}})))
-    }
+
+
+REMOVED = {
+    "turns": ({"turns": {"workloads": []}}, "config: turns: ", "`rounds: steps`"),
+    "arms: turns": ({"arms": {"turns": ["amp=bf16"]}}, "config: arms: turns: ", "`arms: rounds`"),
+    "arms: turns, empty": ({"arms": {"turns": []}}, "config: arms: turns: ", "`arms: rounds`"),
+    "stack_kinds": ({"stack_kinds": ["rounds", "turns"]}, "config: stack_kinds: turns ", "rounds measures"),
+}
+
+
+@pytest.mark.parametrize("what", REMOVED)
+def test_a_key_of_an_earlier_version_is_refused_in_one_line_that_names_what_replaces_it(config, what, capsys):
+    change, begins, instead = REMOVED[what]
+    with pytest.raises(UserError) as caught:
+        study.check(study.merge(config, change))
+    said = str(caught.value)
+    assert said.startswith(begins) and instead in said and "drop it" in said and "\n" not in said
+    assert main(["plan", "--study", json.dumps(change)]) == 2
+    assert capsys.readouterr().err == f"tare: {said}\n"
+
+
+def test_steps_are_measured_unless_a_study_gives_them_nothing(config):
+    whole = study.check(config)
+    assert whole.rounds.steps.levels == ("steady",)
+    without = study.check(study.merge(config, {"rounds": {"steps": None}}))
+    assert without.rounds.steps is None
+    parts = {study.part_of(one, "rounds", "mnist_cnn") for one in (whole, without)}
+    assert len(parts) == 2, "a campaign depends on the steps that it measures"
+    for kind in ("causes", "sweep", "profile", "starts"):
+        assert study.part_of(whole, kind, "mnist_cnn") == study.part_of(without, kind, "mnist_cnn")
 
 
 def test_an_unknown_workload_is_named(config):
@@ -204,8 +232,8 @@ def test_a_part_holds_what_the_work_depends_on_and_nothing_else(config):
 
 
 def test_a_part_is_for_one_kind_of_work(config):
-    with pytest.raises(UserError, match="the part for 'turns'"):
-        study.load_part(study.RoundsPart, study.part_of(study.check(config), "turns"))
+    with pytest.raises(UserError, match="the part for 'causes'"):
+        study.load_part(study.RoundsPart, study.part_of(study.check(config), "causes"))
 
 
 def test_a_command_takes_a_whole_study_or_a_preset_as_well():
@@ -219,9 +247,9 @@ def test_a_workload_that_only_a_preset_names_works_in_every_rule(config, monkeyp
     monkeypatch.setattr(study, "describe_workload", lambda name, options: {"samples": 512})
     monkeypatch.setattr(study, "whole_options", lambda name, given, where: {})
     only = {"mnist_cnn": None, "sentiment_rnn": None, "mine": {"batch": 8, "sweep_batches": [8, 16]}}
-    whole = study.load_checked(json.dumps({"workloads": only, "environments": ["host"], "arms": {"turns": []}}))
+    whole = study.load_checked(json.dumps({"workloads": only, "environments": ["host"]}))
     monkeypatch.setattr(study, "load", lambda source: json.loads(source))
-    for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):
+    for kind in ("rounds", "causes", "sweep", "profile", "starts"):
         part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "mine"))
         assert {name: settings.batch for name, settings in part.workloads.items()} == {"mine": 8}, kind
     assert part_batches(whole) == (8, 16)
@@ -239,9 +267,10 @@ def test_presets_merge_as_snakemake_merges_them():
 
 def test_campaign_names_are_keyed_by_the_set():
     assert study.campaign_name("rounds", ["docker", "host", "docker"]) == "rounds.docker+host"
-    arm = study.campaign_name("turns", ["host", "docker"], "allocator=default")
-    assert arm == "turns.docker+host.allocator-default"
-    assert study.is_headline("turns.docker+host") and not study.is_headline(arm) and not study.is_headline("sweep")
+    arm = study.campaign_name("rounds", ["host", "docker"], "allocator=steady")
+    assert arm == "rounds.docker+host.allocator-steady"
+    assert study.is_headline("rounds.docker+host") and not study.is_headline(arm) and not study.is_headline("sweep")
+    assert study.is_headline("steps.docker+host", "steps") and not study.is_headline("steps.docker+host", "rounds")
 
 
 def test_an_arm_that_moves_none_of_the_studys_environments_is_named(config):
@@ -276,18 +305,18 @@ def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
     """What it does not depend on must not come back from the default study, and not fit."""
     base = study.load_checked(json.dumps({"stack": "paper-2022", "stacks": ["torch-2.13"]}))
     turned = study.load_checked(
-        json.dumps({"turns": {"allocator": "default", "also": []}, "arms": {"turns": ["allocator=steady"]}})
+        json.dumps({"rounds": {"allocator": "steady"}, "arms": {"rounds": ["allocator=default"]}})
     )
     for whole in (base, turned):
-        for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):
+        for kind in ("rounds", "causes", "sweep", "profile", "starts"):
             found = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "mnist_cnn"))
             assert found.stack == whole.stack and not hasattr(found, "stacks"), kind
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     path = tmp_path / "study.yaml"
-    path.write_text("study: mine\narms:\n  turns: [amp=bf16]\n  rounds: []\n  turns: [tf32=on]\n")
-    with pytest.raises(UserError, match=r"study\.yaml line 5 is not YAML: the key 'turns' stands there twice"):
+    path.write_text("study: mine\narms:\n  rounds: [amp=bf16]\n  workloads: []\n  rounds: [tf32=on]\n")
+    with pytest.raises(UserError, match=r"study\.yaml line 5 is not YAML: the key 'rounds' stands there twice"):
         study.load(path)
     path.write_text("{[a]: 1, [a]: 2}")
     with pytest.raises(UserError, match="is not YAML"):
@@ -310,7 +339,7 @@ def test_the_readme_of_the_configuration_has_every_key():
     found = set(keys_of(study.Study))
     assert "workloads.<name>.batch" in found and "ceilings.cuda.gemm_sizes" in found
     for key in found:
-        shared = "…." + key.partition(".")[2] if key.startswith(("rounds.", "turns.")) else key
+        shared = "…." + key.partition(".")[2] if key.startswith("rounds.") else key
         assert f"`{key}`" in text or f"`{shared}`" in text, key
 
 
@@ -360,13 +389,13 @@ def with_resnet(config, **changes):
 
 def test_options_of_a_job_reach_its_part_and_what_every_launch_is_told(config):
     whole = study.check(with_resnet(config))
-    for kind in ("rounds", "turns", "causes", "sweep", "profile", "starts"):
+    for kind in ("rounds", "causes", "sweep", "profile", "starts"):
         part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18")).to_json()
         told = designs.job_spec("train", "resnet18", 8, part)["options"]
         assert (told["image_px"], told["samples"], told["classes"], told["momentum"]) == (64, 80, 200, 0.9), kind
     assert rounds.whole_run_spec("resnet18", 8, whole.to_json())["loader_workers"] == 4
     plain = study.check(config).to_json()
-    assert "options" not in turns.turn_spec("mnist_cnn", 64, plain)
+    assert "options" not in rounds.whole_run_spec("mnist_cnn", 64, plain)
     assert rounds.whole_run_spec("mnist_cnn", 64, plain)["loader_workers"] == 1
 
 
