@@ -24,9 +24,10 @@ def timed(steps, work):
 def main(code, spec):
     """Seconds per step of every pair: {"bare": [wall, cpu], "harness": [wall, cpu]}."""
     sys.path[0] = code
+    from tare.worker.turns import take_turn
+
     from tare.worker.marks import Marks, now_ns
     from tare.worker.train import build_model, import_workload, load_batches
-    from tare.worker.turns import take_turn
 
     os.sched_setaffinity(0, spec["cpus"])
     marks = Marks(now_ns())

@@ -51,13 +51,13 @@ from typing import Any
 import numpy as np
 from harness import show
 from scipy import stats
+from tare.experiments.blocks import Block, Burst, Stretch, live_block
 
 from tare.core import store
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import Journal, project_root, write_json
 from tare.experiments import turns
 from tare.experiments.alone import alone_on_this_machine
-from tare.experiments.blocks import Block, Burst, Stretch, live_block
 from tare.experiments.designs import LARGEST_PAD_BYTES
 from tare.experiments.orders import balanced_orders
 from tare.images.copies import second_copy

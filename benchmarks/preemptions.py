@@ -30,9 +30,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tare.experiments.blocks import Block, Burst, live_block
+
 from tare.core.files import project_root
 from tare.experiments import turns
-from tare.experiments.blocks import Block, Burst, live_block
 from tare.launch import transport
 from tare.launch.place import Site
 from tare.launch.prepare import carriers_of

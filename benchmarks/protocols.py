@@ -53,6 +53,7 @@ from pathlib import Path
 from typing import Any
 
 from scipy import stats
+from tare.experiments.blocks import Burst, Worker, live_block
 
 from tare.analysis.other_designs import paired
 from tare.analysis.verdicts import margin_of
@@ -60,7 +61,6 @@ from tare.core.errors import TareError, UnavailableError
 from tare.core.files import Journal, project_root, write_json, write_text
 from tare.experiments import campaign, rounds, turns
 from tare.experiments.alone import alone_on_this_machine
-from tare.experiments.blocks import Burst, Worker, live_block
 from tare.experiments.designs import Setup
 from tare.launch.place import Site
 from tare.launch.run import launch

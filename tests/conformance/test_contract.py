@@ -18,10 +18,10 @@ import inside_code
 import pytest
 from matrix import HURRIED, envs_in_turn
 from project import copy_checkout
+from tare.experiments.blocks import Burst, Stretch, live_block
 
 from tare.core.files import cache_dir, project_root
 from tare.experiments import rounds, turns
-from tare.experiments.blocks import Burst, Stretch, live_block
 from tare.launch import group, networks, scenarios
 from tare.launch.conditions import choose_cpus
 from tare.launch.group import launch_group

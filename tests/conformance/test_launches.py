@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from matrix import described, small, workloads_in_turn
+from tare.experiments.blocks import Burst, Lane, Stretch, live_block
 
 from tare.analysis.launch_rows import whole_run_rows
 from tare.experiments import turns
-from tare.experiments.blocks import Burst, Lane, Stretch, live_block
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import launch

@@ -4,9 +4,9 @@ import contextlib
 import random
 
 import pytest
+from tare.experiments.blocks import Burst, Stretch, live_block
 
 from tare.experiments import rounds, turns
-from tare.experiments.blocks import Burst, Stretch, live_block
 from tare.launch import gpu
 from tare.launch.conditions import choose_cpus
 from tare.machine import nvml

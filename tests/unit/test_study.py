@@ -15,7 +15,7 @@ from tare.literature import claims, published
 from tare.model import closure
 from tare.model.registry import environment, environment_names
 from tare.model.schema import Record
-from tare.model.studies import arms, expected, study
+from tare.model.studies import arms, study
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
 from tare.core.process import RENEW_S, Finished, Lease
+from tare.launch.barrier import Barrier
 from tare.launch.channel import Conversation
 from tare.launch.prepare import carriers_of, clean_up, note_stopped, ready
 from tare.launch.record import record_of
 from tare.launch.run import Order
-from tare.launch.slicing.barrier import Barrier
 from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
@@ -263,7 +263,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         quantum_ms=tuple(round(1e3 * each) for each in job.quantum_s),
         waited_us=tuple(round(1e6 * each) for each in job.waited_s),
         cpu_us=tuple(each // 1000 for each in job.cpu_ns[1:]),
-        servers_cpu_us=job.servers.cpu_ns() // 1000 if job.servers is not None else 0,
+        servers_cpu_us=sum(job.servers.clock().values()) // 1000 if job.servers is not None else 0,
         looks=job.looks,
         idle_looks=job.idle_looks,
         waiting_looks=job.waiting_looks,
