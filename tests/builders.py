@@ -58,6 +58,7 @@ STUDY = json.dumps(
         "study": "nyu2022",
         "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
+        "stacks": [OTHER_STACK],
         "stack_kinds": ["rounds"],
         "stack_workloads": None,
         "stack_environments": None,
@@ -299,7 +300,8 @@ def write_campaigns(
             # another stack and a setting have noise of their own: the rest is the same with and without them
             own = random.Random(f"{workload}/{text}") if arm and arm.is_optional else generator
             present, lacking = ([HOST], {}) if setting else (environments, unavailable)
-            measured = MEASURED if arm is None else {**MEASURED, "levels": ["steady"]}
+            both = arm is None and workload == "mnist_cnn"  # levels of the allocator
+            measured = MEASURED if both else {**MEASURED, "levels": ["steady"]}
             plan, rows = rounds_campaign(study, workload, present, lacking, units, own, factors, arm, measured)
             if arm and arm.other_stack:
                 for name, launch in (item for row in rows for item in row["launches"].items()):

@@ -204,7 +204,7 @@ def test_powers_of_two_are_written_as_readers_know_them():
 def test_the_report_says_which_roof_bounds_and_what_a_wrong_one_would_say(evidence, record):
     first = report.point_sentences(evidence, record)[0]
     row = figures.roofline_table(evidence.metrics, record).iloc[0]
-    assert "Under the fp32 roofs the roof of" in first and "95%, 6 units of turns" in first
+    assert "Under the fp32 roofs the roof of" in first and "95%, 6 rounds" in first
     assert f"{row['percent_of_roof']:.0f}%" in first or f"{row['percent_of_roof']:.1f}%" in first
     assert "a precision that did not run" in first and "bf16" in first and "fp64" not in first
 
