@@ -1,7 +1,9 @@
 """Jobs whose cost is known, and rounds of them: what sliced rounds find has to be that, or be refused.
 
-Work is a count of turns of a loop, so it takes as long as the machine lets it: a job's time is compared with that
-of the `plain` job of the same round.
+Work is a count of sums over a buffer, so it takes as long as the machine lets it. A job says itself for how long it
+was on a processor or waited for one, which is its time but for what it waits for otherwise: on a machine that is
+busy with something else, too, its own time has to be that. Planted effects are compared without what was waited for
+a processor, with the `plain` jobs of the same round.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ CONDITIONS = {
     **{"threads": 1, "cpus": 2, "open_files": 1024, "page_cache": "warm", "allocator": "steady"},
     "launch_timeout_s": 90.0,
 }
-TURNS = 24_000_000  # of the plain job: some seconds
+BODY_S = 1.5  # of the plain job
 START_S, SLEEPS, SLEEP_S, PIECE_S = 0.05, 15, 0.03, 0.008
 SCRIPT = r"""
 import json, mmap, os, subprocess, sys, threading, time, zlib
@@ -38,17 +40,16 @@ job = json.loads(sys.argv[1])
 TURNS, PER_S = job["turns"], job["turns_per_s"]
 DATA = bytes(range(256)) * 256
 
-def work(turns):
-    for _ in range(int(turns) // 1000):
-        for _ in range(1000): pass
+def work(turns):  # in C: how fast the interpreter's own loop runs is drawn anew in each process
+    for _ in range(int(turns)): zlib.crc32(DATA)
 
 def seconds(s):
     work(s * PER_S)
 
-def outside(turns):  # releases the interpreter's lock
-    for _ in range(int(turns) // 100000): zlib.crc32(DATA * 16)
+def outside(turns):
+    work(turns)
+    beside.append(path_ns())
 
-def plain(): work(TURNS)
 def body(share): work(TURNS * (1 + share))
 def start(s): seconds(s); work(TURNS)
 def sleep():
@@ -68,16 +69,18 @@ def pages():
         with mmap.mmap(-1, 1 << 24) as memory:
             for at in range(0, 1 << 24, 4096): memory[at] = 1
 def workers():
-    pids = []
+    reads, writes = os.pipe()
     for _ in range(4):
-        pid = os.fork()
-        if pid == 0: work(TURNS / 4); os._exit(0)
-        pids.append(pid)
-    for pid in pids: os.waitpid(pid, 0)
+        if os.fork() == 0:
+            work(TURNS / 4)
+            os.write(writes, b"%20d" % path_ns())
+            os._exit(0)
+    for _ in range(4): os.wait()
+    beside.extend(int(os.read(reads, 20)) for _ in range(4))
 def hidden():
     one = threading.Thread(target=sleep)
     one.start()
-    while one.is_alive(): work(10000)
+    while one.is_alive(): work(10)
 def overlapped():
     one = threading.Thread(target=time.sleep, args=(1.0,))
     one.start(); seconds(0.6); one.join()
@@ -85,7 +88,13 @@ def timer():
     one = threading.Event()
     threading.Thread(target=lambda: [one.wait(0.02) for _ in range(50)]).start()
     work(TURNS / 2)
+def path_ns():  # of this thread, so far: on a processor, or waiting for one
+    with open("/proc/thread-self/schedstat") as handle:
+        return sum(map(int, handle.read().split()[:2]))
+
+beside = []
 globals()[job["name"]](*job["arguments"])
+print(json.dumps({"path_ns": path_ns() + max(beside, default=0)}))
 """
 
 
@@ -99,6 +108,7 @@ class Truth:
         added_s: seconds of work at its start that come on top.
         wait_s: seconds that it waits.
         refused: it waits for what goes on without it, which has to be found.
+        says_path: its own time is known from what it says, and `wait_s`.
     """
 
     name: str
@@ -107,10 +117,12 @@ class Truth:
     added_s: float = 0.0
     wait_s: float = 0.0
     refused: bool = False
+    says_path: bool = True
 
 
+PLAIN = Truth(name="body", arguments=(0.0,), share=0.0)
 PLANTED = {
-    "0%": Truth(name="body", arguments=(0.0,), share=0.0),
+    "0%": PLAIN,
     "+3%": Truth(name="body", arguments=(0.03,), share=0.03),
     "+10%": Truth(name="body", arguments=(0.10,), share=0.10),
     "+40%": Truth(name="body", arguments=(0.40,), share=0.40),
@@ -118,9 +130,9 @@ PLANTED = {
 }
 KINDS = {
     "sleep": Truth(name="sleep", wait_s=SLEEPS * SLEEP_S),
-    "fsync": Truth(name="fsync"),
+    "fsync": Truth(name="fsync", says_path=False),
     "threads": Truth(name="threads"),
-    "subprocesses": Truth(name="storm"),
+    "subprocesses": Truth(name="storm", says_path=False),
     "page faults": Truth(name="pages"),
     "workers": Truth(name="workers"),
     "sleep beside work": Truth(name="hidden", refused=True),
@@ -134,8 +146,8 @@ class Bench:
     """Where jobs run: a site with Python, and how fast the loop is there, about."""
 
     site: Site
-    turns: int = TURNS
-    turns_per_s: float = 2e7
+    turns: int
+    turns_per_s: float = 2e4
 
     def order(self, truth: Truth) -> Order:
         values = {
@@ -156,13 +168,14 @@ class Bench:
         return run_launches(asked, Way(pace=pace, orders=orders, seed=seed))
 
 
-def measured(site: Site, turns: int = TURNS) -> Bench:
-    """A bench whose loop's speed, in processor time, was measured by one job."""
-    rough = Bench(site=site, turns=turns)
-    found = rough.run({"plain": Truth(name="plain")}, "speed", None)
+def measured(site: Site, body_s: float = BODY_S) -> Bench:
+    """A bench whose plain job takes some seconds of processor time, by the speed of a shorter one."""
+    rough = Bench(site=site, turns=10**4)
+    found = rough.run({"plain": PLAIN}, "speed", None)
     record = found.records["plain"]
     assert record.ok and record.slices is not None, found.voided or record.reason
-    return Bench(site=site, turns=turns, turns_per_s=turns / (record.slices.cpu_us[-1] / 1e6))
+    turns_per_s = rough.turns / (record.slices.cpu_us[-1] / 1e6)
+    return Bench(site=site, turns=int(body_s * turns_per_s), turns_per_s=turns_per_s)
 
 
 def pace_of(found: Round) -> Pace:
@@ -188,7 +201,7 @@ class Found:
 
     Attributes:
         values: by round, in percent: by how much it was off its truth.
-        refused: why it can't be sliced.
+        refused: why it can't be sliced; it was sliced nevertheless, where its time is known.
         voided: why rounds did not count.
     """
 
@@ -205,29 +218,38 @@ class Found:
         """Of the 95% interval of the mean."""
         if len(self.values) < 2:
             return math.inf
-        interval = t_interval(self.values, 0.95)
+        interval = t_interval(self.values, 0.05)
         return (interval.high - interval.low) / 2
 
     def to_json(self) -> dict[str, Any]:
         return {"percent": self.values, "refused": self.refused, "voided": self.voided}
 
 
-def off_by(
-    record: LaunchRecord, plains: Sequence[LaunchRecord], truth: Truth, turns_per_s: float, turns: int
-) -> float:
-    """Percent by which a job's own time is off its truth, against the plain jobs of its round."""
-    assert truth.share is not None and record.slices is not None
-    plain_s = math.exp(statistics.fmean(math.log(one.slices.body_s) for one in plains if one.slices is not None))
-    expected = 1 + truth.share + truth.added_s * turns_per_s / turns
-    return 100 * math.log(record.slices.body_s / plain_s / expected)
+def path_s(record: LaunchRecord) -> float:
+    """For how long a job was on a processor or waited for one, as it says."""
+    return float(json.loads((record.stdout or "").splitlines()[-1])["path_ns"]) / 1e9
+
+
+def switch_s(plains: Sequence[LaunchRecord]) -> float:
+    """What a slice costs on top of that, by the plain jobs of a round: seconds until it is seen to be stopped."""
+    found = [one.slices for one in plains if one.slices is not None]
+    over_s = sum(slices.body_s for slices in found) - sum(map(path_s, plains))
+    return over_s / sum(len(slices.began_us) for slices in found)
+
+
+def undisturbed_s(record: LaunchRecord, each_s: float) -> float:
+    """Own time of a job with one thread without what it waited for a processor, and what its slices cost."""
+    assert record.slices is not None
+    delay_s = path_s(record) - record.slices.cpu_us[-1] / 1e6
+    return record.slices.body_s - delay_s - each_s * len(record.slices.began_us)
 
 
 def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) -> dict[str, Found]:
-    """Sliced rounds of planted effects, two plain jobs in each; by how much each effect is off.
+    """Sliced rounds of planted effects, two plain jobs in each; by how many percent each effect is off.
 
     The start of the interpreter is part of every job, and shrinks an effect by its share of the time.
     """
-    both = {"plain": Truth(name="plain"), "plain again": Truth(name="plain")}
+    both = {"plain": PLAIN, "plain again": PLAIN}
     jobs = {**both, **truths}
     found = {name: Found() for name in truths}
     pace = pace_of(bench.run(jobs, "calibration", None))
@@ -239,28 +261,23 @@ def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) ->
             if one.voided:
                 found[name].voided.append(one.voided)
                 continue
+            assert truth.share is not None
             plains = [one.records[plain] for plain in both]
-            found[name].values.append(off_by(one.records[name], plains, truth, bench.turns_per_s, bench.turns))
+            each_s = switch_s(plains)
+            plain_s = math.exp(statistics.fmean(math.log(undisturbed_s(plain, each_s)) for plain in plains))
+            expected_s = plain_s * (1 + truth.share) + truth.added_s
+            found[name].values.append(100 * math.log(undisturbed_s(one.records[name], each_s) / expected_s))
     return found
 
 
-def excess(record: LaunchRecord, plain: LaunchRecord, wait_s: float) -> float:
-    """Log of a job's time over what its waits and its processor time take at the plain job's pace."""
-    own, other = record.slices, plain.slices
-    assert own is not None and other is not None
-    pace = other.body_s / (other.cpu_us[-1] / 1e6)
-    return math.log(own.body_s / (wait_s + own.cpu_us[-1] / 1e6 * pace))
-
-
 def kinds(bench: Bench, rounds: int, truths: Mapping[str, Truth] = KINDS) -> dict[str, Found]:
-    """Of each kind of job, rounds run to their ends and sliced ones: by how much its time differs, in percent.
+    """Sliced rounds of each kind of job; by how many percent its own time is off what it says, and its waits.
 
-    Both are related to what the job's waits and its processor time say, at the pace of the round's plain job, so
-    that a machine that is busier in one of them is not taken for an effect.
+    Of what does not know its time: off a run to its end, where both are related to the plain job of their rounds.
     """
     found = {}
     for name, truth in truths.items():
-        jobs = {"plain": Truth(name="plain"), name: truth, "plain again": Truth(name="plain")}
+        jobs = {"plain": PLAIN, name: truth, "plain again": PLAIN}
         one = found[name] = Found()
         for number in range(rounds):
             whole = bench.run(jobs, f"{name}/{number}/whole", None)
@@ -268,12 +285,26 @@ def kinds(bench: Bench, rounds: int, truths: Mapping[str, Truth] = KINDS) -> dic
                 one.voided.append(whole.voided or str([record.reason for record in whole.records.values()]))
                 continue
             one.refused = one.refused or refusal_of(whole.records[name], name)
-            if one.refused:
+            if truth.refused or (one.refused and not truth.says_path):
                 break
             sliced = bench.run(jobs, f"{name}/{number}/sliced", pace_of(whole))
             if sliced.voided:
                 one.voided.append(sliced.voided)
                 continue
-            pair = [excess(each.records[name], each.records["plain"], truth.wait_s) for each in (sliced, whole)]
-            one.values.append(100 * (pair[0] - pair[1]))
+            if truth.says_path:
+                record = sliced.records[name]
+                assert record.slices is not None
+                each_s = switch_s([sliced.records[plain] for plain in ("plain", "plain again")])
+                expected_s = path_s(record) + truth.wait_s + each_s * len(record.slices.began_us)
+                one.values.append(100 * math.log(record.slices.body_s / expected_s))
+            else:
+                pair = [_over_plain_s(each.records[name], each.records["plain"]) for each in (sliced, whole)]
+                one.values.append(100 * math.log(pair[0] / pair[1]))
     return found
+
+
+def _over_plain_s(record: LaunchRecord, plain: LaunchRecord) -> float:
+    """A job's time over what its processor time takes at the plain job's pace."""
+    own, other = record.slices, plain.slices
+    assert own is not None and other is not None
+    return own.body_s / own.cpu_us[-1] / (other.body_s / other.cpu_us[-1])

@@ -94,15 +94,19 @@ class Job:
 
     def can_run(self) -> bool:
         """Whether anything of it, or of what serves it, runs or could, as it is seen now."""
-        able = any(holder.has_runnable() for holder in self.holders)
+        able = self._is_able()
         self.looks += 1
         self.idle_looks += not able
         return able
 
+    def _is_able(self) -> bool:
+        """Threads are seen one after the other, while what they do goes from one to the next: two looks."""
+        return any(holder.has_runnable() for _ in range(2) for holder in self.holders)
+
     def look(self) -> None:
         """As `can_run`, and see besides whether something of it waits for what may go on without it."""
         seen = self.holder.look()
-        able = seen.runnable or (self.servers is not None and self.servers.has_runnable())
+        able = seen.runnable or self._is_able()
         self.looks += 1
         self.idle_looks += not able
         self.waiting_looks += seen.runnable and seen.waits
