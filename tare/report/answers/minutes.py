@@ -21,12 +21,12 @@ def sentence(evidence: Evidence) -> str | None:
     if found.minutes is None:
         hours = ROUND_MINUTES[-1] // 60
         return (
-            f"No study of up to {hours} hours is expected to tell what is open. Most is wanted by {numbers}; with all "
-            f"that is wanted it would take about {found.needed_s / 3600:,.0f} hours."
+            f"No study of up to {hours} hours is expected to tell what is open. Most is wanted by {numbers}; with "
+            f"all that is wanted it would take about {found.needed_s / 3600:,.0f} hours."
         )
     return (
-        f"{command(evidence.study.study, found)} is expected to tell what is open, if spreads stay as they are. Most "
-        f"is wanted by {numbers}. It is a new try, which replaces these verdicts and has a smaller share of alpha."
+        f"{command(evidence.study.study, found)} is expected to tell what is open, if spreads stay as they are. "
+        f"Most is wanted by {numbers}. It is a new try, whose verdicts replace these, with a smaller share of alpha."
     )
 
 
