@@ -26,10 +26,10 @@ from tare.model.journals.sealed import PLAN, SEALED, SealedCampaign, read_sealed
 from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of
 from tare.model.studies import expected
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
-from tare.model.studies.study import CampaignId, Chosen, Study, headlines
+from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
 from tare.stats.budgets import shared_out
 from tare.stats.fits import run_values, step_values
-from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, student
+from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, stein_units, student
 from tare.stats.sliced import rounds_needed
 
 INCONCLUSIVE = "inconclusive"
@@ -70,11 +70,13 @@ class Earlier:
     Attributes:
         campaign: as it was sealed.
         comparisons: that have a spread.
+        run_spread: of whole runs, the widest of all launches: what a pilot decides on.
         first_s, round_s: seconds of the rounds that did not count, together, and of one that counted.
     """
 
     campaign: SealedCampaign
     comparisons: tuple[Comparison, ...]
+    run_spread: float
     first_s: float
     round_s: float
 
@@ -94,6 +96,11 @@ class Earlier:
         wanted = [(one, one.rounds(alpha, fewest)) for one in self.comparisons]
         return max(wanted, key=lambda pair: (pair[0].is_open, pair[1]))
 
+    def decided(self, settings: Rounds, attempt: int) -> int:
+        """Rounds that the pilot of a new campaign is expected to ask for, where its budget pays them."""
+        alpha = share_of(attempt) * family_alpha(self.campaign.plan)
+        return stein_units(self.run_spread, math.log1p(settings.half_width), settings.pilot, alpha)
+
     def seconds(self, rounds: int) -> float:
         """What so many rounds take; half a round more, so that the budget pays the last one."""
         return self.first_s + (rounds + 0.5) * self.round_s
@@ -108,10 +115,18 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     counted = campaign.counted
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
-    if not found or not sum(seconds):
+    runs = log_ratios_of([run_values(unit) for unit in counted], campaign.plan.environments)
+    spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
+    if not found or not spreads or not sum(seconds):
         return None
     first_s = sum(unit.cost_s for unit in campaign.units if not unit.counts)
-    return Earlier(campaign=campaign, comparisons=found, first_s=first_s, round_s=float(np.mean(seconds)))
+    return Earlier(
+        campaign=campaign,
+        comparisons=found,
+        run_spread=max(spreads),
+        first_s=first_s,
+        round_s=float(np.mean(seconds)),
+    )
 
 
 def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
@@ -187,6 +202,11 @@ def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0
         one.workload: _chosen(study, one, minutes, budget_s, found[one.workload], wanted[one.workload])
         for one, budget_s in zip(own, budgets, strict=True)
     }
+    ends = {
+        name: earlier.decided(study.rounds, attempts[name])
+        for name, earlier in found.items()
+        if earlier is not None and earlier.is_open
+    }
     plans = {
         name: sha256_file(earlier.campaign.path.parent / PLAN)
         for name, earlier in found.items()
@@ -203,7 +223,7 @@ def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0
         chosen=chosen,
         earlier=plans,
     )
-    return result.replace(notes=tuple(_notes(study, result, sum(least))))
+    return result.replace(notes=(*_notes(study, result, sum(least)), *_ended_early(study, chosen, ends)))
 
 
 def _least_s(study: Study, one: CampaignId, earlier: Earlier | None) -> float:
@@ -262,6 +282,16 @@ def _notes(study: Study, found: Declared, least_s: float) -> Iterator[str]:
         )
 
 
+def _ended_early(study: Study, chosen: Mapping[str, Chosen], ends: Mapping[str, int]) -> Iterator[str]:
+    """Campaigns that end where whole runs are as narrow as is wanted, before training steps can be told."""
+    for name, rounds in ends.items():
+        if (chosen[name].rounds or 0) > rounds:
+            yield (
+                f"{name}: its pilot is expected to ask for {rounds:,} rounds, after which whole runs have the "
+                f"wanted half-width of {study.rounds.half_width:.1%}: a smaller `rounds: half_width` lets it go on"
+            )
+
+
 def headline_share(study: Study, found: Declared) -> tuple[float, float]:
     """The share of the headline campaigns in all that is measured, and the seconds of all else that is."""
     own_s = sum(one.budget_s for one in found.chosen.values())
@@ -292,12 +322,14 @@ class Answer:
 
     Attributes:
         minutes: the smallest round number after which all open comparisons are expected to be told; None where none
-            of ROUND_MINUTES is enough.
+            of ROUND_MINUTES is enough, or the campaign ends before.
+        ends_at: rounds after which a pilot is expected to end the campaign before that; None where it does not.
         needed_s: seconds of that study, as they were computed.
         comparison, rounds: the comparison that decides, with its workload, and the rounds that it wants.
     """
 
     minutes: int | None
+    ends_at: int | None = None
     needed_s: float
     workload: str
     comparison: Comparison
@@ -321,12 +353,21 @@ def answered_by(study: Study, sealed: Sequence[SealedCampaign]) -> Answer | None
     if not any(earlier.is_open for earlier in found.values()):
         return None
     needed_s = expected.whole_s(study) - expected.headlines_s(study)
-    wanted = {name: one.most_wanting((one.campaign.plan.attempt or 1) + 1) for name, one in found.items()}
+    attempts = {name: (one.campaign.plan.attempt or 1) + 1 for name, one in found.items()}
+    wanted = {name: one.most_wanting(attempts[name]) for name, one in found.items()}
     for one in headlines(study):
         earlier = found.get(one.workload)
         least_s = _least_s(study, one, earlier)
         needed_s += least_s if earlier is None else max(least_s, earlier.seconds(wanted[one.workload][1]))
-    workload = max(found, key=lambda name: (found[name].is_open, found[name].seconds(wanted[name][1])))
-    minutes = next((one for one in ROUND_MINUTES if 60 * one >= needed_s), None)
+    ends = {name: one.decided(study.rounds, attempts[name]) for name, one in found.items() if one.is_open}
+    early = {name for name, rounds in ends.items() if wanted[name][1] > rounds}
+    workload = max(ends, key=lambda name: (name in early, found[name].seconds(wanted[name][1])))
     comparison, rounds = wanted[workload]
-    return Answer(minutes=minutes, needed_s=needed_s, workload=workload, comparison=comparison, rounds=rounds)
+    return Answer(
+        minutes=None if early else next((one for one in ROUND_MINUTES if 60 * one >= needed_s), None),
+        ends_at=ends[workload] if early else None,
+        needed_s=needed_s,
+        workload=workload,
+        comparison=comparison,
+        rounds=rounds,
+    )

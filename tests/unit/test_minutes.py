@@ -246,7 +246,7 @@ def test_what_is_open_comes_before_what_wants_more_rounds():
 
     both = (comparison("told", 0.05, False), comparison("open", 0.02, True))
     one = SimpleNamespace(plan=builders.plan_of())
-    found = minutes.Earlier(campaign=one, comparisons=both, first_s=1.0, round_s=1.0)
+    found = minutes.Earlier(campaign=one, comparisons=both, run_spread=0.05, first_s=1.0, round_s=1.0)
     assert found.most_wanting(2)[0].name == "open" and found.is_open
 
 
@@ -391,6 +391,17 @@ def test_where_eight_hours_do_not_answer_nobody_is_sent_to_measure(small, simple
     measure(small.folder, cnn, run=(0.0, 30.0))
     found = minutes.answered_by(small.study, sealed(small))
     assert found.minutes is None and found.needed_s > 8 * 3600
+
+
+def test_steps_that_want_more_rounds_than_whole_runs_are_ended_by_them(small, simple):
+    """The pilot decides on whole runs: with these as narrow as is wanted no budget makes more rounds."""
+    cnn, _ = study_module.headlines(small.study)
+    measure(small.folder, cnn, run=(0.0, 0.001), step=(0.0, 0.1))
+    found = minutes.answered_by(small.study, sealed(small))
+    assert (found.minutes, found.comparison.name) == (None, "docker, training step")
+    assert found.ends_at == small.study.rounds.pilot < found.rounds
+    (note,) = minutes.planned(small.study, 120, small.root).notes
+    assert "half_width" in note and note.startswith("mnist_cnn: ")
 
 
 def test_where_nothing_is_open_no_command_is_named(small, simple):

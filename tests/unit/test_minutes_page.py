@@ -12,14 +12,19 @@ from tare.report.answers import minutes as page
 WIDE = Comparison(name="docker, training step", n=6, mean=0.0, spread=0.0312, margin=0.02, is_open=True)
 
 
+def named(study):
+    return SimpleNamespace(study=study, rounds=SimpleNamespace(half_width=0.01))
+
+
 @pytest.fixture
 def said(monkeypatch):
     """What is said where this many minutes, or none, are enough."""
 
-    def of(minutes, rounds=73, study="nyu2022"):
-        found = Answer(minutes=minutes, needed_s=36_000.0, workload="mnist_cnn", comparison=WIDE, rounds=rounds)
+    def of(minutes, rounds=73, study="nyu2022", ends_at=None):
+        own = {"needed_s": 36_000.0, "workload": "mnist_cnn", "comparison": WIDE, "rounds": rounds}
+        found = Answer(minutes=minutes, ends_at=ends_at, **own)
         monkeypatch.setattr(page, "answered_by", lambda study, campaigns: found)
-        return page.sentence(SimpleNamespace(study=SimpleNamespace(study=study), campaigns=()))
+        return page.sentence(SimpleNamespace(study=named(study), campaigns=()))
 
     return of
 
@@ -38,6 +43,11 @@ def test_another_study_is_named_by_its_file(said):
 def test_where_no_study_of_eight_hours_answers_nobody_is_sent_to_measure(said):
     text = said(None, rounds=100_000)
     assert "MINUTES" not in text and "8 hours" in text and "100,000" in text and "10 hours" in text
+
+
+def test_where_the_wanted_half_width_ends_the_campaign_before_that_is_said(said):
+    text = said(None, ends_at=9)
+    assert "MINUTES" not in text and "after about 9 " in text and "1.0%" in text and "half_width" in text
 
 
 def test_where_nothing_is_open_nothing_is_said(monkeypatch):

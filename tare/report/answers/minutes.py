@@ -18,6 +18,13 @@ def sentence(evidence: Evidence) -> str | None:
     most = f"{workload_title(found.workload)}, {env_title(env, short=True)}, {what}"
     rounds = f"more than {MOST_UNITS:,}" if found.rounds >= MOST_UNITS else f"{found.rounds:,}"
     numbers = f"{most}: its spread is {found.comparison.spread:.2%} a round, so that it wants {rounds} rounds"
+    if found.ends_at is not None:
+        return (
+            f"No number of minutes is expected to tell what is open. Most is wanted by {numbers}; but after about "
+            f"{found.ends_at:,} whole runs have the half-width that the study wants, "
+            f"{evidence.study.rounds.half_width:.1%}, and the campaign ends. A smaller `rounds: half_width` lets "
+            "it go on."
+        )
     if found.minutes is None:
         hours = ROUND_MINUTES[-1] // 60
         return (
@@ -26,7 +33,7 @@ def sentence(evidence: Evidence) -> str | None:
         )
     return (
         f"{command(evidence.study.study, found)} is expected to tell what is open, if spreads stay as they are. "
-        f"Most is wanted by {numbers}. It is a new try, whose verdicts replace these, with a smaller share of alpha."
+        f"Most is wanted by {numbers}. It is a new try: its verdicts replace these, with a smaller share of alpha."
     )
 
 
