@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import random
 import subprocess
 import sys
 import time
 from types import SimpleNamespace
 from typing import ClassVar
 
-import campaign_builders
+import host_rounds
 import numpy as np
 import pytest
 
@@ -149,26 +148,14 @@ def test_copies_are_apart_checked_and_removed_but_for_the_second_hosts(copies, t
     assert again[:2] == names[:2] and not set(again[2:]) & set(names)
 
 
-def launch_of(steps):
-    """A launch that ended, whose steps at the level `steady` took so many seconds."""
-    ends = np.rint(1e9 * np.cumsum(steps)).astype(int).tolist()
-    replicate = {
-        **{"allocator": "steady", "replicate": 0, "forked": True, "reason": None, "pad_bytes": 0, "started_ns": 0},
-        **{"warmup_ends_ns": [], "step_ends_ns": ends, "cpu_s": 1.0, "system_s": 0.0, "faults": 0},
-        **{"preemptions": 0, "loss_first": 1.0, "loss_last": 1.0, "peak_rss_bytes": 1},
-    }
-    launch = campaign_builders.launch_record("host", random.Random(1))
-    results = {**launch["inside"]["results"], "replicates": [replicate]}
-    return {**launch, "inside": {**launch["inside"], "results": results}}
-
-
 def test_a_round_says_how_long_a_step_takes_in_each_copy_and_a_void_one_why(copies):
     rest = np.array([0.05, 0.06, 0.05, 0.04])
-    launches = {name: launch_of(share * rest) for name, share in (("a", 1.0), ("b", 1.02), ("c", 1.0))}
-    unit = {
-        **{"unit": 1, "discarded": False, "voided": None, "cost_s": 30.0, "order": list("abc")},
-        **{"launches": launches, "others": {"cpu_s": 6.0, "stolen_s": 0.0, "seconds": 30.0, "processors": 2}},
+    launches = {
+        name: host_rounds.host_launch(1.0, {"steady": [(share * rest).tolist()]})
+        for name, share in (("a", 1.0), ("b", 1.02), ("c", 1.0))
     }
+    others = {"cpu_s": 6.0, "stolen_s": 0.0, "seconds": 30.0, "processors": 2}
+    unit = host_rounds.host_round(1, launches, cost_s=30.0, others=others)
     found = copies.row_of(parse(Unit, unit, "a round"), 0, "warm")
     assert found["step_s"]["b"] / found["step_s"]["a"] == pytest.approx(1.02, rel=1e-6)
     assert found["step_s"]["c"] == pytest.approx(found["step_s"]["a"])
