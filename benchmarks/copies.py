@@ -50,32 +50,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import show
-from held import sliced_round
 from scipy import stats
 
-from tare.core import store
-from tare.core.errors import TareError, UnavailableError, UserError
-from tare.core.files import Journal, project_root, write_json
-from tare.experiments import rounds, sliced
-from tare.experiments.alone import alone_on_this_machine
-from tare.experiments.designs import LARGEST_PAD_BYTES
-from tare.images.copies import second_copy
-from tare.launch.conditions import choose_cpus
-from tare.launch.pages import of_whole_runs
-from tare.launch.place import Site
-from tare.launch.run import Order
-from tare.launch.sites import from_copy, sites
-from tare.machine.facts import describe
-from tare.machine.fitting import settled
-from tare.model.records.campaigns import Unit
-from tare.model.registry import HOST, SINGLE
-from tare.model.studies import arms
-from tare.model.studies.study import load_checked
-from tare.stats.fits import step_values
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from harness import show  # noqa: E402
+from held import sliced_round  # noqa: E402
+
+from tare.core import store  # noqa: E402
+from tare.core.errors import TareError, UnavailableError, UserError  # noqa: E402
+from tare.core.files import Journal, write_json  # noqa: E402
+from tare.experiments import rounds, sliced  # noqa: E402
+from tare.experiments.alone import alone_on_this_machine  # noqa: E402
+from tare.experiments.designs import LARGEST_PAD_BYTES  # noqa: E402
+from tare.images.copies import second_copy  # noqa: E402
+from tare.launch.conditions import choose_cpus  # noqa: E402
+from tare.launch.pages import of_whole_runs  # noqa: E402
+from tare.launch.place import Site  # noqa: E402
+from tare.launch.run import Order  # noqa: E402
+from tare.launch.sites import from_copy, sites  # noqa: E402
+from tare.machine.facts import describe  # noqa: E402
+from tare.machine.fitting import settled  # noqa: E402
+from tare.model.records.campaigns import Unit  # noqa: E402
+from tare.model.registry import HOST, SINGLE  # noqa: E402
+from tare.model.studies import arms  # noqa: E402
+from tare.model.studies.study import load_checked  # noqa: E402
+from tare.stats.fits import step_values  # noqa: E402
 
 SCHEMA = 1
-JOURNAL = project_root() / "results/benchmarks/copies.jsonl"
+JOURNAL = ROOT / "results/benchmarks/copies.jsonl"
 ALLOCATOR = "steady"  # of the measured steps
 REPLICATES, WARMUP, STEPS = 4, 2, 12
 LEVEL = 0.95

@@ -470,7 +470,7 @@ def summary_table(condition: str, summary: Mapping[str, Any], share: float) -> l
     head = ["method", "runs or rounds", "false claims, B = A", "half-width", "B by A, lowest to highest"]
     head += [f"misses, +{100 * share:g}% planted", "intervals without the truth", "half-width"]
     lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    for row in summary.values():
+    for row in (summary[method] for method in TITLES):  # the JSON sorts its keys
         equal, planted_ = row[condition]["equal"], row[condition]["planted"]
         spans = [part["misses"] for part in (equal, planted_)]
         known = sum(part["answers"] for part in (equal, planted_))

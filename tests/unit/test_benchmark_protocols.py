@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 from tare.core.errors import UnavailableError
-from tare.core.files import project_root, read_json
+from tare.core.files import project_root, read_json, write_json
 from tare.stats.intervals import t_interval
 
 BENCHMARKS = project_root() / "benchmarks"
@@ -247,8 +247,11 @@ def a_result():
     return protocols.result([{**key, **one} for one in rows], key)
 
 
-def test_the_page_has_a_table_of_counts_and_one_of_repetitions_for_each_condition():
-    lines = protocols.page(a_result()).splitlines()
+def test_the_page_has_a_table_of_counts_and_one_of_repetitions_for_each_condition(tmp_path):
+    write_json(tmp_path / "found.json", a_result())
+    lines = protocols.page(read_json(tmp_path / "found.json")).splitlines()
+    starts = [line.split(" | ")[0].removeprefix("| ") for line in lines]
+    assert [start for start in starts if start in protocols.TITLES.values()] == [*protocols.TITLES.values()] * 2
     assert [line for line in lines if line.startswith("## ")] == ["## Quiet", "## Busy"]
     counts = [line for line in lines if line.startswith(f"| {protocols.TITLES['sliced']} |")]
     assert len(counts) == 2
