@@ -6,7 +6,8 @@
     .venv/bin/python benchmarks/protocols.py --publish      # benchmarks/protocols.json, docs/protocols.md
 
 Two programs A and B are compared: whole runs of a training job on the host. In half of the measurements B is A; in
-the other half it takes 3% more processor time (`cpu` of tests/planted_program.py, after each step). Three designs
+the other half it takes 3% more processor time (`cpu` of tests/planted_program.py, after each step). A run is timed
+until the end of its training, since nothing can be planted in what Python does at its own end. Three designs
 take the launches, each for `--seconds` of machine time, the same in a condition; five methods read them:
 
 - one after the other: whole runs of A for half of the time, then of B.
@@ -31,7 +32,8 @@ are over, or all `--repetitions` are made. results/benchmarks/protocols.json, ma
     schema, workload, epochs, planted, claim_from, at, cpu, kernel
     measurements  list of {condition, seconds, repetition, truth (log-ratio), design, at, load_1min, load_cpu_s (of
                   our own load), others_cpu_s (of other programs), machine_s, voided (rounds), reason (why there
-                  are no values), a, b: list of {whole_s, step_s: seconds of each step}, in order}
+                  are no values), a, b: list of {whole_s, cpu_s, step_s: seconds of each step}, in
+                  order}
     conclusions   list of {condition, repetition, truth, method, n, ratio, low, high, claim}
     summary       by method: title, and by condition and truth (`equal`, `planted`) what `summarise` counts
 """
@@ -74,7 +76,7 @@ from tare.launch.sites import sites  # noqa: E402
 from tare.machine import others  # noqa: E402
 from tare.machine.facts import describe  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
-from tare.model.journals.units import others_in, real_s  # noqa: E402
+from tare.model.journals.units import launched_ns, mark_ns, others_in  # noqa: E402
 from tare.model.records.campaigns import Unit  # noqa: E402
 from tare.model.records.launches import LaunchRecord, TrainResults  # noqa: E402
 from tare.model.registry import CONTROL, HOST, SINGLE  # noqa: E402
@@ -334,16 +336,21 @@ class Clock:
 
 
 def values_of(name: str, record: LaunchRecord) -> Record:
-    """Seconds of a whole run and of each of its steps, in its own time.
+    """Seconds of a run until the end of its training and of each of its steps, in its own time; processor time.
+
+    Python's own end is left out: nothing is planted there.
 
     Raises:
         UnavailableError: it failed.
     """
     if not record.ok:
         raise UnavailableError(f"the launch of {name} failed: {record.reason}")
-    ends = record.seen_inside().results_as(TrainResults).step_ends_ns
+    inside = record.seen_inside()
+    ends = inside.results_as(TrainResults).step_ends_ns
     steps = [round((later - earlier) / 1e9, 7) for earlier, later in itertools.pairwise(ends)]
-    return {"whole_s": round(real_s(record), 6), "step_s": steps}
+    whole_s = (mark_ns(record, "epoch_end") - launched_ns(record)[0]) / 1e9
+    mark = inside.mark("epoch_end")
+    return {"whole_s": round(whole_s, 6), "cpu_s": round(mark.user_s + mark.system_s, 6), "step_s": steps}
 
 
 @contextlib.contextmanager
@@ -454,6 +461,7 @@ def load_line(condition: str, rows: Sequence[Record]) -> str:
     each = f"{own[0]['seconds']:g} s of machine time for each measurement, {used_s:.0f} s used (median)."
     load = statistics.median(row["load_cpu_s"] / row["machine_s"] for row in own)
     beside = [row["others_cpu_s"] / row["machine_s"] for row in own if row["others_cpu_s"] is not None]
+    each += f" Where {100 * PLANTED:g}% was planted, B took {planted_seen(own)} of A's processor time."
     told = {
         "quiet": "No load of our own.",
         "busy": f"A busy loop on each logical CPU of the launches: {load:.2f} CPUs (median).",
@@ -463,6 +471,16 @@ def load_line(condition: str, rows: Sequence[Record]) -> str:
         return f"{each} {told} What other programs took is not known."
     middle, most = statistics.median(beside), max(beside)
     return f"{each} {told} Other programs took {middle:.2f} CPUs (median), {most:.2f} at most."
+
+
+def planted_seen(rows: Sequence[Record]) -> str:
+    """Processor time of B by A where a difference was planted, median of measurements, per cent."""
+    found = [
+        statistics.fmean(run["cpu_s"] for run in row["b"]) / statistics.fmean(run["cpu_s"] for run in row["a"])
+        for row in rows
+        if row["truth"] > 0 and row["reason"] is None
+    ]
+    return f"{100 * statistics.median(found):.1f}%" if found else "an unknown share"
 
 
 def summary_table(condition: str, summary: Mapping[str, Any], share: float) -> list[str]:

@@ -31,7 +31,10 @@ A = [1.00, 1.02, 0.98, 1.01, 0.99]
 
 def runs(whole, step=0.05):
     """Whole runs, whose steps take a share of them."""
-    return [{"whole_s": seconds, "step_s": [9.0, 9.0, step * seconds, 1.2 * step * seconds]} for seconds in whole]
+    return [
+        {"whole_s": seconds, "cpu_s": 0.9 * seconds, "step_s": [9.0, 9.0, step * seconds, 1.2 * step * seconds]}
+        for seconds in whole
+    ]
 
 
 def row(design, repetition, a, b, *, truth=0.0, condition="quiet", **more):
@@ -253,6 +256,7 @@ def test_the_page_has_a_table_of_counts_and_one_of_repetitions_for_each_conditio
     starts = [line.split(" | ")[0].removeprefix("| ") for line in lines]
     assert [start for start in starts if start in protocols.TITLES.values()] == [*protocols.TITLES.values()] * 2
     assert [line for line in lines if line.startswith("## ")] == ["## Quiet", "## Busy"]
+    assert sum(", B took 103.0% of A's processor time" in line for line in lines) == 2
     counts = [line for line in lines if line.startswith(f"| {protocols.TITLES['sliced']} |")]
     assert len(counts) == 2
     cells = [cell.strip() for cell in counts[0].strip("|").split("|")]
@@ -262,6 +266,15 @@ def test_the_page_has_a_table_of_counts_and_one_of_repetitions_for_each_conditio
     per_repetition = [line for line in lines if line.startswith(("| 1 |", "| 2 |"))]
     assert len(per_repetition) == 8 and all(line.count("|") == 8 for line in per_repetition)
     assert "**+3.0% ± 0.0**" in next(line for line in per_repetition if "planted" in line)
+
+
+def test_a_run_is_timed_until_the_end_of_its_training():
+    steps = {"steady": [[0.05] * 6] * 3}
+    (unit,) = host_rounds.as_units([host_rounds.host_round(0, {"host": host_rounds.host_launch(1.0, steps)})])
+    found = protocols.values_of("host", unit.launches["host"])
+    assert found["whole_s"] == pytest.approx(0.005 + host_rounds.EPOCH_END_S) and found["cpu_s"] == 1.1
+    with pytest.raises(UnavailableError, match="the launch of host failed: it died"):
+        protocols.values_of("host", unit.launches["host"].replace(status="failed", reason="it died"))
 
 
 def test_the_result_keeps_raw_values_and_what_they_say():
