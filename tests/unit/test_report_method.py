@@ -287,17 +287,18 @@ def test_two_units_that_happen_to_be_close_give_our_own_protocol_no_verdict_eith
 def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
     assert instrument.benchmark_table(evidence) is None
     assert "the same machine time for each protocol" not in visible(page)
-    quiet = {"measured": 6, "answers": 5, "claims": 3, "misses": 4, "beyond_margin": 2, "half_width": 0.012,
-             "lowest": 0.97, "highest": 1.08, "median_machine_s": 61.0}  # fmt: skip
-    none = dict.fromkeys(quiet) | {"measured": 0, "answers": 0}
-    line = {"title": "pyperf-like", "all": quiet, "quiet": quiet, "busy": none}
-    record = {"schema": 2, "workload": "mnist_cnn", "margin": 0.02, "cpu": "Example", "kernel": "6.1", "at": "x",
+    equal = {"measured": 6, "answers": 5, "claims": 3, "missed": 2, "misses": 4, "half_width": 0.012,
+             "lowest": 0.97, "highest": 1.08, "n": 7, "median_machine_s": 61.0}  # fmt: skip
+    none = dict.fromkeys(equal) | {"measured": 0, "answers": 0}
+    quiet = {"equal": equal, "planted": equal | {"answers": 6, "missed": 1}}
+    without = {"equal": none, "planted": none}
+    line = {"title": "pyperf-like", "quiet": quiet, "busy": without, "bursts": without}
+    record = {"schema": 3, "workload": "mnist_cnn", "planted": 0.03, "cpu": "Example", "kernel": "6.1", "at": "x",
               "summary": {"pyperf": line}}  # fmt: skip
     table = instrument.benchmark_table(replace(evidence, protocols=record))
-    assert table.rows == [
-        ["pyperf-like", "quiet", "3 of 5", "4 of 5", "2 of 5", "±1.2%", "0.9700 to 1.0800", "61.0 s"]
-    ]
-    assert instrument.benchmark_table(replace(evidence, protocols=record | {"schema": 1})) is None
+    assert table.columns[5] == "misses of +3.0%"
+    assert table.rows == [["pyperf-like", "quiet", "3 of 5", "±1.2%", "0.9700 to 1.0800", "1 of 6", "61.0 s"]]
+    assert instrument.benchmark_table(replace(evidence, protocols=record | {"schema": 2})) is None
 
 
 def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
