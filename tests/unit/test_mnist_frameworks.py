@@ -113,7 +113,7 @@ def test_dropout_is_an_option(digits):
     assert losses[0][0] == losses[0][1] and losses[1][0] != losses[1][1]
 
 
-def test_turns_go_round_on_batches_of_the_first_epoch(digits):
+def test_measured_steps_go_round_on_batches_of_the_first_epoch(digits):
     data = _mnist.Digits(str(digits), 300, torch.from_numpy)
     kept = train.first_batches(pytorch(), data, 128)
     assert [len(labels) for _, labels in kept] == [128, 128]
