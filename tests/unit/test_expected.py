@@ -70,7 +70,7 @@ def test_the_studies_without_a_paper_of_images_say_about_how_long_they_take():
     names = ("sequences", "modak2020", "modak2020-resnet50")
     whole = {name: study.load_checked(ROOT / f"config/{name}.yaml") for name in names}
     assert 20 < expected.whole_s(whole["sequences"]) / 60 < 40
-    assert 24 < expected.whole_s(whole["modak2020"]) / 60 < 45
+    assert 24 < expected.whole_s(whole["modak2020"]) / 60 < 50, "each campaign has a round that calibrates"
     assert 24 < expected.whole_s(whole["modak2020-resnet50"]) / 60 < 40, "most of which XLA compiles"
     assert whole["sequences"].workloads["sentiment_lstm"].published.batch == 64, "tables say what was scaled"
 

@@ -27,7 +27,6 @@ OTHERS = {
     "loud": "def import_(self):\n        super().import_()\n        print('loaded', flush=True)",
     "gone": "def synchronize(self):\n        import os\n        os._exit(0)",
     "absent": "def import_(self):\n        raise SystemExit('no licence')",
-    "crowded": "def to_device(self, batch):\n        raise MemoryError('no room')",
     "refusing": "def synchronize(self):\n        raise RuntimeError({!r})".format(
         "backend='inductor' raised:\n\nInductorError: no such operator\n\nSet TORCHDYNAMO_VERBOSE=1"
     ),
@@ -168,12 +167,6 @@ def test_measured_steps_by_fork_and_in_the_runs_own_process(launches, framework,
         assert made[0].loss_first == record["results"]["losses"][0]
     else:
         assert made[0].loss_first < record["results"]["losses"][0], "it goes on with the job that has trained"
-
-
-def test_a_framework_without_room_for_a_batch_says_so(launches):
-    record = launches.run(mode="train", framework="crowded")
-    assert record["status"] == "failed"
-    assert record["reason"].startswith("out of memory at batch 64: no room; not even a batch of 1 fits")
 
 
 def test_a_framework_that_exits_while_it_is_imported_leaves_a_record_with_the_reason(launches):

@@ -6,9 +6,9 @@ import sys
 import time
 from dataclasses import replace
 
+import fakes
 import pytest
 from campaign_builders import json_units, sealed_campaign, with_units
-import fakes
 
 from tare.analysis import metrics
 from tare.experiments import designs, rounds
@@ -16,6 +16,7 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.machine import others
 from tare.machine.others import Instant, between, instant
+from tare.model.journals.sealed import read_rows
 from tare.model.journals.units import others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.launches import LaunchRecord
