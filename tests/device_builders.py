@@ -238,8 +238,8 @@ def reference_record(name: str) -> dict[str, Any]:
         "workloads": {"mnist_cnn": {"available": True, "reason": None}},
         "parts": [
             {
-                "name": "turns mnist_cnn",
-                "kind": "turns",
+                "name": "rounds mnist_cnn",
+                "kind": "rounds",
                 "workload": "mnist_cnn",
                 "env": None,
                 "arm": None,
@@ -249,7 +249,7 @@ def reference_record(name: str) -> dict[str, Any]:
                 "record": None,
             },
             {
-                "name": "turns mnist_cnn amp=fp16",
+                "name": "setting mnist_cnn amp=fp16",
                 "kind": "setting",
                 "workload": "mnist_cnn",
                 "env": None,

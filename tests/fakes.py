@@ -127,6 +127,9 @@ class Fake(Environment):
         raise AssertionError("nothing is ever prepared")
 
     def command(self, launch: Launch) -> list[str]:
+        spec = launch.workdir / "spec.json"
+        if not spec.exists():  # another program than the worker's
+            return list(launch.argv)
         settings = {
             "pids": str(self.pids),
             "fault": self.faults.get(self.launched, ""),
@@ -135,7 +138,6 @@ class Fake(Environment):
             "peak_rss_bytes": self.peak_rss_bytes,
         }
         self.launched += 1
-        spec = launch.workdir / "spec.json"
         self.specs.append(json.loads(spec.read_text()))
         script = [sys.executable, "-E", "-s", "-S", "-c", SCRIPT, str(spec), json.dumps(settings)]
         return [*launch.argv[:-WORKER_WORDS], *script]

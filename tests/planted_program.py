@@ -71,6 +71,6 @@ if __name__ == "__main__":
 
     with open(spec_path) as handle:  # noqa: PTH123
         spec = json.load(handle)
-    for job in spec.get("lanes", [spec]):
+    for job in spec.get("jobs", [spec]):
         plant(importlib.import_module("workloads." + job["workload"]).Training, json.loads(fault_json))
     sys.exit(program.main(spec_path))

@@ -11,7 +11,7 @@ from tare.core.files import project_root
 
 ROOT = project_root()
 # As the messages of the rules say it.
-ROUNDS, TURNS, PROFILE = "whole runs in balanced order", "training steps, taking turns", "profiled launch"
+ROUNDS, PROFILE = "whole runs and training steps", "profiled launch"
 
 
 def copy_checkout(target: Path) -> Path:

@@ -29,13 +29,12 @@ class Broken(Environment):
 LEAST = {
     "stacks": [],
     "conditions": {"page_cache": "as_found"},
-    "rounds": {"units": 2, "stack_units": 2, "discarded": 0},
-    "turns": {
-        **{"workloads": None, "also": [], "units": 2, "stack_units": 2, "setting_units": 2},
-        **{"budget_s": 10.0, "arm_budget_s": 10.0, "setting_budget_s": 5.0},
+    "rounds": {
+        **{"units": 2, "stack_units": 2, "setting_units": 2, "discarded": 0},
+        "steps": {"levels": ["steady"], "replicates": 1, "warmup_steps": 1, "seconds": 0.2},
     },
     "causes": {"units": 1, "steps": 1},
-    "arms": {"rounds": [], "turns": []},
+    "arms": {"rounds": []},
     "profile": {"warmup_steps": 1, "steps": 2},
     "starts": {"repetitions": 1},
     "ceilings": {"working_sets_kib": [256], "gemm_sizes": [128], "repetitions": 1},
@@ -49,11 +48,10 @@ VARIED = {
     "environments": ["host", "namespaces"],
     "stacks": ["paper-2022"],
     "stack_workloads": None,
-    "stack_kinds": ["rounds", "turns"],
+    "stack_kinds": ["rounds"],
     "stack_environments": ["host", "namespaces"],
     "arms": {
         "workloads": ["softmax_mnist"],
-        "rounds": [],
-        "turns": ["allocator=default", "amp=bf16", "graph=capture"],
+        "rounds": ["allocator=steady", "amp=bf16", "graph=capture"],
     },
 }

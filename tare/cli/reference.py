@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
     record.add_argument("--budget-s", type=_seconds, default=540.0, help="seconds for everything (default 540)")
     record.add_argument("--device", choices=("auto", "cpu", "cuda"), help="instead of the study's")
     record.add_argument(
-        "--only", nargs="+", default=(), help="kinds of parts: ceilings, profile, turns, setting, …"
+        "--only", nargs="+", default=(), help="kinds of parts: ceilings, profile, rounds, setting, …"
     )
     record.add_argument("--more", action="store_true", help="carry on the campaign in --out: what had no time")
     record.add_argument("--input", type=Path, default=INPUT, help="what `pack-reference-input` made")

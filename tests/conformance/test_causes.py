@@ -30,8 +30,8 @@ def searching(study, forms, folders):
         site = replace(site_of(name, adapter, forms(name), data[WORKLOAD]), data_of=data)
         spec = {**causes.causes_spec(WORKLOAD, batches[WORKLOAD], study), **more}
         if len(workloads) > 1:
-            lanes = [{"workload": workload, "batch": batches[workload]} for workload in workloads]
-            spec = {**{key: value for key, value in spec.items() if key not in lanes[0]}, "lanes": lanes}
+            jobs = [{"workload": workload, "batch": batches[workload]} for workload in workloads]
+            spec = {**{key: value for key, value in spec.items() if key not in jobs[0]}, "jobs": jobs}
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64)
 

@@ -60,21 +60,17 @@ def test_a_description_with_another_number_of_samples_is_refused(tmp_path):
     assert record["reason"] == "ValueError: the data has 16 samples, the description says 512"
 
 
-def test_a_big_data_set_does_not_make_a_launch_that_takes_turns_bigger(tmp_path):
+def test_a_big_data_set_does_not_make_a_launch_that_measures_steps_bigger(tmp_path):
     code = inside_code.code_folder(tmp_path / "code", {"workloads/big_data.py": WORKLOAD})
     with (tmp_path / "rows").open("wb") as handle:
         handle.truncate(DATA_BYTES)  # no block of it is on the disk
     python, variables = inside_code.without_torch(tmp_path / "packages")
     launches = inside_code.Inside(code, tmp_path / "launches", python, variables)
-    launches.defaults |= {"workload": "big_data", "framework": "numpy", "batch": 16, "data": str(tmp_path)}
-    (tmp_path / "launches").mkdir()
-    with launches.talk() as talk:
-        ready = talk.hear("ready", timeout_s=60)
-        assert ready["batches"] == 64, "of 1 MiB each"
-        talk.ask("draw", "drawn", timeout_s=60, id=0, pad_bytes=0, cpus=[0])
-        turn = talk.ask("turn", "turned", timeout_s=60, id=0, discard=0, steps=130)
-        assert len(turn["step_s"]) == 130, "they go round on those"
-        dropped = talk.ask("drop", "dropped", timeout_s=60)
-        talk.say("end")
-        assert talk.end(timeout_s=30).returncode == 0
-    assert max(ready["peak_rss_bytes"], dropped["peak_rss_bytes"]) < MOST_BYTES
+    wanted = {"levels": ["steady"], "replicates": 1, "warmup_steps": 1, "steps": 130}
+    record = launches.run(
+        mode="train", workload="big_data", framework="numpy", batch=16, data=str(tmp_path), steps=2, measured=wanted
+    )
+    assert record["status"] == "ok", record["reason"]
+    (made,) = record["results"]["replicates"]
+    assert len(made["step_ends_ns"]) == 130, "they go round on 64 batches of 1 MiB each"
+    assert max(made["peak_rss_bytes"], record["memory"]["peak_rss_bytes"]) < MOST_BYTES

@@ -148,7 +148,7 @@ def served(monkeypatch):
 
     def launch(site, spec, conditions, *, pad_bytes):
         seen.append((site, spec))
-        names = [lane["workload"] for lane in spec.get("lanes", [spec])]
+        names = [job["workload"] for job in spec.get("jobs", [spec])]
         if any((site.name, name) in broken for name in names):
             return LaunchRecord(status="failed", reason=f"no memory for {names[-1]}")
         made = causes_record(site.name, random.Random(len(seen)))
@@ -157,7 +157,7 @@ def served(monkeypatch):
         results = made["inside"]["results"]
         if "files" not in spec:
             made["inside"]["results"] = {"listed": LISTED if spec["keep_list"] else None}
-        elif "lanes" in spec:
+        elif "jobs" in spec:
             jobs = [
                 {"kernels": {"rows": None, "reason": name}, "operators": results["operators"]} for name in names
             ]
@@ -181,7 +181,7 @@ def test_one_launch_serves_every_workload_with_its_own_kernels_and_the_files_of_
     found = run_both(tmp_path)
     seen, _ = served
     assert len(seen) == 3 * len(NAMES), "as many as of one workload"
-    assert {tuple(lane["workload"] for lane in spec["lanes"]) for _, spec in seen} == {WORKLOADS}
+    assert {tuple(job["workload"] for job in spec["jobs"]) for _, spec in seen} == {WORKLOADS}
     assert not any("workload" in spec for _, spec in seen)
     assert all(spec["files"] == LISTED for _, spec in seen[len(NAMES) :])
     for name, campaign in found.items():
@@ -205,7 +205,7 @@ def test_a_workload_that_fails_is_tried_alone_and_harms_no_other(tmp_path, serve
     assert all(unit.launches["docker"].ok for unit in found["mnist_cnn"].units)
     statuses = [unit.launches["docker"].status for unit in found["sentiment_rnn"].units]
     assert statuses == ["failed", "failed", "skipped"]
-    alone = [(site.data, spec["workload"]) for site, spec in seen if "lanes" not in spec]
+    alone = [(site.data, spec["workload"]) for site, spec in seen if "jobs" not in spec]
     assert {workload for _, workload in alone} == set(WORKLOADS)
     assert all(data == Path(workload) for data, workload in alone)
 

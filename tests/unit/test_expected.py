@@ -58,13 +58,11 @@ ONE = {"scenarios": ["single"]}
     ("name", "change", "minutes"), [("columbia2025", {}, 30), ("nthu2018", ONE, 30), ("nthu2018", {}, 60)]
 )
 def test_a_study_of_images_is_expected_to_end_when_its_file_says(name, change, minutes):
-    """With as many units as verdicts take of all that it measures, and not with steps of all its workloads."""
+    """With as many units as verdicts take of all that it measures."""
     checked = study.check(study.merge(study.load_checked(ROOT / f"config/{name}.yaml").to_json(), change))
-    assert minutes / 2 < expected.whole_s(checked) / 60 < minutes
-    assert min(checked.rounds.units, checked.turns.units or 6) >= checked.rounds.verdict_units
+    assert minutes / 2 < expected.whole_s(checked) / 60 < 1.02 * minutes
+    assert checked.rounds.units >= checked.rounds.verdict_units
     assert not checked.arms.rounds or checked.rounds.arm_units >= FEWEST_TO_SETTLE
-    of_all = {"turns": {"workloads": list(checked.workloads), "units": 6}}
-    assert expected.whole_s(study.check(study.merge(checked.to_json(), of_all))) / 60 > minutes
 
 
 def test_the_studies_without_a_paper_of_images_say_about_how_long_they_take():
@@ -72,7 +70,7 @@ def test_the_studies_without_a_paper_of_images_say_about_how_long_they_take():
     names = ("sequences", "modak2020", "modak2020-resnet50")
     whole = {name: study.load_checked(ROOT / f"config/{name}.yaml") for name in names}
     assert 20 < expected.whole_s(whole["sequences"]) / 60 < 40
-    assert 24 < expected.whole_s(whole["modak2020"]) / 60 < 45
+    assert 24 < expected.whole_s(whole["modak2020"]) / 60 < 50, "each campaign has a round that calibrates"
     assert 24 < expected.whole_s(whole["modak2020-resnet50"]) / 60 < 40, "most of which XLA compiles"
     assert whole["sequences"].workloads["sentiment_lstm"].published.batch == 64, "tables say what was scaled"
 
@@ -85,7 +83,6 @@ def test_the_default_study_takes_a_quarter_of_an_hour_and_the_full_one_an_hour()
 
 # Factors and levels that config/full.yaml does not vary, each with the reason.
 NOT_IN_FULL = {
-    "allocator=steady": "the headline's of steps",
     "compile=ngraph": "TensorFlow 1.14 has it, the study's stack is PyTorch: config/modak2020.yaml",
     "compile=xla": "TensorFlow has it, the study's stack is PyTorch: config/modak2020.yaml",
     "exchange": "of instances that train together: config/nthu2018.yaml",
@@ -106,7 +103,7 @@ def test_the_study_that_a_page_writes_takes_the_two_minutes_that_it_says(tmp_pat
     path = tmp_path / "mine.yaml"
     path.write_text(code_blocks("write-a-study.md", "yaml")[0])
     assert "some two minutes" in (ROOT / "docs/write-a-study.md").read_text()
-    assert 90 < expected.whole_s(study.load_checked(str(path))) < 150
+    assert 90 < expected.whole_s(study.load_checked(str(path))) < 160
 
 
 def test_the_full_study_varies_all_that_can_be_varied_but_what_has_a_reason():
@@ -115,7 +112,7 @@ def test_the_full_study_varies_all_that_can_be_varied_but_what_has_a_reason():
     levels = {(factor, level) for factor, known in ours.items() for level in known[1:]}
     for adapter in environments().values():
         levels |= {(factor, level) for factor, known in adapter.factors.items() for level in known}
-    varied = {*full.arms.rounds, *full.arms.turns}
+    varied = set(full.arms.rounds) | {f"allocator={level}" for level in full.rounds.steps.levels}
     lacks = [(factor, f"{factor}={level}") for factor, level in levels if f"{factor}={level}" not in varied]
     assert {name if name in NOT_IN_FULL else factor for factor, name in lacks} == set(NOT_IN_FULL)
     assert not varied & set(NOT_IN_FULL)
@@ -155,13 +152,30 @@ def test_the_network_of_instances_counts_where_a_study_has_some():
 
 
 def test_a_larger_budget_takes_longer_and_what_the_machine_lacks_no_time():
-    def seconds(change, rule="run_turns_of_arm"):
+    def seconds(change, rule="run_rounds_of_arm"):
         whole = study.merge(study.load(ROOT / "config/config.yaml"), study.load(ROOT / "config/full.yaml"))
         checked = study.check(study.merge(whole, change))
         return {job.outs[0].split("/")[-2]: job.seconds for job in expected.jobs(checked) if job.rule == rule}
 
-    before = seconds({"turns": {"setting_budget_s": 45}})
-    after = seconds({"turns": {"setting_budget_s": 145}})
-    assert after["turns.host.amp-bf16"] - before["turns.host.amp-bf16"] == 100
-    assert before["turns.host.tf32-on"] == expected.REFUSED_S
-    assert seconds({"device": "cuda"})["turns.host.tf32-on"] > expected.REFUSED_S
+    decided = {"setting_units": None, "arm_units": None}
+    before = seconds({"rounds": {**decided, "setting_budget_s": 900}})
+    after = seconds({"rounds": {**decided, "setting_budget_s": 1000}})
+    assert after["rounds.host.amp-bf16"] - before["rounds.host.amp-bf16"] == 100
+    assert before["rounds.host.tf32-on"] == expected.REFUSED_S
+    assert seconds({"device": "cuda"})["rounds.host.tf32-on"] > expected.REFUSED_S
+
+
+def test_measured_steps_take_their_time_also_of_a_workload_that_says_nothing_of_its_steps():
+    checked = study.load_checked(ROOT / "config/config.yaml")
+    without = study.check(study.merge(checked.to_json(), {"rounds": {"steps": None, "units": 6}}))
+    measured = study.check(study.merge(checked.to_json(), {"rounds": {"units": 6}}))
+    wanted = checked.rounds.steps
+    for one in study.campaigns(measured):
+        if one.kind != "rounds":
+            continue
+        out = f"results/campaigns/{checked.study}/{one.workload}/{one.name}/sealed.json"
+        took_s = [
+            next(job.seconds for job in expected.jobs(whole) if job.outs == (out,)) for whole in (without, measured)
+        ]
+        launches = 7 * (len(checked.environments) + 1)  # six rounds and one that calibrates, with the second host
+        assert took_s[1] - took_s[0] >= launches * len(wanted.levels) * wanted.replicates * wanted.seconds * 0.99

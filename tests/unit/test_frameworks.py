@@ -1,6 +1,5 @@
 """A framework is one file: NumPy alone through each kind of launch, without torch in the room, as the page says."""
 
-import contextlib
 import itertools
 import json
 import socket
@@ -15,9 +14,8 @@ from matrix import in_turn
 from project import ROOT, code_blocks
 
 from tare.core.errors import UserError
-from tare.launch.channel import ConversationError
 from tare.model import registry
-from tare.model.records.launches import Inside
+from tare.model.records.launches import Inside, TrainResults
 from tare.model.schema import parse
 from tare.worker import frameworks, line, train
 from tare.worker.frameworks.torch import Torch
@@ -27,11 +25,8 @@ FILE, WORKLOAD = code_blocks("add-a-framework.md", "python")
 OTHERS = {
     "apart": "can_fork = False",
     "loud": "def import_(self):\n        super().import_()\n        print('loaded', flush=True)",
-    "leaving": "def burst(self, training, batches):\n        import os\n        os._exit(0)",
     "gone": "def synchronize(self):\n        import os\n        os._exit(0)",
-    "quitting": "def burst(self, training, batches):\n        raise SystemExit(0)",
     "absent": "def import_(self):\n        raise SystemExit('no licence')",
-    "crowded": "def to_device(self, batch):\n        raise MemoryError('no room')",
     "refusing": "def synchronize(self):\n        raise RuntimeError({!r})".format(
         "backend='inductor' raised:\n\nInductorError: no such operator\n\nSet TORCHDYNAMO_VERBOSE=1"
     ),
@@ -138,7 +133,7 @@ def test_runs_of_several_batches_share_a_start_and_train_as_each_alone(launches)
 
 
 def test_runs_of_several_batches_are_refused_where_children_can_not_follow(launches):
-    for spec in ({"mode": "train", "batches": [64, 128]}, {"mode": "causes", "lanes": [{}, {"batch": 32}]}):
+    for spec in ({"mode": "train", "batches": [64, 128]}, {"mode": "causes", "jobs": [{}, {"batch": 32}]}):
         record = launches.run(framework="apart", **spec)
         assert record["reason"] == "Unable: apart does not go on in a forked process"
 
@@ -157,57 +152,21 @@ def test_its_facts_are_read_and_written_back_under_their_own_key(launches):
     assert read.to_json() == record
 
 
-@pytest.mark.parametrize("framework", ["numpy", "apart", "loud"])
-def test_turns_by_fork_and_by_fresh_processes(launches, framework):
-    losses = []
-    with launches.talk(framework=framework) as talk:
-        ready = talk.hear("ready", timeout_s=30)
-        assert ready["peak_rss_bytes"] > 1 << 20
-        for number in range(2):
-            drawn = talk.ask("draw", "drawn", timeout_s=30, id=number, pad_bytes=10, cpus=[0])
-            assert drawn["cpus"] == [0] and len(drawn["warmup"]["step_s"]) == 1
-            assert drawn["peak_rss_bytes"] > 1 << 20 and drawn["device_memory"] is None
-            turn = talk.ask("turn", "turned", timeout_s=30, id=7, discard=2, steps=9)
-            assert (turn["id"], len(turn["discarded_s"]), len(turn["step_s"])) == (7, 2, 9)
-            losses.append((drawn["warmup"]["loss_last"], turn["loss_last"]))
-            assert talk.ask("drop", "dropped", timeout_s=30)["steps"] == 12
-        talk.say("end")
-        assert talk.end(timeout_s=30).returncode == 0
-    record = launches.record()
-    assert record["status"] == "ok"
-    assert record["results"] == {"draws": 2, "batches": [8], "primed": False}
+@pytest.mark.parametrize(("framework", "forked"), [("numpy", True), ("loud", True), ("apart", False)])
+def test_measured_steps_by_fork_and_in_the_runs_own_process(launches, framework, forked):
+    wanted = {"levels": ["steady"], "replicates": 2, "warmup_steps": 1, "steps": 9}
+    record = launches.run(mode="train", framework=framework, measured=wanted)
+    assert (record["status"], record["reason"]) == ("ok", None)
     assert record["facts"]["framework"]["name"] == framework
-    assert losses[0] == losses[1], "every draw begins anew, on the same batches"
-    assert losses[0][1] < losses[0][0]
-
-
-@pytest.mark.parametrize(
-    ("framework", "reason"),
-    [
-        ("leaving", "a draw ended by itself with status 0"),
-        ("quitting", "SystemExit: 0"),
-        ("crowded", "out of memory at batch 64: no room; not even a batch of 1 fits"),
-        ("refusing", "RuntimeError: backend='inductor' raised: InductorError: no such operator$"),
-    ],
-)
-def test_a_framework_that_leaves_in_a_draw_says_so_or_is_seen_to_have_left(launches, framework, reason):
-    with launches.talk(framework=framework) as talk:
-        talk.hear("ready", timeout_s=30)
-        with pytest.raises(ConversationError, match=reason) as raised:
-            talk.ask("draw", "drawn", timeout_s=30, id=0, pad_bytes=10, cpus=[0])
-        assert not raised.value.timed_out
-
-
-def test_a_fresh_process_that_leaves_is_seen_too(launches, code):
-    path = code / "tare/worker/frameworks/apart.py"
-    kept = path.read_text()
-    with contextlib.ExitStack() as stack:
-        stack.callback(path.write_text, kept)
-        path.write_text(kept.replace("can_fork = False", f"can_fork = False\n\n    {OTHERS['leaving']}"))
-        talk = stack.enter_context(launches.talk(framework="apart"))
-        talk.hear("ready", timeout_s=30)
-        with pytest.raises(ConversationError, match="a draw ended by itself with status 0"):
-            talk.ask("draw", "drawn", timeout_s=30, id=0, pad_bytes=10, cpus=[0])
+    made = parse(Inside, record, "record.json").results_as(TrainResults).replicates
+    assert [one.forked for one in made] == ([True, True] if forked else [False])
+    assert all(one.peak_rss_bytes > 1 << 20 and len(one.seconds) == 9 and min(one.seconds) > 0 for one in made)
+    assert all(one.loss_last < one.loss_first for one in made)
+    if forked:
+        assert len({(one.loss_first, one.loss_last) for one in made}) == 1, "each begins anew, on the same batches"
+        assert made[0].loss_first == record["results"]["losses"][0]
+    else:
+        assert made[0].loss_first < record["results"]["losses"][0], "it goes on with the job that has trained"
 
 
 def test_a_framework_that_exits_while_it_is_imported_leaves_a_record_with_the_reason(launches):
@@ -267,14 +226,14 @@ def test_causes_are_files_and_reasons(launches):
 
 
 def test_causes_of_several_jobs_are_looked_for_in_a_process_each(launches):
-    lanes = [{"batch": 64}, {"batch": 32}]
-    listed = launches.run(mode="causes", lanes=lanes)["results"]["listed"]
+    jobs = [{"batch": 64}, {"batch": 32}]
+    listed = launches.run(mode="causes", jobs=jobs)["results"]["listed"]
     looking = {"mode": "causes", "files": listed, "repetitions": 1, "warmup_steps": 1, "steps": 1}
-    results = launches.run(**looking, lanes=lanes)["results"]
+    results = launches.run(**looking, jobs=jobs)["results"]
     alone = launches.run(**looking)["results"]
     assert set(results) == {"first", "files", "jobs"} and len(results["jobs"]) == 2
     assert all(job == {key: alone[key] for key in ("kernels", "operators")} for job in results["jobs"])
-    record = launches.run(**looking, lanes=[{"batch": 64}, {"data": "/nowhere"}])
+    record = launches.run(**looking, jobs=[{"batch": 64}, {"data": "/nowhere"}])
     assert record["status"] == "failed"
     assert record["reason"].startswith("ChildError: the process of softmax_numpy failed: FileNotFoundError")
 
@@ -308,16 +267,12 @@ def test_each_module_is_the_framework_of_its_name(framework):
 
 
 def test_a_slow_step_is_timed_as_it_is(launches):
-    """The first answer comes after one step, however long; a turn takes as many as it was asked for."""
     launches.variables["TARE_STEP_S"] = "0.3"
-    with launches.talk(workload="slow_step", batch=4) as talk:
-        talk.hear("ready", timeout_s=30)
-        drawn = talk.ask("draw", "drawn", timeout_s=30, id=0, pad_bytes=0, cpus=[0])
-        turn = talk.ask("turn", "turned", timeout_s=30, id=0, discard=0, steps=2)
-        assert len(drawn["warmup"]["step_s"]) == 1
-        assert all(step_s > 0.29 for step_s in turn["step_s"])
-        assert 0.29 < turn["cpu_s"] < 0.45  # of 0.6 s: half of each step is slept
-        talk.ask("drop", "dropped", timeout_s=30)
+    wanted = {"levels": ["steady"], "replicates": 1, "warmup_steps": 1, "steps": 2}
+    record = launches.run(mode="train", workload="slow_step", batch=4, steps=1, measured=wanted)
+    (made,) = parse(Inside, record, "record.json").results_as(TrainResults).replicates
+    assert all(step_s > 0.29 for step_s in made.seconds)
+    assert 0.29 < made.cpu_s < 0.45  # of 0.6 s: half of each step is slept
 
 
 def test_the_slow_workload_trains_alike_in_both_frameworks(code, tmp_path):

@@ -272,14 +272,14 @@ def test_a_conversation_over_a_broken_channel_gives_its_reason_at_the_first_word
         assert not talk.end(timeout_s=5).ok
 
 
-@pytest.mark.parametrize(("mode", "shares"), [("turns", True), ("turns", False), ("probe", True)])
-def test_a_launch_that_takes_turns_is_talked_to_over_fifos_where_files_are_shared(mode, shares):
+@pytest.mark.parametrize(("mode", "shares"), [("neighbour", True), ("neighbour", False), ("probe", True)])
+def test_a_neighbour_is_talked_to_over_fifos_where_files_are_shared(mode, shares):
     environment = Streams()
     if shares:
         environment.transport = "binds"
     with prepare.ready(site_of(environment), {**SPEC, "mode": mode}, CONDITIONS, pad_bytes=0) as ready:
         inner = json.loads((ready.folder / "spec.json").read_text())
-        wanted = mode == "turns" and shares
+        wanted = mode == "neighbour" and shares
         assert ready.fifos == (ready.folder if wanted else None)
         assert inner.get("fifos") == (str(ready.folder) if wanted else None)
 

@@ -14,7 +14,7 @@ from tare.analysis import tries
 from tare.cli.main import main
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, project_root, read_json
-from tare.experiments import campaign, causes, rounds, turns
+from tare.experiments import campaign, causes, rounds
 from tare.experiments import ledger as writing
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Setup
@@ -22,6 +22,7 @@ from tare.model import tables
 from tare.model.journals.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
 from tare.model.journals.sealed import PLAN, SEALED, UNITS, read_sealed
 from tare.model.journals.units import planned_alpha, share_of
+from tare.model.registry import environment
 from tare.model.studies import study as study_file
 from tare.model.studies.study import CONTROL, HOST
 from tare.stats import fits
@@ -102,9 +103,9 @@ def test_an_interrupted_campaign_is_one_try_and_one_without_a_unit_that_counts_i
     run(study, name=other, seed=2)
     assert read_json(study / "w" / other / PLAN)["attempt"] == 1
     with pytest.raises(KeyboardInterrupt):
-        run(study, 2, "turns.x+host")
-    run(study, name="turns.x+host", seed=2)  # it had one: somebody may have looked
-    assert read_json(study / "w" / "turns.x+host" / PLAN)["attempt"] == 2
+        run(study, 2, "rounds.x+host")
+    run(study, name="rounds.x+host", seed=2)  # it had one: somebody may have looked
+    assert read_json(study / "w" / "rounds.x+host" / PLAN)["attempt"] == 2
 
 
 def test_questions_do_not_pay_for_each_other(study):
@@ -292,28 +293,39 @@ def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(s
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
 
-DESIGNS = {"rounds": rounds.rounds, "turns": turns.turns, "causes": causes.causes, "sweep": rounds.sweep}
+DESIGNS = {"rounds": rounds.rounds, "causes": causes.causes, "sweep": rounds.sweep}
+# What the full study asks for beyond the default one; equal there, what the one has measured serves the other.
+MORE = {
+    "rounds": ("rounds", "steps"),
+    "causes": ("causes", "units"),
+    "sweep": ("workloads", "mnist_cnn", "sweep_batches"),
+}
 
 
 @pytest.mark.parametrize("kind", DESIGNS)
-def test_the_plans_of_the_default_and_the_full_study_ask_for_the_same_but_for_levels_of_steps(kind):
-    """From both files by the parts that rules hand on to the designs themselves; what differs is asked for anew."""
+def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one_asks_for_more(kind):
+    """From both files by the parts that rules hand on to the designs themselves."""
+    *path, last = MORE[kind]
 
-    def asked(name, **change):
+    def part_of(name):
         whole = study_file.load_checked(project_root() / f"config/{name}.yaml")
-        part = study_file.load_part(study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn"))
-        sites = dict.fromkeys((HOST, CONTROL, "docker"), SimpleNamespace(framework="torch"))
-        setup = Setup(study={**part.to_json(), "device": "cpu", **change}, workload="mnist_cnn", sites=sites)
+        return study_file.load_part(
+            study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn")
+        ).to_json()
+
+    def asked(part):
+        site = SimpleNamespace(framework="torch", environment=environment(HOST))
+        sites = dict.fromkeys((HOST, CONTROL, "docker"), site)
+        setup = Setup(study={**part, "device": "cpu"}, workload="mnist_cnn", sites=sites)
         return campaign._asked(DESIGNS[kind](setup).plan)
 
-    found, full = asked("config"), asked("full")
-    if kind == "turns":  # the full study's blocks hold both levels of the allocator
-        assert found != full and (found["part"]["turns"].pop("also"), full["part"]["turns"].pop("also")) == (
-            [],
-            ["default"],
-        )
-    assert found == full
-    assert found != asked("full", seed=7)
+    default, full = part_of("config"), part_of("full")
+    assert asked(default) != asked(full)
+    inner = [full, default]
+    for key in path:
+        inner = [each[key] for each in inner]
+    inner[0][last] = inner[1][last]
+    assert asked(default) == asked(full) != asked({**full, "seed": 7})
 
 
 @pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": {"cpus": 1}}])

@@ -113,7 +113,7 @@ def test_dropout_is_an_option(digits):
     assert losses[0][0] == losses[0][1] and losses[1][0] != losses[1][1]
 
 
-def test_turns_go_round_on_batches_of_the_first_epoch(digits):
+def test_measured_steps_go_round_on_batches_of_the_first_epoch(digits):
     data = _mnist.Digits(str(digits), 300, torch.from_numpy)
     kept = train.first_batches(pytorch(), data, 128)
     assert [len(labels) for _, labels in kept] == [128, 128]
@@ -222,11 +222,11 @@ def test_xlas_flags_stand_in_the_environment_before_a_graph_is_looked_at(monkeyp
     assert "--tf_xla_cpu_global_jit" in os.environ["TF_XLA_FLAGS"]
 
 
-def test_the_study_and_its_images_built_cold_take_at_most_45_minutes_by_its_own_estimate():
+def test_the_study_and_its_images_built_cold_take_less_than_an_hour_by_its_own_estimate():
     found = study.load_checked("config/modak2020.yaml")
     cold_s = sum(expected.RULES[rule].seconds for rule in ("build_tree", "build_image", "derive_image"))
     two_at_a_time_s = cold_s * len(found.stacks_needed) / 2
-    assert expected.whole_s(found) + two_at_a_time_s < 45 * 60
+    assert expected.whole_s(found) + two_at_a_time_s < 55 * 60
 
 
 def test_the_smoke_preset_has_a_slice():

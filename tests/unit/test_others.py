@@ -6,14 +6,17 @@ import sys
 import time
 from dataclasses import replace
 
+import fakes
 import pytest
 from campaign_builders import json_units, sealed_campaign, with_units
-from fakes import CONDITIONS, Fake, site
 
 from tare.analysis import metrics
-from tare.experiments import blocks, designs
+from tare.experiments import designs, rounds
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Setup
 from tare.machine import others
 from tare.machine.others import Instant, between, instant
+from tare.model.journals.sealed import read_rows
 from tare.model.journals.units import others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.launches import LaunchRecord
@@ -113,48 +116,11 @@ def test_units_of_whole_runs_are_watched_while_the_host_runs(monkeypatch):
 
 
 @pytest.mark.usefixtures("launch_cache")
-def test_units_of_steps_are_watched_while_launches_take_turns(tmp_path):
-    with blocks.live_block(
-        {HOST: site(Fake(tmp_path, None))}, {"mode": "turns"}, {HOST: CONDITIONS}, order=[HOST], pads={HOST: 0},
-        cores=[0], generator=designs.random.Random(1),
-    ) as (block, record):  # fmt: skip
-        block.run(blocks.Stretch(draws=2, cycles=3, warmup=1, burst=blocks.Burst(discard=0, steps=1)))
-    assert record["others"]["seconds"] >= sum(record["cycle_s"]) > 0
-    assert record["others"]["processors"] == os.cpu_count() and record["others"]["cpu_s"] >= 0
-
-
-# --- in tables, and on the page
-
-
-def with_others(campaign, found):
-    """The same, with what others used in each unit."""
-    return with_units(campaign, [{**unit, "others": found and found.to_json()} for unit in json_units(campaign)])
-
-
-def of_all(evidence, found):
-    return replace(evidence, campaigns=[with_others(one, found) for one in evidence.campaigns])
-
-
-def test_metrics_have_a_row_of_the_host_for_each_unit_that_was_watched(evidence):
-    campaign = next(one for one in evidence.campaigns if one.kind == "rounds" and one.arm is None)
-    rows = [
-        row for row in metrics.campaign_metrics(with_others(campaign, used())) if row["metric"] == "others_cpus"
-    ]
-    assert len(rows) == len(campaign.counted)
-    assert {(row["env"], row["value"], row["unit"], row["kind"]) for row in rows} == {(HOST, 0.1, "1", "measured")}
-    plain = {row["metric"] for row in metrics.campaign_metrics(with_others(campaign, None))}
-    assert not plain & {"others_cpus", "stolen_cpus"}
-
-
-def test_the_page_of_the_machine_has_who_else_was_there_and_the_first_page_where_it_matters(evidence):
-    busy = of_all(evidence, used(4.0, stolen_s=1.0))
-    table = others_table(busy)
-    assert [row[2:] for row in table.rows] == [["0.80", "0.80", "0.20"]] * 4
-    assert others_note(busy) == (
-        "While this was measured, other programs used 0.8 and its hypervisor withheld 0.2 of this machine's 2 "
-        "processors: a quieter hour gives narrower intervals."
-    )
-    assert others_note(of_all(evidence, used(0.05))) is None
-    unwatched = of_all(evidence, None)
-    assert others_note(unwatched) is None
-    assert all(row[2] == f"unavailable: {UNWATCHED}" for row in others_table(unwatched).rows)
+def test_sliced_rounds_are_watched_while_their_launches_run(tmp_path):
+    sites = {name: fakes.site(fakes.Fake(tmp_path)) for name in (HOST, CONTROL)}
+    setup = Setup(study=fakes.study(units=2), workload="mnist_cnn", sites=sites)
+    run_campaign(tmp_path / "c", rounds.rounds(setup))
+    for unit in read_rows(tmp_path / "c").units:
+        body_s = sum(launch.slices.body_s for launch in unit.launches.values())
+        assert unit.others.seconds >= body_s > 0
+        assert unit.others.processors == os.cpu_count() and unit.others.cpu_s >= 0

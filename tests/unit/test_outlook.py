@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
-from campaign_builders import BLOCK_S, ROUND_S, rounds_campaign, turns_campaign
+from campaign_builders import ROUND_S, rounds_campaign
 from test_campaign import TO_THE_PILOT, clock, run, unit  # noqa: F401  (a fixture: each unit takes as long)
 
 from tare.core import progress, status
@@ -59,13 +59,6 @@ def test_units_are_foreseen_from_the_spread_of_those_that_are_done():
 def test_no_more_units_are_foreseen_than_the_budget_pays():
     found, _, _ = seen_at("rounds", rounds_campaign, [4], half_width=0.001, budget_s=10 * ROUND_S)
     assert found[4].total == 1 + 6 + 3  # ten times a unit's cost less the discarded one and the pilot
-
-
-def test_the_calibration_says_what_blocks_will_cost():
-    found, _, units = seen_at("turns", turns_campaign, [1])
-    expected = units[0].calibration.expected
-    assert found[1].total == 1 + round(expected["units"])
-    assert found[1].left_s == pytest.approx(expected["units"] * BLOCK_S)
 
 
 def test_of_several_campaigns_the_one_farthest_from_its_end_is_told_with_the_time_of_all(tmp_path, monkeypatch):

@@ -4,18 +4,18 @@ import mmap
 import os
 from pathlib import Path
 
+import fakes
 import pytest
 
 from tare.core import store
-from tare.experiments import turns
+from tare.experiments import rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
-from tare.launch.pages import draw_anew, drop, of_whole_runs, resident
+from tare.launch.pages import draw_anew, drop, of_whole_runs, read_again, resident
 from tare.launch.place import Site
 from tare.launch.sites import control_site
 from tare.model.journals.sealed import read_rows
 from tare.model.registry import CONTROL, HOST, environment
-from tests import fakes
 
 KEY = "fedcba9876543210" * 2
 PAGES = 8
@@ -111,14 +111,24 @@ def test_whole_runs_have_new_pages_where_each_starts_cold(condition, told):
     assert of_whole_runs(condition).startswith(told)
 
 
-def test_every_unit_of_turns_says_what_became_of_the_pages(tmp_path):
-    pids = tmp_path / "pids"
-    pids.mkdir()
-    sites = {name: fakes.site(fakes.Fake(pids)) for name in (HOST, CONTROL)}
+def test_what_is_dropped_before_a_round_is_read_again_at_once(host):
+    library, module = (Path(host.reference) / name for name in ("library.so.1", "module.pyc"))
+    assert library.read_bytes() and module.read_bytes()
+    told = read_again({HOST: host}, "warm")
+    if told[HOST] != "drawn anew":
+        pytest.skip(f"the pages of this file system can't be dropped: {told[HOST]}")
+    assert (pages_of(library), pages_of(module)) == (PAGES, 1)
+    assert read_again({HOST: host}, "as_found")[HOST] == "kept: the study leaves the page cache as found"
+
+
+@pytest.mark.usefixtures("launch_cache")
+def test_every_round_says_what_became_of_the_pages(tmp_path):
+    sites = {name: fakes.site(fakes.Fake(tmp_path)) for name in (HOST, CONTROL)}
     setup = Setup(
         study=fakes.study(units=2), workload="mnist_cnn", sites=sites, provenance={"control": {"files": "shared"}}
     )
-    run_campaign(tmp_path / "c", turns.turns(setup))
-    units = read_rows(tmp_path / "c").units
-    assert {tuple(sorted(unit.pages)) for unit in units} == {(HOST, CONTROL)}
-    assert {told for unit in units for told in unit.pages.values()} == {"kept: it has no files of its own"}
+    run_campaign(tmp_path / "c", rounds.rounds(setup))
+    first, *others = read_rows(tmp_path / "c").units
+    assert {tuple(sorted(unit.pages)) for unit in (first, *others)} == {(HOST, CONTROL)}
+    assert all(told.startswith("kept: ") for told in first.pages.values()), "it is what brings them in"
+    assert {told for unit in others for told in unit.pages.values()} == {"kept: it has no files of its own"}

@@ -169,7 +169,7 @@ def test_a_study_has_no_pipeline_unless_it_says_so():
     assert plain.pipeline is None and "pipeline" not in plain.to_json()
     asked = study.load_checked('{"pipeline": {"workloads": ["mnist_cnn"]}}')
     part = json.loads(study.part_of(asked, "pipeline", "mnist_cnn"))
-    assert part["pipeline"]["workloads"] == ["mnist_cnn"] and "turns" not in part
+    assert part["pipeline"]["workloads"] == ["mnist_cnn"] and "rounds" not in part
     assert asked.pipeline.workers == (0, 1, 2, 4)
     with pytest.raises(UserError, match=r"pipeline: workloads: mnist_cn is none .*did you mean 'mnist_cnn'"):
         study.load_checked('{"pipeline": {"workloads": ["mnist_cn"]}}')

@@ -48,22 +48,22 @@ def config():
 def test_parts_come_in_order_of_worth_and_settings_are_weighed_on_the_host(config):
     parts = parts_of(config, ["host", "charliecloud"])
     kinds = list(dict.fromkeys(part.kind for part in parts))
-    assert kinds == ["ceilings", "profile", "turns", "setting", "rounds", "pipeline", "causes", "sweep"]
+    assert kinds == ["ceilings", "profile", "rounds", "setting", "pipeline", "causes", "sweep"]
     names = [part.name for part in parts]
-    assert names.index("profile mnist_cnn host") < names.index("turns mnist_cnn")
+    assert names.index("profile mnist_cnn host") < names.index("rounds mnist_cnn")
     assert names.index("rounds mnist_cnn") < names.index("profile mnist_cnn charliecloud")
     setting = next(part for part in parts if part.arm == "amp=bf16")
-    assert setting.out == f"campaigns/{STUDY}/mnist_cnn/turns.host.amp-bf16/sealed.json"
+    assert setting.out == f"campaigns/{STUDY}/mnist_cnn/rounds.host.amp-bf16/sealed.json"
     assert setting.arguments[-4:] == ("--environments", "host", "--arm", "amp=bf16")
-    turns = next(part for part in parts if part.kind == "turns")
-    assert turns.out == f"campaigns/{STUDY}/mnist_cnn/turns.charliecloud+host/sealed.json"
+    first = next(part for part in parts if part.kind == "rounds")
+    assert first.out == f"campaigns/{STUDY}/mnist_cnn/rounds.charliecloud+host/sealed.json"
     assert {part.workload for part in parts if part.kind == "setting"} == {"mnist_cnn"}
 
 
 def test_a_shorter_budget_takes_its_share_from_every_campaign(config):
     half = reference.fitted(config, reference.BUDGET_S / 2, "cpu")
-    assert half.turns.budget_s == config.turns.budget_s / 2
-    assert reference.fitted(config, 9999.0, None).turns == config.turns
+    assert half.rounds.budget_s == config.rounds.budget_s / 2
+    assert reference.fitted(config, 9999.0, None).rounds == config.rounds
     assert half.device == "cpu"
 
 
@@ -80,7 +80,7 @@ def test_the_models_of_the_studies_of_images_and_of_sequences_are_in_it(config):
     assert all(settings.scaled(name) is None for name, settings in full.workloads.items())
     for whole in (small, full):
         parts = parts_of(whole, ["host"])
-        for kind in ("profile", "turns", "rounds"):
+        for kind in ("profile", "rounds"):
             own = [part.workload for part in parts if part.kind == kind and part.arm is None]
             assert set(own) == set(config.workloads) and own[:2] == ["mnist_cnn", "sentiment_rnn"]
 

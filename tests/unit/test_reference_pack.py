@@ -37,7 +37,7 @@ def recorded(tmp_path):
     folder = tmp_path / "gpu-box"
     plan, rows = rounds_campaign(STUDY, "mnist_cnn", ["host"], {}, 6, random.Random(1), None, None)
     write_campaign(folder / f"campaigns/{STUDY}/mnist_cnn/rounds.host", plan, rows, None)
-    killed = folder / f"campaigns/{STUDY}/mnist_cnn/turns.host"
+    killed = folder / f"campaigns/{STUDY}/mnist_cnn/causes.host"
     write_json(killed / "plan.json", plan)
     profile = folder / f"profiles/{STUDY}/mnist_cnn/host"
     record = profile_record(STUDY, "mnist_cnn", "host", profile, random.Random(1))
@@ -46,7 +46,7 @@ def recorded(tmp_path):
     write_json(folder / "machine.json", {"gpus": []})
     row = {"workload": "mnist_cnn", "env": None, "arm": None, "seconds": 9.0}
     kept = {"name": "rounds mnist_cnn", "kind": "rounds", "status": "ok", "reason": None}
-    lost = {"name": "turns mnist_cnn", "kind": "turns", "status": "unavailable", "reason": "no time left"}
+    lost = {"name": "causes mnist_cnn", "kind": "causes", "status": "unavailable", "reason": "no time left"}
     where = f"campaigns/{STUDY}/mnist_cnn/rounds.host/sealed.json"
     content = {
         "schema": 1,
@@ -72,7 +72,7 @@ def recorded(tmp_path):
 def test_a_finished_folder_is_whole_and_keeps_no_unsealed_campaign(recorded):
     found = folders.check(recorded)
     assert [part.status for part in found.parts] == ["ok", "unavailable"]
-    assert not (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host").exists()
+    assert not (recorded / f"campaigns/{STUDY}/mnist_cnn/causes.host").exists()
     assert main(["check-reference", str(recorded)]) == 0
 
 
@@ -180,8 +180,8 @@ def wanted(tmp_path, **changes):
 
 
 def test_mistakes_are_said_before_anything_is_measured(tmp_path):
-    with pytest.raises(UserError, match=r"no part 'turn'.*did you mean 'turns'"):
-        reference.run(wanted(tmp_path, only=("turn",)))
+    with pytest.raises(UserError, match=r"no part 'round'.*did you mean 'rounds'"):
+        reference.run(wanted(tmp_path, only=("round",)))
     with pytest.raises(UserError, match="no name of a reference"):
         reference.run(wanted(tmp_path, out=tmp_path / "My Box"))
     (tmp_path / "box").mkdir()
@@ -225,11 +225,11 @@ def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_
     monkeypatch.setattr(reference, "bring_data", lambda *_: {})
     clock = Clock(started=time.monotonic(), budget_s=60)
     found = {}
-    reference.measure(config, wanted(tmp_path, only=("turns", "rounds")), recorded, clock, before, found.update)
-    turns = [f"turns {name}" for name in config.workloads]
-    assert asked == [*turns, *(name for name in whole_runs(config) if name != "rounds mnist_cnn")]
+    reference.measure(config, wanted(tmp_path, only=("causes", "rounds")), recorded, clock, before, found.update)
+    causes = [f"causes {name}" for name in config.workloads]
+    assert asked == [*(name for name in whole_runs(config) if name != "rounds mnist_cnn"), *causes]
     rows = {row["name"]: row for row in found["parts"]}
-    assert rows["rounds mnist_cnn"]["seconds"] == 9.0 and rows["turns mnist_cnn"]["status"] == "ok"
+    assert rows["rounds mnist_cnn"]["seconds"] == 9.0 and rows["causes mnist_cnn"]["status"] == "ok"
     assert rows["sweep mnist_cnn"]["reason"] == "it was not asked for (--only)"
     assert reference_parts.wants_again(rows["sweep mnist_cnn"])
     assert not reference_parts.wants_again({"status": "failed", "reason": "it broke"})
@@ -283,25 +283,25 @@ def ended_in_the_third_part(monkeypatch):
 def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, monkeypatch, capsys):
     asked = ended_in_the_third_part(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        reference.run(wanted(tmp_path, budget_s=540.0, only=("turns", "rounds")))
+        reference.run(wanted(tmp_path, budget_s=540.0, only=("causes", "rounds")))
     assert "--more" in capsys.readouterr().out
     rows = {row.name: row for row in folders.check(tmp_path / "box").parts}
     assert [rows[name].status for name in asked] == ["ok", "ok", "unavailable"]
     assert rows[asked[2]].reason.startswith("no time left: the run was ended")
     assert rows["sweep mnist_cnn"].reason == "it was not asked for (--only)"
     first = list(asked)
-    reference.run(wanted(tmp_path, budget_s=540.0, only=("turns", "rounds"), more=True))
+    reference.run(wanted(tmp_path, budget_s=540.0, only=("causes", "rounds"), more=True))
     config = study.load_checked("config/reference.yaml")
-    every = [*(f"turns {name}" for name in config.workloads), *whole_runs(config)]
+    every = [*whole_runs(config), *(f"causes {name}" for name in config.workloads)]
     assert first == every[:3] and asked[3:] == every[2:]
     found = folders.check(tmp_path / "box")
-    assert [row.status for row in found.parts if row.kind in ("turns", "rounds")] == ["ok"] * len(every)
+    assert [row.status for row in found.parts if row.kind in ("causes", "rounds")] == ["ok"] * len(every)
     assert len(found.runs) == 2
 
 
 def test_a_run_that_was_killed_is_carried_on(recorded):
-    (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host").mkdir()
-    (recorded / f"campaigns/{STUDY}/mnist_cnn/turns.host/units.jsonl").write_text("{}")
+    (recorded / f"campaigns/{STUDY}/mnist_cnn/causes.host").mkdir()
+    (recorded / f"campaigns/{STUDY}/mnist_cnn/causes.host/units.jsonl").write_text("{}")
     with pytest.raises(IntegrityError, match="is not among the files"):
         folders.check(recorded)
     reference_pack.drop_unfinished(recorded)

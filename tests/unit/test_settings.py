@@ -64,7 +64,7 @@ def test_unknown_levels_and_factors_are_named():
 
 def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
     names = {campaign.name for campaign in study.campaigns(study.load_checked("config/full.yaml"))}
-    assert {"turns.host.amp-bf16", "turns.host.compile-inductor", "turns.host.tf32-on"} <= names
+    assert {"rounds.host.amp-bf16", "rounds.host.compile-inductor", "rounds.host.tf32-on"} <= names
     levels = arms.levels_of({"stack": "same", "allocator": "steady", "page_cache": "warm"}, arms.parse("amp=bf16"))
     assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"amp": "bf16"}
     assert "settings" not in arms.conditions_at({"threads": 1}, {"allocator": "default", "stack": "same"})
@@ -72,11 +72,11 @@ def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
 
 def test_the_headlines_own_level_is_no_arm():
     with pytest.raises(UserError, match="amp=off is the headline"):
-        study.load_checked(json.dumps({"study": "x", "arms": {"turns": ["amp=off"]}}))
+        study.load_checked(json.dumps({"study": "x", "arms": {"rounds": ["amp=off"]}}))
 
 
 def test_settings_have_units_and_a_budget_of_their_own():
-    settings = study.load_checked("config/config.yaml").turns
+    settings = study.load_checked("config/config.yaml").rounds
     settings = settings.replace(budget_s=9, arm_budget_s=8, setting_budget_s=7, setting_units=3, arm_units=5)
     found = study.sampling_of(settings, 0.95, "real_s", arms.parse("amp=bf16"))
     assert (found.units, found.budget_s) == (3, 7)
@@ -118,7 +118,7 @@ def test_device_auto_becomes_what_the_machine_has(monkeypatch):
     monkeypatch.setattr(fitting, "fitting_device", lambda stack: ("cuda", "a GPU"))
     whole = study.load_checked('{"study": "x", "device": "auto"}')
     assert (whole.device, fitting.settled(whole).device) == ("auto", "cuda")
-    part = study.load_part(study.TurnsPart, study.part_of(whole, "turns", "mnist_cnn"))
+    part = study.load_part(study.RoundsPart, study.part_of(whole, "rounds", "mnist_cnn"))
     assert (part.device, fitting.settled(part).device) == ("auto", "cuda")
     assert fitting.settled(whole.replace(device="cpu")).device == "cpu"
 
@@ -305,7 +305,7 @@ def test_facts_say_how_the_switches_stand(switches):
     assert not pytorch().facts()["switches"]["tf32_products"]
 
 
-def test_a_whole_run_compiles_in_its_own_folder_and_turns_keep_what_they_compiled(monkeypatch, tmp_path):
+def test_a_whole_run_compiles_in_its_own_folder_and_what_names_one_keeps_what_it_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     settings.prepare(pytorch(), {"compile": "inductor"})

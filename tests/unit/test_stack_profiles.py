@@ -53,16 +53,16 @@ def test_a_study_that_names_profile_has_a_launch_for_each_stack_but_official_one
     wanted = {(name, f"stack={level}") for name in own.workloads for level in study.stacks_of(own, name)}
     assert wanted - set(found) == {("mnist_cnn_scripts", "stack=tensorflow-2.1-official")}
     assert set(found) <= wanted and len(found) == len(set(found)) > 10
-    assert {one.kind for one in study.campaigns(own)} <= {"rounds", "causes", "turns", "sweep"}
+    assert {one.kind for one in study.campaigns(own)} <= {"rounds", "causes", "sweep"}
     outs = [job.outs for job in expected.jobs(own) if job.rule == "run_profile_of_stack"]
     assert len(outs) == len(found)
-    headline = study.load_checked(project_root() / "config/config.yaml")
+    headline = study.load_checked(project_root() / "config/full.yaml")
     assert headline.stacks and study.profiled_stacks(headline) == ()
 
 
 def test_profiled_launches_alone_are_no_comparison():
     alone = study.load(project_root() / "config/modak2020.yaml") | {"stack_kinds": ["profile"]}
-    with pytest.raises(UserError, match="stack_kinds: name rounds, turns or both: a profiled launch is no compar"):
+    with pytest.raises(UserError, match="stack_kinds: name rounds: a profiled launch is no comparison"):
         study.check(study.load(project_root() / "config/config.yaml") | alone)
 
 

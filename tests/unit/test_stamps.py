@@ -26,8 +26,8 @@ def values(monkeypatch):
 
 
 STUDY = {
-    "study": "s", "workloads": {"sentiment_rnn": None}, "turns": {"also": []},
-    "arms": {"rounds": [], "turns": ["allocator=default"]},
+    "study": "s", "workloads": {"sentiment_rnn": None}, 
+    "arms": {"rounds": ["allocator=steady"]},
     "stacks": [], "environments": ["host", "docker"],
 }  # fmt: skip
 
@@ -52,10 +52,10 @@ def of(stamp, plan):
 def test_a_campaign_of_the_stamped_study_and_code_is_as_the_stamp_says(whole):
     stamp = stamp_of(whole, "2026-01-02T03:04:05Z", None)
     assert of(stamp, planned(whole)) == []
-    assert of(stamp, planned(whole, "turns")) == []
-    arm = {"arm": "stack=same,allocator=default", "headline_arm": "stack=same,allocator=steady"}
-    part = reduced(whole.to_json(), "turns", "mnist_cnn", arms.parse("allocator=default"))
-    assert of(stamp, planned(whole, "turns", part={**part, "device": "cpu"}, **arm)) == []
+    assert of(stamp, planned(whole, "causes")) == []
+    arm = {"arm": "stack=same,allocator=steady", "headline_arm": "stack=same,allocator=default"}
+    part = reduced(whole.to_json(), "rounds", "mnist_cnn", arms.parse("allocator=steady"))
+    assert of(stamp, planned(whole, part={**part, "device": "cpu"}, **arm)) == []
 
 
 def test_what_differs_is_named(whole):
@@ -178,6 +178,6 @@ def test_a_folder_that_is_no_checkout_has_no_witness(tmp_path):
 def test_plans_hold_the_part_of_the_study_that_they_were_given(whole):
     part = reduced(whole.to_json(), "rounds", "mnist_cnn")
     assert reduced(part, "rounds", "mnist_cnn") == part
-    assert "turns" not in part and "setting_units" not in part["rounds"]
+    assert "causes" not in part and "setting_units" not in part["rounds"]
     plan = planned(whole)
     assert Plan.model_validate_json(json.dumps(plan.to_json())) == plan

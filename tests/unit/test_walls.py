@@ -321,7 +321,7 @@ def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_name
     name = study.campaign_name("rounds", ["host", "docker.vm"], "allocator=steady")
     assert name == "rounds.docker@vm+host.allocator-steady"
     assert study.environments_named(name.split(".")[1]) == ["docker.vm", "host"]
-    assert study.is_headline("turns.docker@vm+host")
+    assert study.is_headline("steps.docker@vm+host")
     config = study.load_checked("config/smoke.yaml").to_json() | {"environments": ["host", "docker.wm"]}
     with pytest.raises(UserError, match=r"no environment docker.wm in envs/: did you mean 'docker.vm'"):
         study.check(config)

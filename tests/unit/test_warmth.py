@@ -38,8 +38,8 @@ def spec(workload="mnist_cnn", mode="train"):
     return {"mode": mode, "workload": workload, "batch": 64}
 
 
-def shared(*workloads, mode="turns"):
-    return {"mode": mode, "lanes": [{"workload": name} for name in workloads]}
+def shared(*workloads, mode="causes"):
+    return {"mode": mode, "jobs": [{"workload": name} for name in workloads]}
 
 
 def test_what_trained_at_a_site_is_in_memory_there(tmp_path, vmstat):
@@ -50,7 +50,7 @@ def test_what_trained_at_a_site_is_in_memory_there(tmp_path, vmstat):
     warmth.note(here, shared("mnist_cnn"))
     assert warmth.in_memory(here, spec()) and not warmth.in_memory(here, spec("sentiment_rnn"))
     warmth.note(here, spec("sentiment_rnn"))
-    assert warmth.in_memory(here, shared("mnist_cnn", "sentiment_rnn", mode="causes"))
+    assert warmth.in_memory(here, shared("mnist_cnn", "sentiment_rnn"))
     assert not warmth.in_memory(own_files(tmp_path, "b"), spec()), "each has files of its own"
 
 

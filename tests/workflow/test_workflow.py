@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from beside import MINE, POOR
 from matrix import in_turn
-from project import PROFILE, ROUNDS, TURNS, code_blocks, snakemake, tare
+from project import PROFILE, ROUNDS, code_blocks, snakemake, tare
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
@@ -22,12 +22,11 @@ pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study,
 
 
 def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):
-    campaigns = sorted((extended / "results/campaigns/tiny/softmax_mnist").glob("*.busy_core"))
-    assert [path.name.split(".")[0] for path in campaigns] == ["rounds", "turns"]
-    for folder in campaigns:
-        found = read_sealed(folder / "sealed.json")
-        assert found.plan.scenario == "busy_core"
-        assert len(found.counted) == 2 and all(unit.scenario["lived"] for unit in found.units)
+    (folder,) = (extended / "results/campaigns/tiny/softmax_mnist").glob("*.busy_core")
+    assert folder.name.split(".")[0] == "rounds"
+    found = read_sealed(folder / "sealed.json")
+    assert found.plan.scenario == "busy_core" and "busy_core" in found.plan.slicing_refused
+    assert len(found.counted) == 2 and all(unit.scenario["lived"] for unit in found.units)
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
     rows = metrics[metrics["campaign"].str.endswith(".busy_core")]
     assert len(rows) > 0 and set(rows["scenario"]) == {"busy_core"}
@@ -49,8 +48,8 @@ def test_a_broken_environment_never_stops_the_others(extended):
     assert "broken on purpose" in page
 
 
-def test_a_broken_environment_voids_blocks_until_it_is_given_up(extended):
-    """In turns it can't fail alone: its blocks are repeated without counting, then it is left out."""
+def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
+    """It never comes to its program's first instruction: the others are sliced without it."""
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
     steps = verdicts[(verdicts["metric"] == "step_s") & (verdicts["reference"] == "host")]
     steps = steps[steps["campaign"].str.contains("broken")]  # one environment's own campaigns have no other
@@ -59,15 +58,17 @@ def test_a_broken_environment_voids_blocks_until_it_is_given_up(extended):
         rows = rows.set_index("env")
         assert rows.loc["namespaces", "n_units"] == 2, campaign
         assert rows.loc["broken", "n_units"] == 0, campaign
-    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/turns.broken+*+namespaces/sealed.json"))
-    sealed = json.loads(path.read_text())
-    assert (sealed["units"], sealed["voided"]) == (2, 2)
-    assert "broken on purpose" in sealed["failures"]["broken"]
+    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
+    found = read_sealed(path)
+    assert (found.sealed.units, found.sealed.voided) == (2, 0)
+    assert "broken on purpose" in found.sealed.failures["broken"]
+    assert [unit.launches["broken"].status for unit in found.units] == ["failed", "failed", "skipped"]
+    assert all(unit.launches["host"].slices.is_sliced for unit in found.counted)
 
 
 def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headline(varied):
     verdicts = pd.read_csv(varied / "results/varied/tables/verdicts.csv")
-    arm = verdicts[verdicts["arm"].str.contains("allocator=default") & (verdicts["metric"] == "step_s")]
+    arm = verdicts[verdicts["arm"].str.contains("allocator=steady") & (verdicts["metric"] == "real_s")]
     pairs = set(zip(arm["env"], arm["reference"], strict=True))
     assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
     assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
@@ -213,7 +214,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
 
 def test_every_environment_trained_and_computed_the_same(smoke):
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
-    for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("turns", "step_s", "step_loss_last")):
+    for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("steps", "step_s", "step_loss_last")):
         joint = metrics[metrics["campaign"] == f"{kind}.apptainer+charliecloud+docker+host"]
         real = joint[joint["metric"] == metric]
         assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
@@ -284,7 +285,7 @@ def test_the_same_tree_was_mapped_everywhere(smoke):
 
 def test_progress_says_stage_and_n_of_m(smoke):
     progress = (smoke / "progress.txt").read_text()
-    assert "rounds 2 of 2" in progress and "turns 3 of 3" in progress
+    assert "rounds 3 of 3" in progress
     assert "[ 1/" in progress
     assert "sealed; before correction for the study's other comparisons:" in progress
     assert "mnist_cnn whole run: docker" in progress and "mnist_cnn step: docker" in progress
@@ -301,18 +302,17 @@ def test_headlines_come_first_and_are_told_when_they_are_sealed(smoke):
         for later in ("causes 1 of", "batch sweep 1 of", "starts 1 of", "compile=torchscript 1 of"):
             assert at("    sealed; ") < at(headline) < at(later), (headline, later)
     everyone = "apptainer+charliecloud+docker+host"
-    for headline in (f"{TURNS}, {everyone}", f"{ROUNDS}, {everyone}"):
-        for later in ("kernels, operators and files", "batch sweep on", "start every environment", PROFILE):
-            assert at(headline) < at(later), (headline, later)
+    for later in ("kernels, operators and files", "batch sweep on", "start every environment", PROFILE):
+        assert at(f"{ROUNDS}, {everyone}") < at(later), later
 
 
 def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(varied):
     """A new workload has the settings of the framework without a line of its own."""
     verdicts = pd.read_csv(varied / "results/varied/tables/verdicts.csv")
-    level = verdicts[(verdicts["campaign"] == "turns.host.amp-bf16") & (verdicts["reference"] != "host")]
+    level = verdicts[(verdicts["campaign"] == "rounds.host.amp-bf16") & (verdicts["metric"] == "real_s") & (verdicts["reference"] != "host")]
     assert level["n_units"].tolist() == [2] and level["ratio"].notna().all()
     sealed = json.loads(
-        (varied / "results/campaigns/varied/softmax_mnist/turns.host.graph-capture/sealed.json").read_text()
+        (varied / "results/campaigns/varied/softmax_mnist/rounds.host.graph-capture/sealed.json").read_text()
     )
     assert (sealed["status"], sealed["units"]) == ("sealed", 0)
     page = (varied / "results/varied/report/print.html").read_text()

@@ -258,8 +258,10 @@ def _measured_s(study: Study, step_s: float) -> float:
     wanted = study.rounds.steps
     if wanted is None:
         return 0.0
-    steps = wanted.warmup_steps + wanted.steps_in(step_s or 1.0)
-    return len(wanted.levels) * wanted.replicates * steps * step_s
+    replicates = len(wanted.levels) * wanted.replicates
+    if not step_s:  # nobody says what a step takes: as many as fill their time
+        return replicates * wanted.seconds
+    return replicates * step_s * (wanted.warmup_steps + wanted.steps_in(step_s))
 
 
 def _seconds(study: Study, one: CampaignId) -> float:
