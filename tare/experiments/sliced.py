@@ -169,8 +169,8 @@ def empty_launches(
     They cost little, and what a container costs is mostly there.
 
     Yields:
-        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A group
-        in which one fails is left out.
+        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A
+        group in which one fails is left out.
     """
     names = [name for name in asked if name in records and records[name].ok]
     for number in range(EMPTY_LAUNCHES):
@@ -286,11 +286,12 @@ def waits(calibration: Unit) -> str | None:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the calibration.
+    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the
+    calibration.
 
     Runs one after the other meet different conditions, which processor time hardly feels.
-    By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's weight in
-    a ratio to the noise that it met (docs/proof.md).
+    By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's
+    weight in a ratio to the noise that it met (docs/proof.md).
     """
     found: dict[str, list[float]] = {name: [] for name in names}
     whole = [unit for unit in done if unit.voided is None]

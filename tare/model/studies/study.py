@@ -301,8 +301,8 @@ class Rounds(_Sampled):
     """Whole runs.
 
     Attributes:
-        discarded: rounds before them that do not count; one that calibrates is made in any case where launches can be
-            held at their first instruction.
+        discarded: rounds before them that do not count; one that calibrates is made in any case where launches can
+            be held at their first instruction.
         steps: training steps that each run measures after its epoch; None for none.
         chosen: by workload, the budget of its headline campaign where the study is run for a number of minutes
             (tare.model.studies.minutes); it takes the place of `budget_s` and of a fixed number of `units`.

@@ -15,6 +15,7 @@ from tare.report.words.wording import margin_text, missing, percent
 from tare.stats.intervals import Interval, judge
 
 BENCHMARK_SCHEMA = 3  # a benchmark that another version wrote is shown when it is run again
+BENCHMARK_PARTS = ("quiet", "busy", "bursts")
 
 
 def spread_text(value: float) -> str:
