@@ -159,7 +159,7 @@ def test_the_answer_of_a_whole_study(metrics, verdicts):
     assert by_title["Mixed precision, bf16: training step"].outcome == "level"
     assert by_title["Native installs: whole run"].outcome == ENVIRONMENT
     assert by_title["Channels-last layout: training step"].outcome == "open"
-    assert found["mnist_cnn"].lead[0].startswith("Training step: of 4 settings and stacks, 3 matter more than any")
+    assert found["mnist_cnn"].lead[0].startswith("Training step: of 5 settings and stacks, 3 matter more than any")
     assert found["sentiment_rnn"].lead[0] == "Training step: stack paper-2022 matters more than any environment."
     assert len(found["mnist_cnn"].controls) == 2 and found["mnist_cnn"].controls[0].startswith("Training step")
     assert len(found["mnist_cnn"].table.rows) == len(figures.choice_rows(verdicts, "mnist_cnn"))

@@ -131,15 +131,25 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
             hold_all(jobs)
             for one in held.values():
                 one.barrier.open()
+            cycles = _of_those_there(way.orders, list(orders), jobs)
             if way.pace is None:
-                run_whole(jobs, next(way.orders), limits)
+                run_whole(jobs, next(cycles), limits)
             else:
-                run_round(jobs, way.pace, way.orders, random.Random(way.seed), limits)
+                run_round(jobs, way.pace, cycles, random.Random(way.seed), limits)
         except (RoundVoid, UnavailableError) as error:
             found.voided, found.fault = str(error), getattr(error, "job", None)
         for name, one in held.items():
             found.records[name] = _closed(name, one, found)
     return found
+
+
+def _of_those_there(
+    orders: Iterator[Sequence[int]], names: Sequence[str], jobs: Sequence[Job]
+) -> Iterator[Sequence[int]]:
+    """Orders of all launches by their numbers, as orders of the jobs that came to their first instruction."""
+    places = {job.name: place for place, job in enumerate(jobs)}
+    for order in orders:
+        yield [places[names[number]] for number in order if names[number] in places]
 
 
 def failed(reason: str) -> LaunchRecord:
