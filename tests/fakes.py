@@ -47,9 +47,10 @@ def timed(count):
     return ends
 
 def replicate(level, number, wanted):
-    warm, started = timed(wanted["warmup_steps"]), time.monotonic_ns()
+    warm, started, used_s = timed(wanted["warmup_steps"]), time.monotonic_ns(), time.process_time()
+    ends = timed(wanted["steps"])
     return dict(allocator=level, replicate=number, forked=True, reason=None, pad_bytes=0, warmup_ends_ns=warm,
-                started_ns=started, step_ends_ns=timed(wanted["steps"]), cpu_s=0.1, system_s=0.0, faults=0,
+                started_ns=started, step_ends_ns=ends, cpu_s=time.process_time() - used_s, system_s=0.0, faults=0,
                 preemptions=0, loss_first=2.0, loss_last=1.0, peak_rss_bytes=settings["peak_rss_bytes"])
 
 marks = []
