@@ -1,6 +1,7 @@
 """Rounds of scripts that compute: what is refused, what the calibration decides, resuming, memory, failures."""
 
 import copy
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -144,7 +145,7 @@ def test_the_first_unit_runs_each_launch_whole_and_those_after_it_are_sliced(tmp
         assert {len(measured_steps(launch, "steady")) for launch in unit.launches.values()} == {8}
         assert set(step_values(unit, "steady")) == set(NAMES)
     spans.sort()
-    assert all(end <= began + 1000 for (_, end), (began, _) in zip(spans[:-1], spans[1:], strict=True)), "one at a time"
+    assert all(end <= began + 1000 for (_, end), (began, _) in itertools.pairwise(spans)), "one at a time"
     assert still_running(pids) == []
     assert [view.level for view in views(found)] == [None, "steady"]
 
@@ -177,7 +178,9 @@ def test_the_number_of_measured_steps_follows_from_the_calibration(tmp_path, pid
     assert {(tuple(one["levels"]), one["replicates"], one["warmup_steps"]) for one in asked} == {
         (("steady", "default"), 1, 2)
     }
-    assert all(fake.specs[number]["measured"] == asked[number] for fake in environments.values() for number in (0, 1))
+    assert all(
+        fake.specs[number]["measured"] == asked[number] for fake in environments.values() for number in (0, 1)
+    )
 
 
 @pytest.mark.parametrize(
