@@ -94,7 +94,8 @@ def written(folder: Path) -> None:
 
 def slow_steps(folder: Path) -> None:
     """A campaign of steps of two seconds, sealed in FOLDER/../out."""
-    job_sizes.campaign(folder.parent, "slow", [HOST, CONTROL])
+    steps = {"levels": ["steady"], "replicates": 1, "warmup_steps": 1, "seconds": 4.0}
+    job_sizes.campaign(folder.parent, "slow", [HOST, CONTROL], steps=steps)
 
 
 STUDIES = {

@@ -1,7 +1,6 @@
 """Whole runs without a framework: a script that computes for a while, writes a record, and misbehaves where asked.
 
-It is started as the worker is, so that it can be held at its first instruction and sliced. Its measured steps last as
-long as the script is told to compute.
+It is started as the worker is, so that it can be held at its first instruction and sliced.
 """
 
 from __future__ import annotations
@@ -47,9 +46,10 @@ def timed(count):
     return ends
 
 def replicate(level, number, wanted):
-    warm, started = timed(wanted["warmup_steps"]), time.monotonic_ns()
+    warm, started, used_s = timed(wanted["warmup_steps"]), time.monotonic_ns(), time.process_time()
+    ends = timed(wanted["steps"])
     return dict(allocator=level, replicate=number, forked=True, reason=None, pad_bytes=0, warmup_ends_ns=warm,
-                started_ns=started, step_ends_ns=timed(wanted["steps"]), cpu_s=0.1, system_s=0.0, faults=0,
+                started_ns=started, step_ends_ns=ends, cpu_s=time.process_time() - used_s, system_s=0.0, faults=0,
                 preemptions=0, loss_first=2.0, loss_last=1.0, peak_rss_bytes=settings["peak_rss_bytes"])
 
 marks = []
@@ -73,8 +73,9 @@ if "measured" in spec:
     made = [replicate(level, n, wanted) for level in wanted["levels"] for n in range(wanted["replicates"])]
     results.update(replicates=made, levels_left_out={})
     mark("measured_end")
-torch = {"version": "0", "threads": 7 if fault == "threads" else spec["threads"], "interop_threads": 1, "cuda": None,
-         "cuda_available": False, "cudnn_benchmark": False}
+threads = 7 if fault == "threads" else spec["threads"]
+torch = {"version": "0", "threads": threads, "interop_threads": 1, "cuda": None, "cuda_available": False,
+         "cudnn_benchmark": False}
 mount = {"point": "/", "type": None, "source": None}
 facts = {"python": "3", "executable": sys.executable, "libc": "", "kernel": "", "hostname": "", "uid": 0, "gid": 0,
          "cwd": "/", "affinity": [], "open_files": {"soft": 1024, "hard": 1024}, "shm_bytes": 1,

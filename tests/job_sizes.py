@@ -8,8 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import inside_code
 from project import copy_checkout
@@ -18,23 +19,20 @@ STEP_S = 2.0
 MIB = 1 << 20
 BALLAST_MIB = 260  # that a launch takes, beside its interpreter
 LIMIT_MIB = 1024  # three such launches and the harness fit, four don't
-# The planner's least: what is tried here follows from one step, and each takes two seconds.
 PROGRAM = """
 import json, sys
 from pathlib import Path
 from envs.host import Host
-from tare.experiments import blocks, turns
+from tare.experiments import rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.place import Site
-from tare.stats import planning
 wanted = json.loads(sys.argv[1])
-planning.DRAWS, planning.CYCLES, blocks.ANSWER_S = (1,), (1,), 5.0
 site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path("/"), isolates_network=False,
             variables=wanted["variables"], framework="numpy")
 sites = dict.fromkeys(wanted["names"], site)
 setup = Setup(study=wanted["study"], workload=wanted["workload"], sites=sites)
-run_campaign(Path(wanted["out"]), turns.turns(setup))
+run_campaign(Path(wanted["out"]), rounds.rounds(setup))
 """
 SLOW = f'''"""A job whose steps take {STEP_S} s, however much of a core it is given: a product, then sleep."""
 
@@ -104,7 +102,7 @@ class NumpyTraining:
 
 FRAMEWORKS = {{"numpy": NumpyTraining}}
 '''
-STUDY = {
+STUDY: dict[str, Any] = {
     "study": "sizes",
     "seed": 1,
     "stack": "none",
@@ -112,14 +110,20 @@ STUDY = {
     "confidence": 0.95,
     "margins": {"run": 0.05, "step": 0.02},
     "conditions": {"threads": 1, "cpus": 1, "open_files": 1024, "page_cache": "as_found", "launch_timeout_s": 60.0},
-    "turns": {
-        **{"allocator": "steady", "prior": {"block": 0.001, "draw": 0.001}, "units": 2, "pilot": 6},
+    "rounds": {
+        **{"allocator": "default", "discarded": 0, "units": 2, "pilot": 6},
         **{"half_width": 0.01, "budget_s": 5.0, "arm_budget_s": 5.0},
     },
 }
 
 
-def campaign(folder: Path, workload: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
+def campaign(
+    folder: Path,
+    workload: str,
+    names: Sequence[str],
+    before: Sequence[str] = (),
+    steps: Mapping[str, Any] | None = None,
+) -> None:
     """Run a campaign of a workload; it is sealed in FOLDER/out.
 
     Args:
@@ -127,6 +131,7 @@ def campaign(folder: Path, workload: str, names: Sequence[str], before: Sequence
         workload: slow or ballast.
         names: of the launches.
         before: words of a program that starts it.
+        steps: that each run measures after its epoch; None for none.
     """
     checkout = folder / "tare"
     if not checkout.exists():
@@ -134,7 +139,8 @@ def campaign(folder: Path, workload: str, names: Sequence[str], before: Sequence
     (checkout / f"workloads/{workload}.py").write_text({"slow": SLOW, "ballast": BALLAST}[workload])
     python, variables = inside_code.without_torch(folder / "packages")
     wanted = {"python": python, "variables": {"PYTHONPATH": variables["PYTHONPATH"]}, "names": names}
-    wanted |= {"study": {**STUDY, "workloads": {workload: {"batch": 4}}}, "out": str(folder / "out")}
+    study = {**STUDY, "rounds": {**STUDY["rounds"], "steps": steps}, "workloads": {workload: {"batch": 4}}}
+    wanted |= {"study": study, "out": str(folder / "out")}
     done = subprocess.run(
         [*before, sys.executable, "-c", PROGRAM, json.dumps({**wanted, "workload": workload})],
         cwd=checkout,

@@ -88,7 +88,14 @@ def rounds(setup: Setup) -> Design:
         return one_after_other(plan, setup.sites, done, order, pads)
 
     what = f"{workload} rounds{', ' + arm.name if arm else ''}"
-    return Design(plan=plan, run_unit=run_unit, values=run_values, what=what, hopeless=sliced.hopeless)
+    return Design(
+        plan=plan,
+        run_unit=run_unit,
+        values=run_values,
+        what=what,
+        hopeless=sliced.hopeless,
+        shares=lambda done: len(sliced.groups(plan, done)) if held else 1,
+    )
 
 
 def sweep(setup: Setup) -> Design:

@@ -117,9 +117,9 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     """
     order, pads = unit_order(plan, done, plan.environments)
     gone = given_up(done)
-    calibration = next((unit for unit in done if unit.voided is None and unit.discarded), None)
+    calibration = calibration_of(done)
     refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None) or often_void(done)
-    group = _group(plan, done, calibration)
+    group = _group(plan, done)
     tried = [name for name in order if name not in gone and name in group]
     asked = {
         name: Order(
@@ -156,6 +156,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
             "refused": refused if calibration is not None else None,
             "pace": {name: list(phases) for name, phases in pace.phases.items()} if pace else None,
             "unsliced": bills_apart(launches, plan.margins),
+            **({"together": most_together(launches)} if calibration is None else {}),
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
@@ -314,20 +315,29 @@ def phases_of(launch: LaunchRecord) -> tuple[float, ...]:
     return tuple(max(0.0, (later - earlier) / 1e9) for earlier, later in itertools.pairwise(instants))
 
 
-def _group(plan: Plan, done: Sequence[Unit], calibration: Unit | None) -> list[str]:
+def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
     """The launches of the next unit: all that fit in memory together, both hosts among them."""
-    together = groups(plan, calibration)
-    return together[sum(unit.counts for unit in done) % len(together)]
+    found = groups(plan, done)
+    return found[sum(unit.counts for unit in done) % len(found)]
 
 
-def groups(plan: Plan, calibration: Unit | None) -> list[list[str]]:
-    """Launches that are alive together, for each unit in turn."""
-    if calibration is None:
-        return [list(plan.environments)]
-    peaks = [memory_of(one) for one in calibration.launches.values() if one.ok]
-    largest = max(peaks, default=0)
-    most = None if not largest else int(MEMORY_SHARE * available_bytes() / largest)
-    return groups_of(plan.environments, most)
+def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
+    """Launches that are alive together, for each unit in turn, without those that were given up."""
+    gone, calibration = given_up(done), calibration_of(done)
+    names = [name for name in plan.environments if name not in gone]
+    most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
+    return groups_of(names, most)
+
+
+def calibration_of(done: Sequence[Unit]) -> Unit | None:
+    """The unit that calibrates; None before it is whole."""
+    return next((unit for unit in done if unit.voided is None and unit.discarded), None)
+
+
+def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
+    """How many launches as large as the largest of a calibration fit in memory; None where its size is not known."""
+    largest = max((memory_of(one) for one in launches.values() if one.ok), default=0)
+    return int(MEMORY_SHARE * available_bytes() / largest) if largest else None
 
 
 def memory_of(launch: LaunchRecord) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -20,13 +19,20 @@ from matrix import HURRIED, envs_in_turn
 from project import copy_checkout
 from tare.experiments.blocks import Burst, Stretch, live_block
 
+from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
+<<<<<<< HEAD
 from tare.experiments import rounds, turns
 from tare.launch import group, networks, scenarios
+=======
+from tare.experiments import rounds, sliced
+from tare.launch import group, networks, prepare, scenarios
+>>>>>>> w/mtests
 from tare.launch.conditions import choose_cpus
 from tare.launch.group import launch_group
 from tare.launch.place import site_of
 from tare.launch.run import launch
+from tare.model.journals.units import replicates_at
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import parse
@@ -94,19 +100,26 @@ def test_a_launch_that_shares_no_folder_trains_as_on_the_host(cell, spec, condit
     assert 0 < record.put_s < (record.end_ns - record.spawn_ns) / 1e9 and record.fetch_s > 0
 
 
-def test_it_takes_turns_with_the_host_over_its_streams(cell, study, forms, data):
+def test_what_shares_no_folder_is_not_held_at_its_first_instruction(cell, study, forms, data, spec, conditions):
     sites = {"host": site_of("host", environment("host"), forms("host"), data), "cell": cell}
-    conditions = {**study["conditions"], "allocator": "steady"}
-    spec = turns.turn_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study)
-    with live_block(
-        sites, spec, dict.fromkeys(sites, conditions), order=list(sites), pads=dict.fromkeys(sites, 64),
-        cores=[choose_cpus(2)[1]], generator=random.Random(1),
-    ) as (block, record):  # fmt: skip
-        block.run(Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2)))
-    assert record["voided"] is None, record["voided"]
-    draws = {name: record["launches"][name]["draws"][0] for name in sites}
-    assert draws["host"]["turns"]["loss_last"] == draws["cell"]["turns"]["loss_last"]
-    assert record["launches"]["cell"]["clock"]["shared"] is False
+    assert sliced.can_be_held(sites["host"]) and not sliced.can_be_held(cell)
+    assert sliced.refusal("single", spec, conditions, sites) == "cell shares no files with this machine"
+    with (
+        pytest.raises(UnavailableError, match="shares no files with this machine: its program can't be held"),
+        prepare.ready(cell, spec, conditions, pad_bytes=64, held=True),
+    ):
+        pass
+
+
+def test_its_measured_steps_are_those_of_the_host(cell, study, forms, data, conditions):
+    wanted = {"levels": ["steady"], "replicates": 1, "warmup_steps": 2, "steps": 4}
+    job = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | {"measured": wanted}
+    host = site_of("host", environment("host"), forms("host"), data)
+    records = [launch(site, job, conditions, pad_bytes=64) for site in (host, cell)]
+    assert all(record.ok for record in records), [record.reason for record in records]
+    ours, others = (replicates_at(record, "steady")[0] for record in records)
+    assert ours.loss_last == pytest.approx(others.loss_last, rel=1e-5) and ours.pad_bytes == others.pad_bytes
+    assert len(others.seconds) == 4 and min(others.seconds) > 0 and records[1].clock.shared is False
 
 
 @pytest.mark.parametrize("env", [*envs_in_turn("test_contract.py"), "cell"])

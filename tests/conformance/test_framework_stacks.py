@@ -15,8 +15,9 @@ from tare.images import build
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.records.images import OciRecord
+from tare.model.records.launches import Inside, TrainResults
 from tare.model.registry import HOST, environment
-from tare.model.schema import read
+from tare.model.schema import parse, read
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
 from tare.profilers import torch_trace
@@ -118,23 +119,22 @@ def test_another_network_and_a_library_that_is_compiled_here_give_the_same_losse
 
 
 @pytest.mark.parametrize("stack", in_turn(0, OTHERS))
-def test_each_draw_begins_anew_and_trains_on_the_batches_of_the_run(stack, image_of, folders, tmp_path):
+def test_each_replicate_begins_anew_and_trains_on_the_batches_of_the_run(stack, image_of, folders, tmp_path):
+    """Where a process that has trained can't be followed by children, the run's own goes on, and says why."""
     launches = inside_code.Inside(ROOT, tmp_path, image_of(stack).python)
     launches.variables["OMP_NUM_THREADS"] = "1"
     launches.defaults |= {"workload": WORKLOAD, "framework": framework_of(stack), "data": str(folders("mnist"))}
-    found = []
-    with launches.talk(**JOB) as talk:
-        talk.hear("ready", timeout_s=60)
-        for number in range(2):
-            drawn = talk.ask("draw", "drawn", timeout_s=60, id=number, pad_bytes=10, cpus=[0])
-            turn = talk.ask("turn", "turned", timeout_s=60, id=number, discard=1, steps=2)
-            assert min(turn["step_s"]) > 0.001, "a step ends before the next begins"
-            found.append((drawn["warmup"]["loss_last"], turn["loss_last"]))
-            talk.ask("drop", "dropped", timeout_s=30)
-        talk.say("end")
-        assert talk.end(timeout_s=30).returncode == 0
-    assert launches.record()["results"]["draws"] == 2
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    wanted = {"levels": ["steady"], "replicates": 2, "warmup_steps": 2, "steps": 3}
+    record = launches.run(mode="train", measured=wanted, **JOB)
+    assert record["status"] == "ok", record["reason"]
+    results = parse(Inside, record, "record.json").results_as(TrainResults)
+    made = results.replicates
+    assert all(min(one.seconds) > 0.001 for one in made), "a step ends before the next begins"
+    if made[0].forked:
+        assert len(made) == 2 and made[0].loss_first == pytest.approx(made[1].loss_first, rel=1e-5)
+        assert made[0].loss_first == pytest.approx(results.losses[0], rel=1e-5)
+    else:
+        assert len(made) == 1 and made[0].reason and made[0].loss_first < results.losses[0]
 
 
 @pytest.mark.parametrize("stack", in_turn(0, OTHERS))

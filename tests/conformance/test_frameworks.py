@@ -13,6 +13,7 @@ from project import code_blocks, copy_checkout
 
 from tare.launch import conditions
 from tare.model.journals.sealed import read_sealed
+from tare.model.journals.units import replicates_at
 
 # Runs in a copy of the checkout that has the page's workload; says where it put the campaigns.
 PROGRAM = """
@@ -20,7 +21,7 @@ import json, sys
 from dataclasses import replace
 from pathlib import Path
 from envs.host import Host
-from tare.experiments import rounds, turns
+from tare.experiments import rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.experiments.measure import profiled_launch
@@ -31,7 +32,6 @@ site = Site(environment=Host(), python=wanted["python"], reference=None, data=Pa
 setup = Setup(study=wanted["study"], workload="softmax_numpy", sites={"host": site, "host.control": site})
 out = Path(wanted["out"])
 run_campaign(out / "rounds", rounds.rounds(setup))
-run_campaign(out / "turns", turns.turns(setup))
 spec = dict(rounds.whole_run_spec("softmax_numpy", 64, wanted["study"]), warmup_steps=1, steps=2,
             sample_interval_s=0.1)
 record = profiled_launch(site, spec, dict(wanted["study"]["conditions"], allocator="steady"), out / "trace.json.gz")
@@ -83,15 +83,17 @@ STUDY = {
     "confidence": 0.95,
     "margins": {"run": 0.05, "step": 0.02},
     "conditions": {"threads": 1, "cpus": 1, "open_files": 1024, "page_cache": "as_found", "launch_timeout_s": 60.0},
-    "rounds": {"allocator": "default", "discarded": 0, **SAMPLING},
-    "turns": {"allocator": "steady", "prior": {"block": 0.001, "draw": 0.001}, "setting_units": 2, **SAMPLING},
+    "rounds": {
+        **{"allocator": "default", "discarded": 0, **SAMPLING},
+        "steps": {"levels": ["default", "steady"], "replicates": 2, "warmup_steps": 1, "seconds": 0.1},
+    },
     "workloads": {"softmax_numpy": {"batch": 64}},
 }
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """The folder of two campaigns, a profile and a launch that was refused."""
+    """The folder of a campaign, a profile and a launch that was refused."""
     root = tmp_path_factory.mktemp("numpy")
     checkout = copy_checkout(root / "checkout")
     (checkout / "workloads/softmax_numpy.py").write_text(code_blocks("add-a-framework.md", "python")[1] + ALSO)
@@ -123,18 +125,17 @@ def inside_of(unit):
     return [row.inside for row in unit.launches.values()]
 
 
-@pytest.mark.parametrize("kind", ["rounds", "turns"])
-def test_campaigns_of_a_framework_that_is_not_pytorch(measured, kind):
-    sealed = read_sealed(measured / kind / "sealed.json")
+def test_a_campaign_of_a_framework_that_is_not_pytorch(measured):
+    sealed = read_sealed(measured / "rounds" / "sealed.json")
     counted = [unit for unit in sealed.units if unit.counts]
     assert len(counted) == 2
     for unit in counted:
         for inside in inside_of(unit):
             assert inside.status == "ok" and inside.facts.framework.name == "numpy"
             assert inside.facts.framework.threads == 1
-    if kind == "turns":
-        draws = [draw for unit in counted for row in unit.launches.values() for draw in row.draws]
-        assert draws and all(min(burst) > 0 for draw in draws for burst in draw.turns.step_s)
+        for launch in unit.launches.values():
+            made = [one for level in ("default", "steady") for one in replicates_at(launch, level)]
+            assert len(made) == 4 and all(one.forked and min(one.seconds) > 0 for one in made)
 
 
 def test_a_profile_says_what_the_framework_can_not_tell(measured):

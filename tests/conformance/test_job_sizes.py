@@ -10,26 +10,20 @@ import pytest
 from job_sizes import BALLAST_MIB, LIMIT_MIB, MIB, STEP_S
 
 from tare.model.journals.sealed import read_sealed
+from tare.model.journals.units import replicates_at
 from tare.model.studies.study import CONTROL, HOST
 
 
-def test_steps_of_two_seconds_are_measured_in_proportion(slow_steps):
+def test_steps_of_two_seconds_are_few_and_a_job_that_sleeps_is_not_sliced(slow_steps):
     """Most of such a campaign is sleep: it runs beside other tests."""
     found = read_sealed(slow_steps / "../out/sealed.json")
-    first, *counted = found.units
     assert [unit.voided for unit in found.units] == [None] * 3 and found.sealed.status == "sealed"
-    assert all(launch.ok for unit in found.units for launch in unit.launches.values())
-    settled = first.calibration
-    steps = [step for unit in counted for draw in drawn(unit) for burst in draw.turns.step_s for step in burst]
-    assert [settled.step_s, *steps] == pytest.approx([STEP_S] * (1 + len(steps)), rel=0.1)
-    assert (settled.warmup, settled.discard, settled.steps) == (2, 1, 1)
-    made = [sum(map(len, (*draw.turns.step_s, *draw.turns.discarded_s, draw.warmup_s))) for draw in drawn(first)]
-    assert max(made) <= 10, "of a draw of the calibration"
-    assert {len(draw.warmup_s) for unit in counted for draw in drawn(unit)} == {2}
-
-
-def drawn(unit):
-    return [draw for launch in unit.launches.values() for draw in launch.draws]
+    for unit in found.units:
+        for launch in unit.launches.values():
+            assert launch.ok and not launch.slices.is_sliced
+            (made,) = replicates_at(launch, "steady")
+            assert made.seconds == pytest.approx([STEP_S] * 4, rel=0.1), "the fewest"
+    assert all("had nothing to run in" in unit.slicing["refused"] for unit in found.counted)
 
 
 @contextlib.contextmanager
@@ -72,9 +66,10 @@ def test_launches_that_fill_a_limit_of_memory_are_split_before_one_dies(tmp_path
         job_sizes.campaign(tmp_path, "ballast", names, before=inside)
         assert killed_for_memory(folder) == 0
     found = read_sealed(tmp_path / "out/sealed.json")
-    assert found.units[0].calibration.group < len(names) and found.sealed.status == "sealed"
+    assert found.units[0].slicing["together"] < len(names) and found.sealed.status == "sealed"
     assert [unit.voided for unit in found.units] == [None] * 5
     ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in found.counted]
     assert ran == [{HOST, CONTROL, "one"}, {HOST, CONTROL, "two"}] * 2
-    peaks = [draw.peak_rss_bytes for unit in found.units for draw in drawn(unit)]
+    every = [launch for unit in found.units for launch in unit.launches.values() if launch.ok]
+    peaks = [launch.inside.memory.peak_rss_bytes for launch in every]
     assert min(peaks) > BALLAST_MIB * MIB and BALLAST_MIB * len(names) > LIMIT_MIB, "all together would have died"

@@ -1,26 +1,26 @@
 """Every environment with every workload, really launched, under equal conditions and with equal losses."""
 
-import contextlib
-import functools
-import itertools
-import random
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+<<<<<<< HEAD
 from matrix import described, small, workloads_in_turn
 from tare.experiments.blocks import Burst, Lane, Stretch, live_block
 
 from tare.analysis.launch_rows import whole_run_rows
 from tare.experiments import turns
 from tare.launch.conditions import choose_cpus
+=======
+from matrix import described, small
+
+from tare.analysis.launch_rows import whole_run_rows
+>>>>>>> w/mtests
 from tare.launch.place import site_of
 from tare.launch.run import launch
-from tare.launch.sites import control_site
 from tare.launch.transport import Binds
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import HOST, describe_workload, environment
+from tare.model.registry import environment
 from tare.model.schema import parse
 
 pytestmark = pytest.mark.runtime
@@ -46,91 +46,6 @@ def test_it_computes_what_the_host_computes(env_name, workload_name, study, laun
     assert ours == pytest.approx(hosts, rel=1e-5)
     job = described(small(study, workload_name), workload_name)
     assert len(ours) == -(-job["samples"] // job["batch"])
-
-
-@pytest.fixture(scope="module")
-def blocks(study, forms, folders):
-    """Of an environment and the host, a block that its workloads in turn share: lanes, and what both map."""
-
-    @functools.cache
-    def run(env_name):
-        data = {name: folders(describe_workload(name)["dataset"]) for name in workloads_in_turn(env_name)}
-        names = {"host": HOST, "other": env_name}
-        sites = {
-            name: replace(site_of(env, environment(env), forms(env), None), data_of=data)
-            for name, env in names.items()
-        }
-        if env_name == HOST:
-            sites["other"], told = control_site(sites["host"])
-            assert told == {"files": "own copy"}
-        specs = {}
-        for workload in data:
-            own = small(study, workload)
-            specs[workload] = turns.turn_spec(workload, own["workloads"][workload]["batch"], own)
-        jobs = [
-            {key: spec[key] for key in ("workload", "batch", "options") if key in spec} for spec in specs.values()
-        ]
-        common = {key: value for key, value in next(iter(specs.values())).items() if key not in jobs[0]}
-        lanes = {workload: Lane(number=number) for number, workload in enumerate(data)}
-        conditions = {**study["conditions"], "allocator": "steady"}
-        stretch = Stretch(draws=1, cycles=2, warmup=1, burst=Burst(discard=0, steps=1))
-        mapped = {}
-        with (
-            environment(env_name).session(),
-            live_block(
-                sites, {**common, "lanes": jobs}, dict.fromkeys(names, conditions), order=list(names),
-                pads=dict.fromkeys(names, 64), cores=[choose_cpus(2)[1]], generator=random.Random(1),
-                lanes=list(lanes.values()),
-            ) as (block, _),
-        ):  # fmt: skip
-            for lane in lanes.values():
-                with block.on(lane):
-                    block.run(stretch)
-            if env_name == HOST:
-                mapped = {one.name: mapped_below(one.site.reference, one.prepared.folder) for one in block.started}
-        return lanes, mapped
-
-    return run
-
-
-def test_it_takes_turns_with_the_host(env_in_turn, workload_in_turn, blocks):
-    """Both train the same steps on the same core; only one works at a time, by its own clock.
-
-    In one of the others: in the smoke study all of them take turns.
-    """
-    lanes, _ = blocks(env_in_turn)
-    record = lanes[workload_in_turn].record
-    assert record["voided"] is None
-    draws = {name: launch["draws"][0] for name, launch in record["launches"].items()}
-    assert draws.keys() == {"host", "other"}
-    assert {tuple(draw["cpus"]) for draw in draws.values()} == {(choose_cpus(2)[1],)}
-    assert draws["host"]["turns"]["loss_last"] == draws["other"]["turns"]["loss_last"]
-    spans = sorted(
-        (start, end)
-        for draw in draws.values()
-        for start, end in zip(draw["turns"]["started_ns"], draw["turns"]["ended_ns"], strict=True)
-    )
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
-
-
-def test_the_control_maps_the_same_files_of_its_own_copy_and_none_of_the_hosts(blocks):
-    _, mapped = blocks(HOST)
-    ours, others = mapped["host"], mapped["other"]
-    assert ours.keys() == others.keys() and len(ours) > 50
-    assert not set(ours.values()) & set(others.values())
-
-
-def mapped_below(root, folder):
-    """Device and inode of each library below `root` that a launch of this folder maps, by its path there."""
-    found = {}
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            if str(folder) not in maps.with_name("cmdline").read_text():
-                continue
-            for fields in (line.split(maxsplit=5) for line in maps.read_text().splitlines()):
-                if len(fields) == 6 and fields[5].startswith(f"{root}/") and ".so" in fields[5]:
-                    found[fields[5].removeprefix(root)] = (fields[3], fields[4])
-    return found
 
 
 def test_the_environment_block_is_equal_to_the_byte(env_name, own_workload, launches):
@@ -184,7 +99,6 @@ def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, form
 def processes_with(marker):
     """Command lines of live processes that hold a marker; waits a moment for the dying ones."""
     import time
-    from pathlib import Path
 
     for _ in range(50):
         found = []

@@ -14,18 +14,19 @@ import pytest
 from planted import planted
 
 from tare.analysis import metrics, verdicts
-from tare.experiments import campaign, turns
+from tare.experiments import campaign, rounds
 from tare.experiments.alone import alone_on_this_machine
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
-from tare.model.journals.sealed import read_sealed
+from tare.model.journals.sealed import read_sealed, views
 from tare.model.registry import describe_workload, environment
 from tare.model.studies.study import CONTROL, HOST
 from tare.report.methods.losses import loss_check
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 WORKLOAD = "mnist_cnn"
-TURNS = {"units": None, "pilot": 6, "half_width": 0.015}
+SAMPLING = {"units": None, "pilot": 6, "half_width": 0.015, "discarded": 0}
+STEPS = {"levels": ["steady"], "replicates": 2, "warmup_steps": 2, "seconds": 0.8}
 ATTEMPTS = ((75, 0.03), (75, 0.06), (150, 0.24))  # seconds, and what the step wastes
 
 
@@ -39,13 +40,13 @@ def attempt(host, study, budget_s, effect, folder):
 
     All four run the program that plants, so that what it wastes is all that differs.
     """
-    settings = {**study["turns"], **TURNS, "budget_s": budget_s, "arm_budget_s": budget_s}
-    study = {**study, "study": "planted", "confidence": 0.99, "turns": settings}
+    settings = {**study["rounds"], **SAMPLING, "steps": STEPS, "budget_s": budget_s, "arm_budget_s": budget_s}
+    study = {**study, "study": "planted", "confidence": 0.99, "rounds": settings}
     wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "wasteful": effect}
     sites = {name: planted(host, waste=waste) for name, waste in wastes.items()}
     with alone_on_this_machine():
-        campaign.run_campaign(folder, turns.turns(Setup(study=study, workload=WORKLOAD, sites=sites)))
-    found = read_sealed(folder / campaign.SEALED)
+        campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
+    found = next(view for view in views(read_sealed(folder / campaign.SEALED)) if view.level == "steady")
     rows = pd.DataFrame(metrics.campaign_metrics(found))
     return rows, pd.DataFrame(verdicts.verdict_rows(found, rows)).set_index("env")
 
@@ -83,7 +84,7 @@ def test_known_effects_are_found_in_full(attempts):
     misses = [said for _, _, said in attempts if said]
     assert len(misses) <= 1, misses
     for _, found, said in attempts:
-        assert (found.loc[["zero", "wasteful"], "n_units"] >= TURNS["pilot"]).all()
+        assert (found.loc[["zero", "wasteful"], "n_units"] >= SAMPLING["pilot"]).all()
         if not said:
             assert not found.loc["zero", "verdict"].startswith("different")
     _, last, said = attempts[-1]
@@ -94,5 +95,5 @@ def test_known_effects_are_found_in_full(attempts):
 
 def test_what_only_wastes_time_computes_the_same(attempts):
     rows, *_ = attempts[-1]
-    check = loss_check(WORKLOAD, rows[rows["metric"] == "step_loss_last"], "turns.host+wasteful+zero")
+    check = loss_check(WORKLOAD, rows[rows["metric"] == "step_loss_last"], "steps.host+wasteful+zero")
     assert check.equal is True, check.sentence

@@ -1,16 +1,19 @@
-"""On a GPU: every environment reaches it, trains on it, and takes turns on it; the profile sees the device."""
-
-import contextlib
-import random
+"""On a GPU: every environment reaches it, trains on it, and measures steps on it; the profile sees the device."""
 
 import pytest
 from tare.experiments.blocks import Burst, Stretch, live_block
 
+<<<<<<< HEAD
 from tare.experiments import rounds, turns
+=======
+from tare.experiments import rounds, sliced
+>>>>>>> w/mtests
 from tare.launch import gpu
-from tare.launch.conditions import choose_cpus
 from tare.machine import nvml
+from tare.model.journals.units import replicates_at
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload
+from tare.model.schema import parse
 from tare.profilers import torch_trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.runtime]
@@ -65,23 +68,20 @@ def test_a_profile_sees_kernels_and_memory_operations(env_name, run, study, tmp_
     assert 0 < busy_s <= 1.05 * (end_s - begin_s)
 
 
-def test_they_take_turns_on_the_device(env_name, sites, study):
-    if env_name == "host":
-        pytest.skip("the host is the other side")
-    names = {"host": "host", "other": env_name}
-    found = {name: sites(env, WORKLOAD)[0] for name, env in names.items()}
-    conditions = {**study["conditions"], "allocator": "steady"}
-    stretch = Stretch(draws=1, cycles=2, warmup=2, burst=Burst(discard=1, steps=2))
-    with contextlib.ExitStack() as held:
-        held.enter_context(found["other"].environment.session())
-        block, record = held.enter_context(
-            live_block(
-                found, turns.turn_spec(WORKLOAD, BATCH, study), dict.fromkeys(names, conditions),
-                order=list(names), pads=dict.fromkeys(names, 64), cores=[choose_cpus(1)[0]],
-                generator=random.Random(1),
-            )
-        )  # fmt: skip
-        block.run(stretch)
-    assert record["voided"] is None
-    losses = {record["launches"][name]["draws"][0]["turns"]["loss_last"][-1] for name in names}
-    assert max(losses) == pytest.approx(min(losses), rel=1e-2)
+def test_measured_steps_are_timed_by_the_device_and_compute_what_the_hosts_do(env_name, run, study):
+    """In the run's own process: a device that it uses can't be shared with forked ones."""
+    wanted = {"levels": ["steady"], "replicates": 2, "warmup_steps": 2, "steps": 5}
+    spec = rounds.whole_run_spec(WORKLOAD, BATCH, study) | {"measured": wanted}
+    ours, hosts = (
+        replicates_at(parse(LaunchRecord, run(name, spec, WORKLOAD), "launch"), "steady")
+        for name in (env_name, "host")
+    )
+    assert len(ours) == len(hosts) == 1 and not ours[0].forked and "device" in ours[0].reason
+    assert ours[0].step_ends_ns is None and len(ours[0].seconds) == 5 and min(ours[0].seconds) > 0
+    assert ours[0].loss_last == pytest.approx(hosts[0].loss_last, rel=1e-2)
+
+
+def test_a_campaign_on_a_device_is_not_sliced(sites, study):
+    site, _ = sites("host", WORKLOAD)
+    spec = rounds.whole_run_spec(WORKLOAD, BATCH, study)
+    assert "queued on a GPU" in sliced.refusal("single", spec, study["conditions"], {"host": site})

@@ -309,9 +309,7 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
 
     def part_of(name):
         whole = study_file.load_checked(project_root() / f"config/{name}.yaml")
-        return study_file.load_part(
-            study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn")
-        ).to_json()
+        return study_file.load_part(study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn")).to_json()
 
     def asked(part):
         site = SimpleNamespace(framework="torch", environment=environment(HOST))

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import fakes
 import pytest
-from campaign_builders import json_units, sealed_campaign, with_units
+from campaign_builders import sealed_campaign
 
-from tare.analysis import metrics
 from tare.experiments import designs, rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
@@ -21,7 +20,6 @@ from tare.model.journals.units import others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.launches import LaunchRecord
 from tare.model.studies.study import CONTROL, HOST
-from tare.report.machine.others import UNWATCHED, others_note, others_table
 
 STAT = """\
 cpu  1000 20 300 5000 40 5 6 70 80 9

@@ -92,7 +92,10 @@ def test_the_full_study_asks_for_every_campaign_of_the_default_and_for_more_of_e
         assert parts[0].keys() == parts[1].keys()
         differs[one.kind] |= {path for path, value in parts[0].items() if parts[1][path] != value} - {("study",)}
     assert differs == MORE_IN_FULL
-    assert set(default.rounds.steps.levels) < set(full.rounds.steps.levels) and default.causes.units < full.causes.units
+    assert (
+        set(default.rounds.steps.levels) < set(full.rounds.steps.levels)
+        and default.causes.units < full.causes.units
+    )
     for name, settings in default.workloads.items():
         assert set(settings.sweep_batches) < set(full.workloads[name].sweep_batches)
     assert study.part_of(default, "ceilings") == study.part_of(full, "ceilings")

@@ -109,7 +109,10 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
     [
         (["--config", "enviroments=[host]"], "did you mean 'environments'"),
         (["--config", "seed=-1"], "seed: -1 must be at least 0"),
-        (["--config", "turns={units: 4}"], "config: turns: this key has gone: training steps are measured in every"),
+        (
+            ["--config", "turns={units: 4}"],
+            "config: turns: this key has gone: training steps are",
+        ),
         (["--config", "environments=[host, dokcer]"], "did you mean 'docker'"),
         (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
         (["podman"], "podman is no environment of the study"),

@@ -1,0 +1,157 @@
+"""Sliced rounds in real environments: one that calibrates and one that is sliced, of a small job with its steps."""
+
+import contextlib
+import itertools
+import math
+import time
+from pathlib import Path
+
+import pytest
+from matrix import in_matrix
+
+from tare.experiments import rounds, sliced
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Setup
+from tare.launch import prepare
+from tare.launch.conditions import choose_cpus
+from tare.launch.place import site_of
+from tare.launch.sites import control_site
+from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.units import replicates_at
+from tare.model.registry import CONTROL, HOST, describe_workload, environment
+from tare.stats.fits import step_values
+
+pytestmark = pytest.mark.runtime
+WORKLOAD = "mnist_cnn"
+STEPS = {"levels": ["steady", "default"], "replicates": 1, "warmup_steps": 2, "seconds": 0.4}
+
+
+@pytest.fixture(scope="module")
+def hosts(forms, folders):
+    """The host's launch site and that of its control."""
+    host = site_of(HOST, environment(HOST), forms(HOST), folders(describe_workload(WORKLOAD)["dataset"]))
+    control, told = control_site(host)
+    assert told == {"files": "own copy"}
+    return {HOST: host, CONTROL: control}
+
+
+@pytest.fixture(scope="module")
+def measured(hosts, study, probes, forms, folders, tmp_path_factory):
+    """A campaign of every environment that is there and shares a kernel with this machine; what it sealed."""
+    sites, data = dict(hosts), folders(describe_workload(WORKLOAD)["dataset"])
+    own = {**study, "study": "rounds", "workloads": {WORKLOAD: {"batch": describe_workload(WORKLOAD)["batch"]}}}
+    own["rounds"] = {**study["rounds"], "units": 2, "discarded": 0, "steps": STEPS}
+    folder = tmp_path_factory.mktemp("rounds")
+    with contextlib.ExitStack() as held:
+        for name in in_matrix():
+            if name == HOST or not probes(name).available:
+                continue
+            site = site_of(name, environment(name), forms(name), data)
+            if sliced.can_be_held(site):
+                held.enter_context(site.environment.session())
+                sites[name] = site
+        run_campaign(folder, rounds.rounds(Setup(study=own, workload=WORKLOAD, sites=sites)))
+    return read_sealed(folder / SEALED)
+
+
+@pytest.fixture
+def own(measured, forms, env_name):
+    """The launches of an environment: of the calibration, and of the sliced rounds."""
+    forms(env_name)  # skips what is not here
+    if env_name not in measured.plan.environments:
+        pytest.skip(f"{env_name} can't be held at its first instruction")
+    return [unit.launches[env_name] for unit in measured.units]
+
+
+@pytest.mark.timeout(900)
+def test_every_launch_succeeds_whole_and_in_slices(own, measured):
+    if measured.plan.slicing_refused:
+        pytest.skip(measured.plan.slicing_refused)
+    assert [(launch.status, launch.reason) for launch in own] == [("ok", None)] * 3
+    assert [unit.voided for unit in measured.units] == [None] * 3
+    assert [launch.slices.is_sliced for launch in own] == [False, True, True]
+    for launch in own:
+        assert launch.deviations == ()
+        assert len(launch.slices.began_us) == 1 or len(launch.slices.began_us) > 20
+        assert launch.slices.start_s > 0 and launch.slices.exit_s >= 0
+
+
+def test_own_time_of_the_phases_adds_up_to_the_body(own):
+    for launch in own:
+        phases = sliced.phases_of(launch)
+        assert len(phases) == len(sliced.PHASES) + 1 and min(phases) >= 0
+        assert sum(phases) == pytest.approx(launch.slices.body_s, rel=1e-3)
+        assert sum(launch.slices.length_us) <= sum(launch.slices.quiet_us)
+
+
+def test_each_level_has_its_replicate_of_as_many_steps_as_on_the_host(own, measured):
+    for unit, launch in zip(measured.units, own, strict=True):
+        inside = launch.seen_inside()
+        marks = [inside.mark(name).at_ns for name in ("epoch_end", "measured_end")]
+        for level in STEPS["levels"]:
+            (host,) = replicates_at(unit.launches[HOST], level)
+            (made,) = replicates_at(launch, level)
+            assert made.forked and made.pad_bytes == host.pad_bytes and len(made.seconds) == len(host.seconds) >= 4
+            assert (made.loss_first, made.loss_last) == pytest.approx((host.loss_first, host.loss_last), rel=1e-5)
+            instants = [marks[0], *made.warmup_ends_ns, made.started_ns, *made.step_ends_ns, marks[1]]
+            assert instants == sorted(instants), "in own time"
+        assert inside.results["losses"] == pytest.approx(
+            unit.launches[HOST].seen_inside().results["losses"], rel=1e-5
+        )
+
+
+def test_host_and_control_are_alike(measured):
+    for unit in measured.counted:
+        for level in STEPS["levels"]:
+            steps = step_values(unit, level)
+            assert abs(math.log(steps[CONTROL] / steps[HOST])) < 0.15
+        bodies = [unit.launches[name].slices.body_s for name in (HOST, CONTROL)]
+        assert abs(math.log(bodies[1] / bodies[0])) < 0.15
+
+
+def test_only_one_of_a_round_runs_at_a_time_and_no_launch_runs_ahead(measured):
+    for unit in measured.counted:
+        spans = sorted(
+            (launch.slices.arrived_ns + 1000 * began, launch.slices.arrived_ns + 1000 * (began + length))
+            for launch in unit.launches.values()
+            if launch.ok
+            for began, length in zip(launch.slices.began_us, launch.slices.quiet_us, strict=True)
+        )
+        assert len(spans) > 40
+        assert all(end <= began + 1000 for (_, end), (began, _) in itertools.pairwise(spans))
+
+
+def test_the_control_maps_the_same_files_of_its_own_copy_and_none_of_the_hosts(hosts, study):
+    conditions = {**study["conditions"], "allocator": "default", "cpus": len(choose_cpus(2))}
+    spec = rounds.whole_run_spec(
+        WORKLOAD,
+        describe_workload(WORKLOAD)["batch"],
+        {**study, "workloads": {WORKLOAD: {"batch": describe_workload(WORKLOAD)["batch"]}}},
+    )
+    mapped = {}
+    for name, site in hosts.items():
+        with prepare.ready(site, spec, conditions, pad_bytes=64) as ready:
+            talk = ready.start()
+            until, found = time.monotonic() + 120, {}
+            while "lib/libtorch_python.so" not in " ".join(found) and time.monotonic() < until:
+                found = mapped_below(site.reference, ready.folder) or found
+                assert not talk.has_ended()
+            mapped[name] = found
+            talk.kill()
+    ours, others = mapped[HOST], mapped[CONTROL]
+    both = ours.keys() & others.keys()
+    assert len(both) > 20 and any("libtorch_cpu.so" in path for path in both)
+    assert not set(ours.values()) & set(others.values())
+
+
+def mapped_below(root, folder):
+    """Device and inode of each library below `root` that a launch of this folder maps, by its path there."""
+    found = {}
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(folder) not in maps.with_name("cmdline").read_text():
+                continue
+            for fields in (line.split(maxsplit=5) for line in maps.read_text().splitlines()):
+                if len(fields) == 6 and fields[5].startswith(f"{root}/") and ".so" in fields[5]:
+                    found[fields[5].removeprefix(root)] = (fields[3], fields[4])
+    return found

@@ -1,0 +1,417 @@
+"""Rounds of scripts that compute: what is refused, what the calibration decides, resuming, memory, failures."""
+
+import copy
+import itertools
+import json
+from types import SimpleNamespace
+
+import fakes
+import pytest
+from fakes import Fake, site, still_running
+
+from tare.experiments import rounds, sliced
+from tare.experiments.campaign import _asked, run_campaign
+from tare.experiments.designs import Setup
+from tare.machine import memory
+from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed, views
+from tare.model.journals.units import groups_of, measured_steps
+from tare.model.records.campaigns import Measured, Unit
+from tare.model.schema import parse
+from tare.model.studies.study import CONTROL, HOST
+from tare.stats.fits import step_values
+
+pytestmark = pytest.mark.usefixtures("launch_cache")
+NAMES = (HOST, CONTROL, "docker")
+GIB = 1 << 30
+
+
+@pytest.fixture
+def pids(tmp_path):
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    return folder
+
+
+def setup_of(environments, arm=None, **settings):
+    sites = {name: site(environment) for name, environment in environments.items()}
+    return Setup(study=fakes.study(**settings), workload="mnist_cnn", sites=sites, arm=arm)
+
+
+def run(folder, environments, **settings):
+    """A campaign of fakes through the real one; what was sealed."""
+    run_campaign(folder, rounds.rounds(setup_of(environments, **settings)))
+    return read_sealed(folder / SEALED)
+
+
+def fakes_of(pids, names=NAMES, **changes):
+    return {name: Fake(pids, **changes) for name in names}
+
+
+# --- what can't be sliced, before anything has run
+
+SPEC, WARM = {"device": "cpu"}, {"page_cache": "warm"}
+
+
+class Streams(Fake):
+    title = "Streams"
+    transport = "channel"
+
+
+class Guest(Fake):
+    draws_boot_id = True
+
+
+REFUSED = {
+    "a device": ("single", {"device": "cuda"}, WARM, Fake, "queued on a GPU"),
+    "another scenario": ("busy_core", SPEC, WARM, Fake, "scenario busy_core"),
+    "a cold page cache": ("single", SPEC, {"page_cache": "cold"}, Fake, "the page cache is cold"),
+    "streams alone": ("single", SPEC, WARM, Streams, "docker shares no files with this machine"),
+    "another kernel": ("single", SPEC, WARM, Guest, "docker runs on a kernel of its own"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_sliced_is_refused_with_its_reason(what, pids):
+    scenario, spec, conditions, kind, says = REFUSED[what]
+    sites = {HOST: site(Fake(pids)), "docker": site(kind(pids))}
+    assert says in sliced.refusal(scenario, spec, conditions, sites)
+    assert sliced.can_be_held(sites["docker"]) == (kind is Fake)
+
+
+def test_what_can_be_sliced_is_not_refused(pids, monkeypatch):
+    monkeypatch.setattr(sliced, "quota_here", lambda: None)
+    monkeypatch.setattr(sliced, "machine_hierarchies", list)
+    monkeypatch.setattr(sliced.os, "geteuid", lambda: 0)
+    sites = {HOST: site(Fake(pids))}
+    for page_cache in ("warm", "as_found"):
+        assert sliced.refusal("single", SPEC, {"page_cache": page_cache}, sites) is None
+    monkeypatch.setattr(sliced.os, "geteuid", lambda: 1000)
+    assert "can freeze no control group" in sliced.refusal("single", SPEC, WARM, sites)
+    monkeypatch.setattr(sliced, "quota_here", lambda: "/groups/cpu.max")
+    assert "(/groups/cpu.max)" in sliced.refusal("single", SPEC, WARM, sites)
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "name", "quota", "none"),
+    [
+        ("cgroup2 rw,nsdelegate", "0::/outer/inner", "cpu.max", "50000 100000", "max 100000"),
+        ("cgroup rw,cpu,cpuacct", "4:cpu,cpuacct:/outer/inner", "cpu.cfs_quota_us", "50000", "-1"),
+    ],
+)
+@pytest.mark.parametrize("place", ["outer", "outer/inner"])
+def test_a_quota_of_a_group_above_is_found_in_both_versions(tmp_path, kind, own, name, quota, none, place):
+    (tmp_path / "outer/inner").mkdir(parents=True)
+    for folder in ("outer", "outer/inner"):
+        (tmp_path / folder / name).write_text(f"{none}\n")
+    kind, options = kind.split()
+    mounts = f"other /elsewhere tmpfs rw 0 0\ngroup {tmp_path} {kind} {options} 0 0\n"
+    groups = list(sliced._cpu_groups(mounts, f"7:pids:/\n{own}\n"))
+    assert groups == [tmp_path / "outer/inner", tmp_path / "outer", tmp_path]
+
+    def read(self, *_, **__):
+        texts = {"/proc/self/mounts": mounts, "/proc/self/cgroup": own}
+        return texts[str(self)] if str(self) in texts else open(self).read()  # noqa: PTH123
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sliced.Path, "read_text", read)
+        assert sliced.quota_here() is None
+        (tmp_path / place / name).write_text(f"{quota}\n")
+        assert sliced.quota_here() == str(tmp_path / place / name)
+
+
+# --- what the calibration decides
+
+
+def test_the_first_unit_runs_each_launch_whole_and_those_after_it_are_sliced(tmp_path, pids):
+    found = run(tmp_path / "c", fakes_of(pids))
+    first, *counted = found.units
+    assert found.plan.slicing_refused is None and first.discarded and len(counted) == 3
+    assert [unit.voided for unit in found.units] == [None] * 4
+    assert first.slicing["pace"] is None and first.slicing["refused"] is None
+    for launch in first.launches.values():
+        assert launch.ok and not launch.slices.is_sliced and len(launch.slices.began_us) == 1
+    spans = []
+    for unit in counted:
+        assert unit.slicing["refused"] is None and set(unit.slicing["pace"]) == set(NAMES)
+        for name in NAMES:
+            launch = unit.launches[name]
+            assert launch.ok and launch.slices.is_sliced and len(launch.slices.began_us) > 1
+            assert sum(sliced.phases_of(launch)) == pytest.approx(launch.slices.body_s, abs=1e-5)
+            arrived = launch.slices.arrived_ns
+            spans += [
+                (arrived + 1000 * began, arrived + 1000 * (began + length))
+                for began, length in zip(launch.slices.began_us, launch.slices.quiet_us, strict=True)
+            ]
+        assert {len(measured_steps(launch, "steady")) for launch in unit.launches.values()} == {8}
+        assert set(step_values(unit, "steady")) == set(NAMES)
+    spans.sort()
+    assert all(end <= began + 1000 for (_, end), (began, _) in itertools.pairwise(spans)), "one at a time"
+    assert still_running(pids) == []
+    assert [view.level for view in views(found)] == [None, "steady"]
+
+
+def test_the_first_sliced_round_is_paced_by_processor_time_and_later_ones_by_what_was_billed(tmp_path, pids):
+    environments = fakes_of(pids)
+    environments["docker"].work_s = 0.36
+    found = run(tmp_path / "c", environments)
+    first, *counted = found.units
+    pace = counted[0].slicing["pace"]
+    for name in NAMES:
+        assert pace[name] == [first.launches[name].slices.cpu_s]
+    assert pace["docker"][0] - pace[HOST][0] == pytest.approx(0.24, abs=0.06)
+    bodies = [unit.launches["docker"].slices.body_s for unit in counted]
+    assert counted[1].slicing["pace"]["docker"] == [bodies[0]]
+    assert counted[2].slicing["pace"]["docker"] == [pytest.approx((bodies[0] + bodies[1]) / 2)]
+    ends = {name: counted[2].launches[name].slices.ended_ns for name in NAMES}
+    assert max(ends.values()) - min(ends.values()) < 0.5 * sum(
+        1e9 * launch.slices.body_s for launch in counted[2].launches.values()
+    ), "the longer job has longer slices"
+
+
+def test_the_number_of_measured_steps_follows_from_the_calibration(tmp_path, pids):
+    environments = fakes_of(pids, step_s=0.01)
+    steps = {"levels": ["steady", "default"], "replicates": 1, "warmup_steps": 2, "seconds": 0.12}
+    run(tmp_path / "c", environments, steps=steps, units=2)
+    asked = [spec["measured"] for spec in environments[HOST].specs]
+    assert [one["steps"] for one in asked] == [Measured.fewest, *[pytest.approx(12, abs=2)] * 2]
+    assert asked[1]["steps"] == asked[2]["steps"], "of the same calibration"
+    assert {(tuple(one["levels"]), one["replicates"], one["warmup_steps"]) for one in asked} == {
+        (("steady", "default"), 1, 2)
+    }
+    assert all(
+        fake.specs[number]["measured"] == asked[number] for fake in environments.values() for number in (0, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step_s", "steps"),
+    [(0.6, 0.05, 12), (0.6, 0.049, 12), (0.6, 1.0, 4), (0.6, 30.0, 4), (1.0, 0.001, 200), (60.0, 1e-9, 200)],
+)
+def test_steps_fill_their_seconds_within_bounds(seconds, step_s, steps):
+    assert Measured(seconds=seconds).steps_in(step_s) == steps
+
+
+def test_without_steps_nothing_is_measured_after_the_epoch(tmp_path, pids):
+    environments = fakes_of(pids)
+    found = run(tmp_path / "c", environments, steps=None, units=2)
+    assert not any("measured" in spec for fake in environments.values() for spec in fake.specs)
+    assert found.plan.measured is None and [view.level for view in views(found)] == [None]
+
+
+def test_a_job_that_waits_is_not_sliced_and_its_units_say_why(tmp_path, pids):
+    environments = fakes_of(pids, faults=dict.fromkeys(range(9), "wait"), work_s=0.4)
+    found = run(tmp_path / "c", environments, units=2)
+    assert len(found.counted) == 2 and found.plan.slicing_refused is None
+    for unit in found.counted:
+        assert "had nothing to run in" in unit.slicing["refused"] and unit.slicing["pace"] is None
+        assert all(launch.ok and not launch.slices.is_sliced for launch in unit.launches.values())
+
+
+def test_a_campaign_of_what_shares_no_files_is_launched_one_after_the_other(pids):
+    design = rounds.rounds(setup_of({HOST: Fake(pids), CONTROL: Fake(pids), "docker": Streams(pids)}, discarded=0))
+    assert "docker shares no files" in design.plan.slicing_refused and design.plan.discarded == 0
+    assert rounds.rounds(setup_of(fakes_of(pids), discarded=0)).plan.discarded == 1, "one that calibrates"
+
+
+# --- memory
+
+
+def test_small_memory_takes_both_hosts_and_as_many_as_fit():
+    names = [HOST, CONTROL, "docker", "apptainer", "podman"]
+    assert groups_of(names, None) == groups_of(names, 5) == [names]
+    assert groups_of(names, 4) == [[HOST, CONTROL, "docker", "apptainer"], [HOST, CONTROL, "podman"]]
+    alone = [[HOST, CONTROL, name] for name in ("docker", "apptainer", "podman")]
+    assert groups_of(names, 3) == groups_of(names, 1) == alone, "less than three is no comparison"
+    assert groups_of([HOST, CONTROL], 1) == [[HOST, CONTROL]]
+
+
+def test_an_arms_launch_stays_beside_its_baseline():
+    names = [HOST, CONTROL, "docker", "apptainer", "docker.headline", "apptainer.headline"]
+    assert groups_of(names, 4) == [
+        [HOST, CONTROL, "docker", "docker.headline"],
+        [HOST, CONTROL, "apptainer", "apptainer.headline"],
+    ]
+    moved = [HOST, CONTROL, "docker", "host.headline"]
+    assert groups_of(moved, 3) == [moved]
+
+
+def test_launches_that_do_not_fit_in_memory_together_take_turns_in_rounds(tmp_path, pids, monkeypatch):
+    """Process and replicate take 1 GiB each; 7.9 GiB are there at first, later more, which changes nothing."""
+    rooms = iter([int(7.9 * GIB)])
+    monkeypatch.setattr(sliced, "available_bytes", lambda: next(rooms, 99 * GIB))
+    environments = fakes_of(pids, (*NAMES, "podman"), peak_rss_bytes=GIB)
+    found = run(tmp_path / "c", environments, units=2)
+    first, *counted = found.units
+    assert first.slicing["together"] == 3 and {name for name, launch in first.launches.items() if launch.ok} == {
+        *NAMES,
+        "podman",
+    }
+    ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in counted]
+    assert ran == [{HOST, CONTROL, other} for other in ("docker", "podman")] * 2
+    assert found.sealed.units == 4, "two rounds of every environment"
+    assert counted[0].launches["podman"].status == "skipped" and "no room" in counted[0].launches["podman"].reason
+    assert found.sealed.failures == {}
+
+
+def test_a_pilot_of_launches_that_do_not_fit_together_is_whole_for_each_environment(tmp_path, pids, monkeypatch):
+    monkeypatch.setattr(sliced, "available_bytes", lambda: 4 * GIB)
+    environments = fakes_of(pids, (*NAMES, "podman"), peak_rss_bytes=GIB - 1, work_s=0.02)
+    found = run(tmp_path / "c", environments, units=None, pilot=6, half_width=0.9, steps=None)
+    for name in ("docker", "podman"):
+        assert sum(unit.launches[name].ok for unit in found.counted[:12]) == 6
+    assert found.sealed.decision.units == len(found.counted) == 12
+
+
+def test_memory_of_a_launch_is_its_process_and_its_largest_child_or_replicate(tmp_path, pids):
+    found = run(tmp_path / "c", fakes_of(pids, peak_rss_bytes=5000), units=2)
+    launch = found.units[0].launches[HOST]
+    assert sliced.memory_of(launch) == 10000
+    inside = launch.inside.replace(memory=launch.inside.memory.replace(children_peak_rss_bytes=7000))
+    assert sliced.memory_of(launch.replace(inside=inside)) == 12000
+    assert sliced.memory_of(launch.replace(inside=None)) == 0
+
+
+def group_with_limit(folder, version, limit, taken):
+    """A folder of cgroups, as version 1 or 2 names its files; 7 bytes can be taken back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}[version]
+    for name, value in zip(names, (limit, taken), strict=True):
+        (folder / name).write_text(f"{value}\n")
+    (folder / "memory.stat").write_text("anon 1\n" + ("total_" if version == 1 else "") + "inactive_file 7\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "own"),
+    [
+        (1, "cgroup cgroup rw,memory", "9:cpu,memory:/outer/inner"),
+        (2, "cgroup2 none rw,nsdelegate", "0::/outer/inner"),
+    ],
+)
+@pytest.mark.parametrize(("origin", "point"), [("/", ""), ("/outer", "outer"), ("/outer/inner", "outer/inner")])
+def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path, monkeypatch, version, kind, own, origin, point):
+    """Seen whole, or in a container that is shown its part of the tree."""
+    mounts, groups = tmp_path / "mountinfo", tmp_path / "cgroup"
+    other = f"32 31 0:29 / {tmp_path} rw - cgroup cgroup rw,cpu\n"
+    mounts.write_text(f"{other}35 31 0:32 {origin} {tmp_path / point} rw shared:9 - {kind}\n")
+    groups.write_text(f"8:pids:/\n{own}\n")
+    group_with_limit(tmp_path / "outer", version, 100, 30)
+    group_with_limit(tmp_path / "outer/inner", version, "max" if version == 2 else 1 << 62, 5)
+    found = [room for room in memory._room_in_cgroups(mounts, groups) if room < 1 << 40]
+    assert found == ([] if origin == "/outer/inner" else [77])
+    monkeypatch.setattr(memory, "MOUNTS", mounts)
+    monkeypatch.setattr(memory, "OWN_CGROUP", groups)
+    assert (sliced.available_bytes() == 77) == bool(found)
+    groups.write_text("8:pids:/\n")
+    assert memory._room_in_cgroups(mounts, groups) == [] and sliced.available_bytes() > 1 << 20
+
+
+# --- CPUs of the measured steps
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpus", "cores"),
+    [
+        (1, [2, 3, 5, 7], [[2], [3], [5], [7], [2]]),
+        (2, [2, 3, 5, 7], [[2, 3], [3, 5], [5, 7], [2, 7], [2, 3]]),
+        (4, [2, 3, 5, 7], [[2, 3, 5, 7]] * 5),
+        (1, [2, 3], [[2], [3], [2], [3], [2]]),
+    ],
+)
+def test_measured_steps_take_other_cpus_from_round_to_round(threads, cpus, cores, monkeypatch):
+    monkeypatch.setattr(sliced, "choose_cpus", lambda count: cpus[:count])
+    plan = SimpleNamespace(conditions={"cpus": len(cpus), "threads": threads})
+    assert [sliced.measured_cpus(plan, number) for number in range(5)] == cores
+
+
+# --- plans and journals
+
+
+def test_equal_studies_have_equal_plans_and_steps_are_a_part_of_them(pids):
+    one, other = (rounds.rounds(setup_of(fakes_of(pids))).plan for _ in range(2))
+    assert _asked(one) == _asked(other) and one.measured == Measured(replicates=2, warmup_steps=1, seconds=0.05)
+    for change in ({"steps": None}, {"steps": {"levels": ["default"]}}):
+        assert _asked(rounds.rounds(setup_of(fakes_of(pids), **change)).plan) != _asked(one)
+    assert json.loads(json.dumps(one.to_json())) == one.to_json()
+
+
+def test_an_interrupted_campaign_goes_on_with_its_calibration(tmp_path, pids):
+    class Ends(Fake):
+        def command(self, launch):
+            if self.launched == 2 and (launch.workdir / "spec.json").exists():
+                raise KeyboardInterrupt
+            return super().command(launch)
+
+    environments = fakes_of(pids) | {"docker": Ends(pids)}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "c", environments)
+    assert still_running(pids) == []
+    before = (tmp_path / "c" / UNITS).read_text()
+    kept = read_rows(tmp_path / "c").units
+    assert [unit.discarded for unit in kept] == [True, False]
+    found = run(tmp_path / "c", fakes_of(pids))
+    assert (tmp_path / "c" / UNITS).read_text().startswith(before)
+    assert [unit.discarded for unit in found.units] == [True, False, False, False]
+    assert found.units[2].slicing["pace"][HOST] == [kept[1].launches[HOST].slices.body_s]
+    seeds = [unit.slicing["seed"] for unit in found.units]
+    assert len(set(seeds)) == 4 and len({seed.split("/")[0] for seed in seeds}) == 1
+
+
+# --- launches that fail
+
+
+def test_one_that_fails_is_a_record_and_the_others_go_on(tmp_path, pids):
+    environments = fakes_of(pids)
+    environments["docker"].faults = {2: "exit"}
+    found = run(tmp_path / "c", environments)
+    assert [unit.launches["docker"].status for unit in found.units] == ["ok", "ok", "failed", "ok"]
+    assert "the framework broke" in found.units[2].launches["docker"].reason
+    assert [unit.voided for unit in found.units] == [None] * 4
+    assert all(unit.launches[name].ok for unit in found.units for name in (HOST, CONTROL))
+    assert still_running(pids) == []
+
+
+def test_an_environment_that_fails_twice_in_a_row_is_given_up(tmp_path, pids):
+    environments = fakes_of(pids)
+    environments["docker"].faults = {1: "die", 2: "die"}
+    found = run(tmp_path / "c", environments)
+    assert [unit.launches["docker"].status for unit in found.units] == ["ok", "failed", "failed", "skipped"]
+    assert "given up after 2 failures in a row" in found.units[3].launches["docker"].reason
+    assert environments["docker"].launched == 3 and set(step_values(found.units[3], "steady")) == {HOST, CONTROL}
+
+
+def test_one_that_hangs_ends_at_its_own_time_and_leaves_nobody(tmp_path, pids, monkeypatch):
+    monkeypatch.setitem(fakes.CONDITIONS, "launch_timeout_s", 2.0)
+    environments = fakes_of(pids)
+    environments["docker"].faults = {1: "hang", 2: "hang"}
+    found = run(tmp_path / "c", environments, units=2)
+    hung = [unit for unit in found.units if unit.voided is not None]
+    assert hung and all(unit.voided.startswith("docker was still running after 2 s of its own") for unit in hung)
+    assert {unit.launches["docker"].status for unit in hung} == {"failed"}
+    assert all(step_values(unit, "steady") == {} for unit in hung)
+    assert len(found.counted) == 2 and still_running(pids) == []
+
+
+def test_one_that_runs_with_other_threads_is_refused(tmp_path, pids):
+    environments = fakes_of(pids)
+    environments["docker"].faults = {1: "threads"}
+    found = run(tmp_path / "c", environments)
+    assert found.units[1].launches["docker"].reason == "refused: threads 7, asked for 1"
+    assert found.units[2].launches["docker"].ok
+
+
+def test_a_host_that_fails_leaves_its_reason_and_nothing_to_compare_with(tmp_path, pids):
+    environments = fakes_of(pids)
+    environments[HOST].faults = dict.fromkeys(range(9), "die")
+    found = run(tmp_path / "c", environments)
+    assert "SIGKILL" in found.sealed.failures[HOST] and still_running(pids) == []
+    assert all(set(step_values(unit, "steady")) == {CONTROL, "docker"} for unit in found.counted)
+    assert {spec["measured"]["steps"] for spec in environments["docker"].specs} == {Measured.fewest}
+
+
+def test_units_of_a_round_are_read_back_as_they_were_written(tmp_path, pids):
+    found = run(tmp_path / "c", fakes_of(pids), units=2)
+    for unit in found.units:
+        assert parse(Unit, unit.to_json(), "unit") == unit
+    slices = found.counted[0].launches[HOST].slices
+    with pytest.raises(Exception, match="overlap"):
+        parse(type(slices), copy.deepcopy(slices.to_json()) | {"began_us": [0] * len(slices.began_us)}, "slices")
