@@ -17,17 +17,11 @@ import inside_code
 import pytest
 from matrix import HURRIED, envs_in_turn
 from project import copy_checkout
-from tare.experiments.blocks import Burst, Stretch, live_block
 
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
-<<<<<<< HEAD
-from tare.experiments import rounds, turns
-from tare.launch import group, networks, scenarios
-=======
 from tare.experiments import rounds, sliced
 from tare.launch import group, networks, prepare, scenarios
->>>>>>> w/mtests
 from tare.launch.conditions import choose_cpus
 from tare.launch.group import launch_group
 from tare.launch.place import site_of

@@ -4,18 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-<<<<<<< HEAD
-from matrix import described, small, workloads_in_turn
-from tare.experiments.blocks import Burst, Lane, Stretch, live_block
-
-from tare.analysis.launch_rows import whole_run_rows
-from tare.experiments import turns
-from tare.launch.conditions import choose_cpus
-=======
 from matrix import described, small
 
 from tare.analysis.launch_rows import whole_run_rows
->>>>>>> w/mtests
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.launch.transport import Binds

@@ -1,13 +1,8 @@
 """On a GPU: every environment reaches it, trains on it, and measures steps on it; the profile sees the device."""
 
 import pytest
-from tare.experiments.blocks import Burst, Stretch, live_block
 
-<<<<<<< HEAD
-from tare.experiments import rounds, turns
-=======
 from tare.experiments import rounds, sliced
->>>>>>> w/mtests
 from tare.launch import gpu
 from tare.machine import nvml
 from tare.model.journals.units import replicates_at
