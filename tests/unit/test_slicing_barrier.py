@@ -8,8 +8,8 @@ import pytest
 import stopping
 
 from tare.core.errors import UnavailableError
-from tare.launch.slicing import barrier
-from tare.launch.slicing.barrier import Barrier, words
+from tare.launch import barrier
+from tare.launch.barrier import Barrier, words
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
 from tare.core.process import RENEW_S, Finished, Lease
+from tare.launch.barrier import Barrier
 from tare.launch.channel import Conversation
 from tare.launch.prepare import carriers_of, clean_up, note_stopped, ready
 from tare.launch.record import record_of
 from tare.launch.run import Order
-from tare.launch.slicing.barrier import Barrier
 from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole

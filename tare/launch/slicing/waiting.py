@@ -108,5 +108,5 @@ def _is_short(folder: Path, address: int, name: str, arguments: list[int]) -> bo
         return False
     if name == "futex" and arguments[1] & FUTEX_COMMAND == FUTEX_WAIT_BITSET:
         clock = time.CLOCK_REALTIME if arguments[1] & FUTEX_CLOCK_REALTIME else time.CLOCK_MONOTONIC
-        return SHORTEST_S < seconds + parts / 1e9 - time.clock_gettime(clock) <= LONGEST_S
+        return bool(SHORTEST_S < seconds + parts / 1e9 - time.clock_gettime(clock) <= LONGEST_S)
     return bool(seconds + parts / (1e6 if name == "select" else 1e9) <= LONGEST_S)
