@@ -1,9 +1,7 @@
 """Sliced rounds of real launches find what was planted, bill what a job waits for, and refuse what they can't see.
 
-The tolerances are those of a machine that does much else; benchmarks/planted_slices.py has the numbers of a quiet one.
+The tolerances are those of a machine that does much else; benchmarks/planted_slices.py says how exact it is.
 """
-
-import functools
 
 import pytest
 import truths
@@ -52,15 +50,9 @@ def test_what_only_works_is_not_refused(bench, kind):
     assert truths.refusal_of(whole.records[kind], kind) is None
 
 
-@functools.cache
-def quantum_of(bench):
-    return bench.run(
-        {"plain": truths.PLAIN, "other": truths.PLAIN}, "slices", truths.Pace.equal(["plain", "other"])
-    )
-
-
 def test_what_is_billed_is_the_processor_time_and_no_less(bench):
-    found = quantum_of(bench)
+    names = ("plain", "other")
+    found = bench.run(dict.fromkeys(names, truths.PLAIN), "slices", truths.Pace.equal(names))
     assert found.voided is None
     for record in found.records.values():
         assert record.slices.is_sliced and len(record.slices.began_us) > 5

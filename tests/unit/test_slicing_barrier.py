@@ -1,8 +1,8 @@
 """A program waits at its first instruction until it is let go on."""
 
-import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import stopping
@@ -40,11 +40,10 @@ def test_the_root_is_found_below_others(gate, tmp_path):
         root = gate.root()
         assert root != outer.pid and root in stopping.freezing.descendants(outer.pid)
         gate.open()
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and not os.readlink(f"/proc/{root}/exe").endswith("sleep"):  # noqa: PTH115
+        deadline, words_of = time.monotonic() + 10, Path(f"/proc/{root}/cmdline")
+        while time.monotonic() < deadline and words_of.read_bytes() != b"/bin/sleep\x0060\x00":
             time.sleep(0.02)
-        with open(f"/proc/{root}/cmdline", "rb") as words_of:  # noqa: PTH123
-            assert words_of.read() == b"/bin/sleep\x0060\x00"
+        assert words_of.read_bytes() == b"/bin/sleep\x0060\x00"
 
 
 def test_a_program_that_ends_before_is_no_timeout(gate):
