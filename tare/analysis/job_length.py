@@ -174,7 +174,7 @@ class _Pair:
     def _open(self, fixed: Interval, step: Interval) -> str | None:
         """Why nothing is said of jobs, or None: the units that a verdict of either campaign needs."""
         if self.steps is None:
-            return "this study measured no training steps in its whole runs; `rounds.steps` in its file adds them"
+            return "this study measured no training steps in its whole runs; rounds.steps in its file adds them"
         few = [
             f"{part.n} complete {what} of {fewest}"
             for part, what, one in ((fixed, "rounds", self.runs), (step, "rounds with steps", self.steps))

@@ -28,7 +28,7 @@ GUESTS = ("vm", "microvm", "unikernel")
 PLAIN = {"rounds": "whole runs", "steps": "training steps"}
 AMONG = {SHARED: " beside a second job", DISTRIBUTED: " in several instances"}
 MEDIAN_OF = {"rounds": "whole runs", "steps": "rounds"}
-NO_STEPS = "; `rounds.steps` in its file adds them"
+NO_STEPS = "; rounds.steps in its file adds them"
 # What tables of papers call a quantity that was sampled or counted.
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
 MEANS = {"gpu_utilisation": "gpu_utilization_mean"}

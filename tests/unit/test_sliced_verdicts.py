@@ -1,4 +1,4 @@
-"""Verdicts of rounds whose launches ran in slices: own spreads, whole runs from their terms, tails, and their rows."""
+"""Verdicts of rounds whose launches ran in slices: own spreads, whole runs from their terms, tails."""
 
 from __future__ import annotations
 

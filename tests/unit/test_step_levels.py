@@ -1,4 +1,4 @@
-"""A level of the allocator at which the headline's launches measured steps: a headline too, compared with it round by round."""
+"""A level of the allocator at which whole runs measured steps: a headline too, compared round by round."""
 
 import random
 
@@ -18,7 +18,7 @@ LEVEL = 1.19  # what the builders say that the default allocator costs a step
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Ten rounds that measured steps at both levels; in one of them the second host has none at the default level."""
+    """Ten rounds that measured steps at both levels; in one the second host has none at the default level."""
     base = tmp_path_factory.mktemp("campaigns") / "nyu2022/mnist_cnn"
     plan, rows = rounds_campaign("nyu2022", "mnist_cnn", NAMES, {}, 10, random.Random(3), FACTORS)
     results = rows[1]["launches"]["host.control"]["inside"]["results"]

@@ -65,8 +65,8 @@ def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
         f"Rounds: each round launched {len(plan.environments)} whole runs to completion, the host among them "
-        f"twice, {_advance(campaign)} {_discarded(campaign, 'round')}A seed in the plan gives every order and every "
-        "size of the environment block; both are in the records."
+        f"twice, {_advance(campaign)} {_discarded(campaign, 'round')}A seed in the plan gives every order and "
+        "every size of the environment block; both are in the records."
     )
 
 
