@@ -170,8 +170,8 @@ def empty_launches(
     They cost little, and what a container costs is mostly there.
 
     Yields:
-        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A group
-        in which one fails is left out.
+        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A
+        group in which one fails is left out.
     """
     names = [name for name in asked if name in records and records[name].ok]
     for number in range(EMPTY_LAUNCHES):
@@ -287,11 +287,11 @@ def waits(calibration: Unit) -> str | None:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the calibration.
+    """Expected own time of each launch: the median of earlier sliced rounds, or processor time in the calibration.
 
     Runs one after the other meet different conditions, which processor time hardly feels.
-    By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's weight in
-    a ratio to the noise that it met (docs/proof.md).
+    By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's
+    weight in a ratio to the noise that it met (docs/proof.md).
     """
     found: dict[str, list[float]] = {name: [] for name in names}
     whole = [unit for unit in done if unit.voided is None]
@@ -334,7 +334,7 @@ def calibration_of(done: Sequence[Unit]) -> Unit | None:
 
 
 def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
-    """How many launches as large as the largest of a calibration fit in memory; None where its size is not known."""
+    """Launches as large as the largest of a calibration that fit in memory; None where its size is not known."""
     largest = max((memory_of(one) for one in launches.values() if one.ok), default=0)
     return int(MEMORY_SHARE * available_bytes() / largest) if largest else None
 

@@ -279,8 +279,8 @@ class Rounds(_Sampled):
     """Whole runs.
 
     Attributes:
-        discarded: rounds before them that do not count; one that calibrates is made in any case where launches can be
-            held at their first instruction.
+        discarded: rounds before them that do not count; one that calibrates is made in any case where launches can
+            be held at their first instruction.
         steps: training steps that each run measures after its epoch; None for none.
     """
 
