@@ -1,6 +1,6 @@
 # make report   from an empty clone to the report        make test   from an empty clone to passed tests
 # STUDY=config/smoke.yaml chooses another study (as CONFIG= does), SCENARIOS=single of its scenarios these alone;
-# RUNTIMES=system installs no container runtime.
+# MINUTES=60 says how long the study may take; RUNTIMES=system installs no container runtime.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,7 +12,8 @@ STUDY ?= $(or $(CONFIG),config/config.yaml)
 CORES ?= all
 
 # As Snakemake lays it over the study file.
-ONLY = $(if $(SCENARIOS),--config 'scenarios=[$(SCENARIOS)]')
+OVER = $(if $(SCENARIOS),'scenarios=[$(SCENARIOS)]') $(if $(MINUTES),'minutes=$(MINUTES)')
+ONLY = $(if $(strip $(OVER)),--config $(OVER))
 PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$(PYTHON)
 NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
 # Where the home can't be written, Snakemake keeps what it keeps beside what we do.
@@ -24,7 +25,7 @@ help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 report: export TARE_AHEAD = $(STUDY)
-report: study-file setup ## environment, runtimes, data, images, runs, report
+report: study-file setup ## environment, runtimes, data, images, runs, report (MINUTES=60: in about so long)
 	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" $(ONLY) -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"
 

@@ -49,6 +49,8 @@ include: "rules/report.smk"
 onstart:
     remove_when_killed(workflow.snakemake_tmp_dir)
     workflow_lock.note_holder(Path.cwd())
+    if CHOSEN is not None:
+        minutes_module.declare(STUDIED, CHOSEN)
     attempts.pass_on_forced(workflow)
     schedule_where_a_job_ends()
     remaining.expect(

@@ -3,33 +3,36 @@
     .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/host.json
     .venv/bin/python benchmarks/copies.py --minutes 6
 
-Launches of the host from K copies of the tree, the first and the second host's among them, are alive together and
-take turns on training steps, as in a campaign: balanced random orders, pages dropped before each block, several
-draws of each launch. The log of a copy's step in a block is
+Sliced rounds of host launches from K copies of the tree, the first and the second host's among them: all are held
+together and run in slices, and measure training steps as a campaign's whole runs do (after a first step of their
+epoch). The log of a copy's step in a round is
 
-    block + copy + rest,        copy ~ (0, sd_between^2), rest ~ (0, sd_within^2)
+    round + copy + rest,        copy ~ (0, sd_between^2), rest ~ (0, sd_within^2)
 
-An environment keeps its copy for a whole campaign: more blocks make the rest smaller, never the copies' part. The
-ratio of an environment to the mean of two hosts, each from a copy of its own, has a variance of 3/2 sd_between^2
-from copies alone, that of the control 2 sd_between^2.
+An environment keeps its copy for a whole campaign: more rounds make the rest smaller, never the copies' part. Pages
+stay in the page cache from round to round, as in a campaign, so that where they are is part of the copy. The ratio
+of an environment to the mean of two hosts, each from a copy of its own, has a variance of 3/2 sd_between^2 from
+copies alone, that of the control 2 sd_between^2.
 
 Estimators: analysis of variance of a two-way table with one value a cell (Searle, Casella and McCulloch, Variance
 Components, 1992, chapter 4); the interval of sd_between is Williams's (Biometrika 49, 1962), that of sd_within by
 chi squared; F test of "copies do not differ".
 
-Each block is a row of results/benchmarks/copies.jsonl: an interrupted benchmark goes on, from the same copies,
-which it leaves in the cache. When its minutes are over the copies that it made are removed (--keep: they stay, so
-that more minutes can be added). results/benchmarks/copies.json, made from the rows each time, holds
+Each round is a row of results/benchmarks/copies.jsonl; the first of every call calibrates and is none. An
+interrupted benchmark goes on, from the same copies, which it leaves in the cache. When its minutes are over the
+copies that it made are removed (--keep: they stay, so that more minutes can be added).
+results/benchmarks/copies.json, made from the rows each time, holds
 
-    schema, workload, stack, tree, allocator, page_cache, at, cpu, kernel, copies, blocks, draws, cycles,
-    burst {discard, steps}
-    pages         what units say of them: drawn anew before a block, or kept and why
-    load          others_cpus: CPUs that other programs took during blocks, median and highest; load_1min alike
+    schema, workload, stack, tree, allocator (of the steps), page_cache, at, cpu, kernel, copies
+    blocks, draws, cycles   rounds that count, replicates of a launch, steps of a replicate
+    burst         {discard: steps of warm-up, steps: that count}
+    pages         what is said of them
+    load          others_cpus: CPUs that other programs took during rounds, median and highest; load_1min alike
     sd_between    {value, low, high} of the log of a step, at 95%; value is 0 where copies differ less than the rest
-    sd_within     {value, low, high} of one launch in one block, at 95%
+    sd_within     {value, low, high} of one launch in one round, at 95%
     p             of the F test
     effects       by copy: the mean of its logs less that of all
-    half_width    the study's, of steps; widened: {value, high}, by what factor 3/2 sd_between^2 widens it
+    half_width    the study's; widened: {value, high}, by what factor 3/2 sd_between^2 widens it
 """
 
 from __future__ import annotations
@@ -39,44 +42,49 @@ import math
 import os
 import platform
 import random
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import show
 from scipy import stats
 
-from tare.core import store
-from tare.core.errors import TareError, UnavailableError, UserError
-from tare.core.files import Journal, project_root, write_json
-from tare.experiments import turns
-from tare.experiments.alone import alone_on_this_machine
-from tare.experiments.blocks import Block, Burst, Stretch, live_block
-from tare.experiments.designs import LARGEST_PAD_BYTES
-from tare.experiments.orders import balanced_orders
-from tare.images.copies import second_copy
-from tare.launch.pages import draw_anew
-from tare.launch.place import Site
-from tare.launch.sites import from_copy, sites
-from tare.machine.facts import describe
-from tare.machine.fitting import settled
-from tare.model.records.campaigns import Unit
-from tare.model.schema import parse
-from tare.model.studies.study import HOST, load_checked
-from tare.stats.fits import turn_values
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from harness import show  # noqa: E402
+from held import sliced_round  # noqa: E402
+
+from tare.core import store  # noqa: E402
+from tare.core.errors import TareError, UnavailableError, UserError  # noqa: E402
+from tare.core.files import Journal, write_json  # noqa: E402
+from tare.experiments import rounds, sliced  # noqa: E402
+from tare.experiments.alone import alone_on_this_machine  # noqa: E402
+from tare.experiments.designs import LARGEST_PAD_BYTES  # noqa: E402
+from tare.images.copies import second_copy  # noqa: E402
+from tare.launch.conditions import choose_cpus  # noqa: E402
+from tare.launch.pages import of_whole_runs  # noqa: E402
+from tare.launch.place import Site  # noqa: E402
+from tare.launch.run import Order  # noqa: E402
+from tare.launch.sites import from_copy, sites  # noqa: E402
+from tare.machine.facts import describe  # noqa: E402
+from tare.machine.fitting import settled  # noqa: E402
+from tare.model.records.campaigns import Unit  # noqa: E402
+from tare.model.registry import HOST, SINGLE  # noqa: E402
+from tare.model.studies import arms  # noqa: E402
+from tare.model.studies.study import load_checked  # noqa: E402
+from tare.stats.fits import step_values  # noqa: E402
 
 SCHEMA = 1
-JOURNAL = project_root() / "results/benchmarks/copies.jsonl"
-DRAWS, CYCLES = 4, 6
+JOURNAL = ROOT / "results/benchmarks/copies.jsonl"
+ALLOCATOR = "steady"  # of the measured steps
+REPLICATES, WARMUP, STEPS = 4, 2, 12
 LEVEL = 0.95
-FEWEST_BLOCKS = 2
-MOST_VOID = 2  # blocks in a row
+FEWEST_ROUNDS = 2
+MOST_VOID = 2  # rounds in a row
 OF_AN_ENVIRONMENT = 1.5  # variances between copies, in a ratio to the mean of two hosts
 Record = dict[str, Any]
 
@@ -113,76 +121,71 @@ def remove_copies(first: Path) -> None:
         store.forget(copy.parent, copy.name)
 
 
-class Load:
-    """CPU time that other programs take meanwhile."""
-
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.before = self._others_s()
-
-    def _others_s(self) -> float:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-        user, nice, system, _, _, irq, softirq, *_ = map(int, fields)
-        busy_s = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-        own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return busy_s - sum(usage.ru_utime + usage.ru_stime for usage in own)
-
-    def seen(self) -> Record:
-        """CPUs that others took since the start, on average, and the load of the last minute."""
-        taken_s = self._others_s() - self.before
-        return {
-            "others_cpus": max(0.0, taken_s / (time.monotonic() - self.started)),
-            "load_1min": os.getloadavg()[0],
-        }
-
-
-def calibrate(block: Block) -> Record:
-    """What the first block settles: the step alone, and from it warm-up and burst."""
-    block.draw(0, 1)
-    step_s = turns.step_alone_s(block)
-    block.forget()
-    trial = turns.trial_of(step_s)
-    return {"step_s": step_s, "warmup": trial.warmup, "discard": trial.short.discard, "steps": trial.short.steps}
-
-
-def one_block(
-    study: Mapping[str, Any], workload: str, copies: Mapping[str, Site], number: int, settings: Record | None
-) -> Record:
-    """One block as a row: seconds of a step by copy, or why it is void.
+class Bench:
+    """Host launches from copies of the tree, round by round.
 
     Args:
         study: whose conditions hold.
-        workload: whose steps are taken.
+        workload: whose steps are measured.
         copies: sites by identity.
-        number: of the block; its orders follow from it.
-        settings: as the first block calibrated them; None for the first.
     """
-    conditions = {**study["conditions"], "allocator": study["turns"]["allocator"]}
-    row: Record = {"block": number, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    generator = random.Random(f"{study['seed']}/{number}/copies")
-    orders = balanced_orders(len(copies), random.Random(f"{study['seed']}/copies"))
-    names = [list(copies)[place] for place in next(islice(orders, number, None))]
-    load, started = Load(), time.monotonic()
-    row["pages"] = draw_anew(copies, conditions["page_cache"])
-    with live_block(
-        copies,
-        turns.turn_spec(workload, study["workloads"][workload]["batch"], study),
-        dict.fromkeys(copies, conditions),
-        order=names,
-        pads={name: generator.randrange(LARGEST_PAD_BYTES) for name in names},
-        cores=turns.cores_of(number, conditions),
-        generator=generator,
-    ) as (block, record):
-        row["settings"] = settings or calibrate(block)
-        burst = Burst(discard=row["settings"]["discard"], steps=row["settings"]["steps"])
-        block.run(Stretch(draws=DRAWS, cycles=CYCLES, warmup=row["settings"]["warmup"], burst=burst))
-    machine_s = time.monotonic() - started
-    unit = parse(Unit, {"unit": number, "discarded": False, "cost_s": machine_s, **record}, f"block {number}")
-    return row | {"machine_s": machine_s, "voided": unit.voided, "step_s": turn_values(unit), **load.seen()}
+
+    def __init__(self, study: Mapping[str, Any], workload: str, copies: Mapping[str, Site]) -> None:
+        self.study, self.copies = study, copies
+        self.conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
+        self.spec = {**spec, "steps": 1}
+        self.done: list[Unit] = []
+        if reason := sliced.refusal(SINGLE, self.spec, self.conditions, copies):
+            raise UnavailableError(f"launches can't be sliced: {reason}")
+
+    def measured(self, number: int) -> Record:
+        """Which steps round `number` measures, and on which CPUs: others from round to round."""
+        cpus, threads = choose_cpus(self.conditions["cpus"]), self.conditions["threads"]
+        own = [cpus[(number + place) % len(cpus)] for place in range(min(threads, len(cpus)))]
+        return {
+            "levels": [ALLOCATOR],
+            "replicates": REPLICATES,
+            "warmup_steps": WARMUP,
+            "steps": STEPS,
+            "cpus": sorted(own),
+        }
+
+    def round(self, number: int) -> Unit:
+        """Round `number`; the first that is made by this object calibrates."""
+        generator = random.Random(f"{self.study['seed']}/{number}/{len(self.done)}/copies")
+        program = {**self.spec, "measured": self.measured(number)}
+        orders = {
+            name: Order(
+                site=site,
+                program=program,
+                conditions=self.conditions,
+                pad_bytes=generator.randrange(LARGEST_PAD_BYTES),
+            )
+            for name, site in self.copies.items()
+        }
+        self.done.append(sliced_round(orders, self.done, generator))
+        return self.done[-1]
+
+
+def row_of(unit: Unit, number: int, page_cache: str) -> Record:
+    """A round as a row: seconds of a step by copy, or why it is void."""
+    seen = unit.others
+    return {
+        "block": number,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "settings": {"warmup": WARMUP, "replicates": REPLICATES, "steps": STEPS},
+        "pages": dict.fromkeys(unit.launches, of_whole_runs(page_cache)),
+        "machine_s": unit.cost_s,
+        "voided": unit.voided,
+        "step_s": step_values(unit, ALLOCATOR),
+        "others_cpus": 0.0 if seen is None else max(0.0, seen.cpu_s / seen.seconds),
+        "load_1min": os.getloadavg()[0],
+    }
 
 
 def components(logs: Sequence[Sequence[float]]) -> Record:
-    """Variance components of a table of logs, one row a block and one column a copy.
+    """Variance components of a table of logs, one row a round and one column a copy.
 
     Returns:
         `sd_between`, `sd_within`: value, low, high; `p` of the F test; `effects`: of each column.
@@ -215,7 +218,7 @@ def components(logs: Sequence[Sequence[float]]) -> Record:
 def widened(sd_between: float, half_width: float, degrees: int) -> float:
     """By what factor an environment's half-width, of a log-ratio, grows when the copies' part is put into it.
 
-    Beside the interval of the rest stands an independent part that does not shrink with blocks, as verdicts have it
+    Beside the interval of the rest stands an independent part that does not shrink with rounds, as verdicts have it
     where copies differ: h' = sqrt(h^2 + t^2 * 3/2 * sd_between^2), t with the degrees of freedom of the copies.
     """
     copies = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * math.sqrt(OF_AN_ENVIRONMENT) * sd_between
@@ -226,11 +229,11 @@ def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
     """What the JSON holds.
 
     Raises:
-        UnavailableError: too few blocks.
+        UnavailableError: too few rounds.
     """
     whole = [row for row in rows if row["voided"] is None]
-    if len(whole) < FEWEST_BLOCKS:
-        raise UnavailableError(f"{len(whole)} whole blocks say nothing of copies: give it more --minutes")
+    if len(whole) < FEWEST_ROUNDS:
+        raise UnavailableError(f"{len(whole)} whole rounds say nothing of copies: give it more --minutes")
     names = key["copies"]
     found = components([[math.log(row["step_s"][name]) for name in names] for row in whole])
     settings, between = whole[0]["settings"], found["sd_between"]
@@ -239,9 +242,9 @@ def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
         "at": whole[-1]["at"],
         "cpu": describe()["cpu_model"],
         "blocks": len(whole),
-        "draws": DRAWS,
-        "cycles": CYCLES,
-        "burst": {name: settings[name] for name in ("discard", "steps")},
+        "draws": settings["replicates"],
+        "cycles": settings["steps"],
+        "burst": {"discard": settings["warmup"], "steps": settings["steps"]},
         "pages": sorted({told for row in whole for told in row["pages"].values()}),
         "load": {
             name: {"median": statistics.median(seen), "highest": max(seen)}
@@ -268,7 +271,7 @@ def tell(found: Record) -> None:
     factors = [f"{found['widened'][end]:.2f}" for end in ("value", "high")]
     rows = [
         [
-            f"{len(found['copies'])} copies, {found['blocks']} blocks",
+            f"{len(found['copies'])} copies, {found['blocks']} rounds",
             interval("sd_between"),
             interval("sd_within"),
             f"{found['p']:.2g}",
@@ -280,7 +283,7 @@ def tell(found: Record) -> None:
         [
             found["workload"],
             "between copies, sd (95%)",
-            "within: a launch in a block, sd (95%)",
+            "within: a launch in a round, sd (95%)",
             "p that copies do not differ",
             f"widens a half-width of {half} by",
             "CPUs that others took",
@@ -290,32 +293,35 @@ def tell(found: Record) -> None:
 
 
 def next_row(rows: Sequence[Record], budget_s: float) -> int | None:
-    """Number of the next block, where the machine time that is left pays for one; None where it does not."""
+    """Number of the next round, where the machine time that is left pays for one; None where it does not."""
     longest = max((row["machine_s"] for row in rows), default=0.0)
     return len(rows) if sum(row["machine_s"] for row in rows) + longest <= budget_s else None
 
 
-def take_blocks(
+def take_rounds(
     journal: Journal,
     rows: list[Record],
     key: Record,
-    copies: Mapping[str, Site],
-    study: Mapping[str, Any],
+    bench: Bench,
     budget_s: float,
 ) -> None:
-    """Make blocks as long as the machine time pays.
+    """Make rounds as long as the machine time pays; what calibrates is paid of it too.
 
     Raises:
-        UnavailableError: blocks are void.
+        UnavailableError: rounds are void.
     """
-    while (number := next_row(rows, budget_s)) is not None:
-        settings = next((row["settings"] for row in rows if row["voided"] is None), None)
-        row = one_block(study, key["workload"], copies, number, settings)
-        rows.append({"key": key, **row})
+    spent_s = 0.0
+    while (number := next_row(rows, budget_s - spent_s)) is not None:
+        unit = bench.round(number)
+        became = unit.voided or ("calibrated" if unit.discarded else "whole")
+        print(f"round {number}: {became}, {unit.cost_s:.0f} s", flush=True)
+        if unit.discarded and unit.voided is None:
+            spent_s += unit.cost_s
+            continue
+        rows.append({"key": key, **row_of(unit, number, bench.conditions["page_cache"])})
         journal.append(rows[-1])
-        print(f"block {number}: {row['voided'] or 'whole'}, {row['machine_s']:.0f} s", flush=True)
         if len(rows) >= MOST_VOID and all(one["voided"] for one in rows[-MOST_VOID:]):
-            raise UnavailableError(f"{MOST_VOID} blocks in a row are void: {row['voided']}")
+            raise UnavailableError(f"{MOST_VOID} rounds in a row are void: {unit.voided}")
 
 
 def measure(
@@ -325,10 +331,12 @@ def measure(
 
     Raises:
         UserError: the journal is of other copies or settings.
-        UnavailableError: blocks are void, or a copy can't be made.
+        UnavailableError: rounds are void, or a copy can't be made.
     """
     journal = Journal(arguments.out.with_suffix(".jsonl"))
     rows = journal.read()
+    if any("replicates" not in row["settings"] for row in rows):
+        raise UserError(f"{journal.path} has blocks of an earlier instrument: name another --out, or remove it")
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], None, None) as (available, _, provenance),
@@ -339,7 +347,7 @@ def measure(
             "workload": arguments.workload,
             "stack": study["stack"],
             "tree": provenance["images"][HOST]["tree_digest"],
-            "allocator": study["turns"]["allocator"],
+            "allocator": ALLOCATOR,
             "page_cache": study["conditions"]["page_cache"],
             "kernel": platform.release(),
             "copies": [identity_of(copy) for copy in existing(first)[: arguments.copies]],
@@ -349,7 +357,7 @@ def measure(
         elif rows and rows[0]["key"] != key:
             other = [name for name in key if rows[0]["key"].get(name) != key[name]]
             raise UserError(
-                f"{journal.path} has blocks of other {', '.join(other)}: name another --out, or remove it"
+                f"{journal.path} has rounds of other {', '.join(other)}: name another --out, or remove it"
             )
         else:
             copies = copies_of(first, arguments.copies)
@@ -358,14 +366,14 @@ def measure(
                 name: from_copy(available[HOST], str(copy))
                 for name, copy in zip(key["copies"], copies, strict=True)
             }
-            take_blocks(journal, rows, key, found, study, budget_s)
+            take_rounds(journal, rows, key, Bench(study, arguments.workload, found), budget_s)
         if not arguments.keep:
             remove_copies(first)
     return rows, key
 
 
 def main() -> None:
-    """Measure, then write and print what all blocks say."""
+    """Measure, then write and print what all rounds say."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=6, help="machine time, what was measured before included")
     parser.add_argument(
@@ -380,7 +388,7 @@ def main() -> None:
         raise UserError(f"--copies {arguments.copies}: a variance between copies needs three or more")
     study = settled(load_checked(arguments.study)).to_json()
     rows, key = measure(arguments, study, 60 * arguments.minutes)
-    found = summary(rows, key, study["turns"]["half_width"])
+    found = summary(rows, key, study["rounds"]["half_width"])
     write_json(arguments.out, found)
     tell(found)
 

@@ -1,11 +1,27 @@
 """How much a training step varies between launches, between replicates of a launch, and from step to step.
 
     .venv/bin/snakemake --cores 1 results/{data/mnist,data/sentiment,images/torch-2.13/host}.json
-    .venv/bin/python benchmarks/launch_variance.py --out benchmarks/launch_variance.json
+    .venv/bin/python benchmarks/launch_variance.py --minutes 15 --out FILE.json
+    .venv/bin/python benchmarks/launch_variance.py --campaign results/campaigns/*/*/rounds.host --out FILE.json
+    .venv/bin/python benchmarks/launch_variance.py --sequential --out benchmarks/launch_variance.json
 
-Whole runs on the host, one after the other, by Tare's own launch function under the default study's conditions,
-with one thread. After its epoch each launch makes replicates of the training job at each level of the allocator:
-forked processes, each with its own model and heap, whose steps are timed (tare/worker/replicates.py).
+The first makes a campaign of sliced rounds of the host and the second host for each workload, in
+results/benchmarks/launch_variance/, and reads it; the second reads any campaigns of rounds, sealed or running. The
+table is of log-ratios of the second host to the host in a round, in per cent:
+
+    ratio       standard deviation from round to round, with its interval; robust: from the median absolute
+                deviation
+    replicates  of the log of a step, between the replicates of a launch; launches: between launches (the mean of
+                their replicates); own: what launches add to replicates. All are of one launch: a ratio of two has
+                1.41 times as much
+    host alone  of the log of the host's own step from round to round, which holds all that the machine does
+    p           of the F test that launches add nothing to their replicates
+
+Bodies are own time until the end of the epoch, without the start, the measured steps and the exit.
+
+`--sequential`: whole runs on the host, one after the other, by Tare's own launch function under the default study's
+conditions, with one thread. After its epoch each launch makes replicates of the training job at each level of the
+allocator: forked processes, each with its own model and heap, whose steps are timed (tare/worker/replicates.py).
 
 Values are logarithms, so that differences are relative: of a replicate the median of its steps' elapsed time, and
 its CPU time per step; of a launch the median of its replicates. On a busy machine CPU time is the better witness:
@@ -28,18 +44,20 @@ apart, of the same launch and of two launches that follow each other. Where a la
 larger at the same distance (a launch's start is between the two as well, so that it may be a little larger anyway).
 
 The JSON file holds the same, with the values of every replicate. `--minutes` ends a workload's launches early;
-`--again FILE` prints the tables of such a file and measures nothing.
+`--again FILE` prints the tables of such a file, of either kind, and measures nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import os
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,21 +68,27 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from tare.core.errors import TareError
-from tare.core.files import read_json, write_json
-from tare.experiments import rounds
-from tare.launch.run import launch
-from tare.launch.sites import sites
-from tare.machine import facts
-from tare.machine.fitting import settled
-from tare.model.records.launches import Replicate, TrainResults
-from tare.model.registry import HOST
-from tare.model.studies import arms
-from tare.model.studies.study import load_checked
+import round_variance  # noqa: E402
+from recorded import recorded  # noqa: E402
+
+from tare.core.errors import TareError, UnavailableError  # noqa: E402
+from tare.core.files import read_json, write_json  # noqa: E402
+from tare.experiments import rounds  # noqa: E402
+from tare.launch.run import launch  # noqa: E402
+from tare.launch.sites import sites  # noqa: E402
+from tare.machine import facts  # noqa: E402
+from tare.machine.fitting import settled  # noqa: E402
+from tare.model.records.launches import Replicate, TrainResults  # noqa: E402
+from tare.model.registry import HOST  # noqa: E402
+from tare.model.studies import arms  # noqa: E402
+from tare.model.studies.study import load_checked  # noqa: E402
 
 LARGEST_PAD_BYTES = 4096
+MADE = ROOT / "results/benchmarks/launch_variance"
+HALF_WIDTH = 0.001  # which no budget pays for: all of it is used
 NORMAL_DIFFERENCE = math.sqrt(2) * float(stats.norm.ppf(0.75))  # median of |a - b|, both of standard deviation 1
 MEDIAN_OF_THREE = 0.4487  # variance of the median of three normal values of variance 1
 QUANTITIES = ("elapsed", "cpu")
@@ -228,25 +252,67 @@ def distance_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def study_of(arguments: argparse.Namespace) -> str:
+    """The study of a campaign of the host alone, as inline JSON: as many rounds as the minutes pay for."""
+    steps = {
+        "levels": list(arguments.levels),
+        "replicates": arguments.replicates,
+        "warmup_steps": arguments.warmup,
+        "seconds": arguments.seconds,
+    }
+    rounds_of = {"pilot": 6, "half_width": HALF_WIDTH, "budget_s": 60 * arguments.minutes, "steps": steps}
+    return json.dumps({"study": "launch-variance", "seed": arguments.seed, "rounds": rounds_of})
+
+
+def make_campaign(workload: str, arguments: argparse.Namespace) -> Path:
+    """The folder of a campaign of the host and the second host; one that is sealed there is kept.
+
+    Raises:
+        UnavailableError: it could not be made; the program has said why.
+    """
+    folder = MADE / workload / "rounds.host"
+    command = [sys.executable, "-m", "tare", "rounds", "--study", study_of(arguments), "--workload", workload]
+    command += ["--environments", "host", "--out", str(folder / "sealed.json")]
+    command += ["--images", str(arguments.images)] if arguments.images else []
+    command += ["--data", str(arguments.data_of[workload])] if workload in arguments.data_of else []
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise UnavailableError(f"no campaign of {workload} was made in {folder}")
+    return folder
+
+
+def of_rounds(folders: Sequence[Path]) -> dict[str, Any]:
+    """What the JSON holds of campaigns of sliced rounds."""
+    found = [recorded(folder) for folder in folders]
+    rows = [row for one in found for row in round_variance.rows_of(one)]
+    names = ["/".join(one.folder.parts[-3:]) for one in found]
+    return {"schema": 2, "design": "sliced rounds", "folders": names, "rows": rows}
+
+
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", default=["mnist_cnn", "sentiment_rnn"])
     parser.add_argument("--levels", nargs="+", default=["default", "steady"], choices=["default", "steady"])
-    parser.add_argument("--launches", type=int, default=20)
     parser.add_argument("--replicates", type=int, default=3)
-    parser.add_argument("--warmup", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--minutes", type=float, default=60.0, help="at most, for each workload")
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.6, help="of the steps of a replicate, in rounds")
+    parser.add_argument("--minutes", type=float, default=15.0, help="for each workload")
     parser.add_argument("--seed", type=int, default=2022)
-    parser.add_argument("--study", default="config/config.yaml")
     parser.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     parser.add_argument("--data", nargs=2, action="append", default=[], metavar=("WORKLOAD", "RECORD"))
-    purpose = parser.add_mutually_exclusive_group(required=True)
-    purpose.add_argument("--out", type=Path, help="the JSON file")
-    purpose.add_argument("--again", type=Path, metavar="FILE", help="a JSON file whose tables are printed")
+    parser.add_argument("--out", type=Path, help="the JSON file")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--campaign", type=Path, nargs="+", metavar="FOLDER", help="of rounds, sealed or running")
+    source.add_argument("--sequential", action="store_true", help="whole runs one after the other")
+    source.add_argument("--again", type=Path, metavar="FILE", help="a JSON file whose tables are printed")
+    alone = parser.add_argument_group("of --sequential")
+    alone.add_argument("--launches", type=int, default=20)
+    alone.add_argument("--steps", type=int, default=24)
+    alone.add_argument("--study", default="config/config.yaml")
     arguments = parser.parse_args()
     arguments.data_of = {workload: Path(record) for workload, record in arguments.data}
+    if arguments.sequential and arguments.out is None:
+        parser.error("--sequential needs --out")
     return arguments
 
 
@@ -264,29 +330,48 @@ def measured_rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     return rows, load
 
 
+def sequential(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the JSON holds of whole runs one after the other."""
+    rows, load = measured_rows(arguments)
+    return {
+        "schema": 1,
+        "cpu": facts.describe()["cpu_model"],
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "load_15min": load,
+        "replicates": arguments.replicates,
+        "warmup_steps": arguments.warmup,
+        "steps": arguments.steps,
+        "rows": rows,
+        "by_distance": by_distance(rows),
+    }
+
+
+def tables(found: Mapping[str, Any]) -> str:
+    """What a JSON file says, as text."""
+    if found["schema"] == 2:
+        return round_variance.table(found["rows"])
+    return f"{table(found['rows'])}\n\n{distance_table(by_distance(found['rows']))}"
+
+
 def main() -> None:
-    """Launch, write the file, print the tables."""
+    """Measure or read, write the file, print the tables."""
     arguments = parsed()
     if arguments.again:
-        rows = read_json(arguments.again)["rows"]
+        found = read_json(arguments.again)
+    elif arguments.sequential:
+        found = sequential(arguments)
     else:
-        rows, load = measured_rows(arguments)
-        result = {
-            "schema": 1,
-            "cpu": facts.describe()["cpu_model"],
-            "cpus": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
-            "load_15min": load,
-            "replicates": arguments.replicates,
-            "warmup_steps": arguments.warmup,
-            "steps": arguments.steps,
-            "rows": rows,
-            "by_distance": by_distance(rows),
-        }
-        write_json(arguments.out, result)
-    print(table(rows))
-    print(f"\n{distance_table(by_distance(rows))}")
+        folders = arguments.campaign or [make_campaign(name, arguments) for name in arguments.workloads]
+        found = of_rounds(folders)
+    if arguments.out:
+        write_json(arguments.out, found)
+    print(tables(found))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TareError as error:
+        print(f"launch_variance: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,44 +1,48 @@
-"""Host against host, the same machine time for each of four protocols: what would each have concluded?
+"""Five methods of measurement at equal machine time, where the truth is known: what would each have concluded?
 
     .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/host.json
-    .venv/bin/python benchmarks/protocols.py --minutes 90
+    .venv/bin/python benchmarks/protocols.py --condition quiet --minutes 75     # 72 measurements of 60 s
+    .venv/bin/python benchmarks/protocols.py --condition busy --minutes 150     # 72 measurements of 120 s
+    .venv/bin/python benchmarks/protocols.py --publish      # benchmarks/protocols.json, docs/protocols.md
 
-Nothing is to be found: whatever a protocol finds is its own. All four launch through Tare's own launch code, under
-the default study's conditions, and get the same machine time in every repetition, in random order:
+Two programs A and B are compared: whole runs of a training job on the host. In half of the measurements B is A; in
+the other half it takes 3% more processor time (`cpu` of tests/planted_program.py, after each step). A run is timed
+until the end of its training, since nothing can be planted in what Python does at its own end. Three designs
+take the launches, each for `--seconds` of machine time, the same in a condition; five methods read them:
 
-- `sequential`: one launch trains for half the time, then another; a median of all steps each, as papers do. They
-  give no uncertainty: here a ratio outside the study's margin counts as a claim.
-- `pyperf`: processes of A for half the time, then of B; of each process one value is warm-up and three count, each
-  the mean of steps for a tenth of a second or more; mean and standard deviation of all values, Welch's t test at
-  95% (pyperf pools the variances, which with equal numbers gives the same t), and Welch's interval.
-- `hyperfine`: whole runs of A for half the time, then of B; mean and standard deviation, "x ± y times faster", y
-  propagated as hyperfine does. Every comparison names a faster one; here it is a claim if x - y is above 1. Its
-  interval is the ratio ± y, one standard deviation of a single run.
-- `tare`: blocks of two hosts that take turns: pilot, decision, interval, verdict at the study's margin.
+- one after the other: whole runs of A for half of the time, then of B.
+    `medians`: the ratio of the medians. There is no uncertainty: a ratio beyond 2% counts as a claim.
+    `hyperfine`: the first run of each is warm-up; means of whole runs, Welch's t interval at 95%.
+    `pyperf`: of each process the mean step after two of warm-up; means of processes, Welch's t interval.
+- `alternating`: pairs of whole runs, each in random order, the first pair is warm-up; mean log-ratio of pairs,
+  Student's t interval (as paired comparisons of perfgate).
+- `sliced`: Tare's sliced rounds of both. The first one, which runs every launch to its end, is calibration; mean
+  log-ratio of rounds and its interval as verdicts have it (tare.stats.sliced.body_estimates).
 
-`--minutes` is the machine time of all protocols together: it pays for REPETITIONS of each, or `--seconds` says what
-one measurement gets, and then for as many as fit. One repetition of every three, drawn at random, has a busy load
-beside it (busy.py): as many processes as half the CPUs, each copying memory about half of the time.
+But for the medians a claim is an interval without a ratio of one. With B equal to A every claim is false. With the
+planted difference a miss is a measurement that does not claim that B is slower.
 
-Each measurement is a row of results/benchmarks/protocols.jsonl: an interrupted benchmark goes on, and more
-`--minutes` with the same `--seconds` add to it. results/benchmarks/protocols.json, made from it each time, holds
+Conditions of the machine: `quiet`: as it is; `busy`: a busy loop on each logical CPU of the launches; `bursts`:
+half as many programs that copy memory and rest at random (busy.py).
 
-    schema, workload, seconds, margin, at, cpu, kernel
-    measurements  list of {repetition, protocol, busy, load_1min, at, machine_s, ratio (B / A), claim (whether B
-                  would be called different from A), low, high (of the ratio), conclusion (one line)}, and what that
-                  came from (n_a, n_b, mean_a_s, sd_a_s, …, verdict); busy is null, or {processes, cpu_s}; ratio is
-                  null and `reason` says why where a protocol came to no answer
-    summary       by protocol: title, and for `all`, `quiet` and `busy` measurements: measured, answers, claims,
-                  misses (intervals without the true ratio, 1), beyond_margin (ratios outside the margin),
-                  half_width (median), lowest, highest (of the ratios), median_machine_s; null where there is none
+A repetition of a condition is one measurement of each design and truth, in random order. Each measurement is a row
+of results/benchmarks/protocols.jsonl, so that an interrupted benchmark goes on. A call ends when its `--minutes`
+are over, or all `--repetitions` are made. results/benchmarks/protocols.json, made from all rows each time, holds
 
-and docs/protocols.md is written from that. The machine may be shared and noisy: that is what protocols meet.
+    schema, workload, epochs, planted, claim_from, at, cpu, kernel
+    measurements  list of {condition, seconds, repetition, truth (log-ratio), design, at, load_1min, load_cpu_s (of
+                  our own load), others_cpu_s (of other programs), machine_s, voided (rounds), reason (why there
+                  are no values), a, b: list of {whole_s, cpu_s, step_s: seconds of each step}, in
+                  order}
+    conclusions   list of {condition, repetition, truth, method, n, ratio, low, high, claim}
+    summary       by method: title, and by condition and truth (`equal`, `planted`) what `summarise` counts
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import math
 import os
 import platform
@@ -46,395 +50,563 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
-from tare.analysis.other_designs import paired
-from tare.analysis.verdicts import margin_of
-from tare.core.errors import TareError, UnavailableError
-from tare.core.files import Journal, project_root, write_json, write_text
-from tare.experiments import campaign, rounds, turns
-from tare.experiments.alone import alone_on_this_machine
-from tare.experiments.blocks import Burst, Worker, live_block
-from tare.experiments.designs import Setup
-from tare.launch.place import Site
-from tare.launch.run import launch
-from tare.launch.sites import control_site, sites
-from tare.machine.facts import describe
-from tare.machine.fitting import settled
-from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
-from tare.model.studies.study import CONTROL, HOST, load_checked
-from tare.stats.intervals import judge
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
-SCHEMA = 2
-FOLDER = project_root() / "results/benchmarks"
-PAGE = project_root() / "docs/protocols.md"
-VALUE_S = 0.1  # pyperf's shortest value
-REPETITIONS = 15  # that `--minutes` pays for where nothing else is said
-BUSY_OF = 3  # one of so many repetitions has a busy load beside it
-VALUES = 3  # and its values of a process, after one of warm-up
+from held import sliced_round  # noqa: E402
+from planted import planted  # noqa: E402
+
+from tare.core.errors import TareError, UnavailableError, UserError  # noqa: E402
+from tare.core.files import Journal, read_json, write_json, write_text  # noqa: E402
+from tare.experiments import rounds, sliced  # noqa: E402
+from tare.experiments.alone import alone_on_this_machine  # noqa: E402
+from tare.experiments.designs import LARGEST_PAD_BYTES  # noqa: E402
+from tare.launch.conditions import choose_cpus  # noqa: E402
+from tare.launch.place import Site  # noqa: E402
+from tare.launch.run import Order, launch  # noqa: E402
+from tare.launch.sites import sites  # noqa: E402
+from tare.machine import others  # noqa: E402
+from tare.machine.facts import describe  # noqa: E402
+from tare.machine.fitting import settled  # noqa: E402
+from tare.model.journals.units import launched_ns, mark_ns, others_in  # noqa: E402
+from tare.model.records.campaigns import Unit  # noqa: E402
+from tare.model.records.launches import LaunchRecord, TrainResults  # noqa: E402
+from tare.model.registry import CONTROL, HOST, SINGLE  # noqa: E402
+from tare.model.studies import arms  # noqa: E402
+from tare.model.studies.study import load_checked  # noqa: E402
+from tare.stats.sliced import body_estimates  # noqa: E402
+
+SCHEMA = 3
+FOUND = ROOT / "results/benchmarks/protocols.json"
+KEPT = ROOT / "benchmarks/protocols.json"
+PAGE = ROOT / "docs/protocols.md"
+ALPHA = 0.05
+PLANTED = 0.03
+CLAIM_FROM = 0.02  # of medians, which have no interval
+WARMUP_RUNS, WARMUP_STEPS = 1, 2
+FEWEST = 2  # runs of a side, or pairs, after the warm-up
+MOST_VOID = 2  # rounds in a row
+CONDITIONS = ("quiet", "busy", "bursts")
+SECONDS = {
+    "quiet": 60.0,
+    "busy": 120.0,
+    "bursts": 90.0,
+}  # of a measurement: where there is a load, launches take longer
+DESIGNS = ("sequential", "alternating", "sliced")
+TRUTHS = {"equal": 0.0, "planted": math.log1p(PLANTED)}
 TITLES = {
-    "sequential": "one after the other, a median each",
-    "pyperf": "pyperf-like: processes of A, then of B, Welch's t",
-    "hyperfine": "hyperfine-like: whole runs of A, then of B, x ± y",
-    "tare": "Tare: two hosts taking turns, blocks as units",
+    "medians": "medians, one after the other",
+    "hyperfine": "like hyperfine: whole runs of A, then of B, Welch's t",
+    "pyperf": "like pyperf: processes of A, then of B, Welch's t",
+    "alternating": "whole runs that alternate, paired",
+    "sliced": "Tare: sliced rounds",
+}
+DESIGN_OF = {
+    "medians": "sequential",
+    "hyperfine": "sequential",
+    "pyperf": "sequential",
+    "alternating": "alternating",
+    "sliced": "sliced",
 }
 Record = dict[str, Any]
+Runs = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What a method says of B by A.
+
+    Attributes:
+        n: runs of either side, or pairs, or rounds.
+        ratio: B by A; low, high: its interval, None where the method has none.
+        claim: which way B is said to differ: 1 slower, -1 faster, 0 not at all.
+    """
+
+    n: int
+    ratio: float
+    low: float | None
+    high: float | None
+    claim: int
+
+
+def _claim(low: float, high: float, middle: float = 1.0) -> int:
+    return int(low > middle) - int(high < middle)
+
+
+def medians(a: Runs, b: Runs) -> Conclusion:
+    """The ratio of medians of whole runs, without an interval."""
+    ratio = statistics.median(run["whole_s"] for run in b) / statistics.median(run["whole_s"] for run in a)
+    log = math.log(ratio)
+    claim = 0 if abs(log) <= math.log1p(CLAIM_FROM) else int(math.copysign(1, log))
+    return Conclusion(n=min(len(a), len(b)), ratio=ratio, low=None, high=None, claim=claim)
+
+
+def hyperfine(a: Runs, b: Runs) -> Conclusion:
+    """Means of whole runs after one of warm-up."""
+    return welch(*([run["whole_s"] for run in side[WARMUP_RUNS:]] for side in (a, b)))
+
+
+def pyperf(a: Runs, b: Runs) -> Conclusion:
+    """Means of processes, each the mean of its steps after those of warm-up."""
+    return welch(*([statistics.fmean(run["step_s"][WARMUP_STEPS:]) for run in side] for side in (a, b)))
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> Conclusion:
+    """Means with Welch's t interval of their difference, by the mean of A."""
+    test = stats.ttest_ind(b, a, equal_var=False)
+    found, mean = test.confidence_interval(1 - ALPHA), statistics.fmean(a)
+    low, high = 1 + float(found.low) / mean, 1 + float(found.high) / mean
+    ratio = statistics.fmean(b) / mean
+    return Conclusion(n=min(len(a), len(b)), ratio=ratio, low=low, high=high, claim=_claim(low, high))
+
+
+def alternating(a: Runs, b: Runs) -> Conclusion:
+    """Mean log-ratio of pairs after one of warm-up."""
+    return paired(a[WARMUP_RUNS:], b[WARMUP_RUNS:])
+
+
+def paired(a: Runs, b: Runs) -> Conclusion:
+    """Mean log-ratio of whole runs of the same pair or round, and the deployed interval of sliced rounds.
+
+    Raises:
+        ValueError: fewer than two pairs.
+    """
+    values = [{HOST: one["whole_s"], CONTROL: two["whole_s"]} for one, two in zip(a, b, strict=True)]
+    told = body_estimates(values, [HOST, CONTROL])[CONTROL].interval(ALPHA).told
+    if told is None:
+        raise ValueError(f"{len(values)} pairs give no interval")
+    ratio, low, high = map(math.exp, told)
+    return Conclusion(n=len(values), ratio=ratio, low=low, high=high, claim=_claim(low, high))
+
+
+METHODS: Mapping[str, Callable[[Runs, Runs], Conclusion]] = {
+    "medians": medians,
+    "hyperfine": hyperfine,
+    "pyperf": pyperf,
+    "alternating": alternating,
+    "sliced": paired,
+}
+
+
+def conclusions(rows: Sequence[Record]) -> list[Record]:
+    """What every method concludes from every measurement that has values."""
+    found = []
+    for row in rows:
+        if row["reason"] is not None:
+            continue
+        place = {name: row[name] for name in ("condition", "repetition", "truth")}
+        for method, design in DESIGN_OF.items():
+            if design == row["design"]:
+                found.append({**place, "method": method, **asdict(METHODS[method](row["a"], row["b"]))})
+    return found
+
+
+def summarise(rows: Sequence[Record]) -> Record:
+    """By method, condition and truth: how often it claimed what, and how wide its intervals are.
+
+    `measured`, `answers`; `claims` of a difference; `missed`: answers that do not say that B is slower; `misses`:
+    intervals without the true ratio, None where there are none; `half_width` (median, of the ratio); `lowest` and
+    `highest` ratio; `n` (median); `median_machine_s`.
+    """
+    said = conclusions(rows)
+    summary: Record = {}
+    for method, title in TITLES.items():
+        summary[method] = {"title": title}
+        for condition in CONDITIONS:
+            summary[method][condition] = {}
+            for name, truth in TRUTHS.items():
+                own = [row for row in rows if _is(row, condition, truth) and row["design"] == DESIGN_OF[method]]
+                told = [one for one in said if _is(one, condition, truth) and one["method"] == method]
+                summary[method][condition][name] = _counted(own, told, truth)
+    return summary
+
+
+def _is(row: Record, condition: str, truth: float) -> bool:
+    return row["condition"] == condition and math.isclose(row["truth"], truth, abs_tol=1e-9)
+
+
+def _counted(rows: Sequence[Record], told: Sequence[Record], truth: float) -> Record:
+    ratios = [one["ratio"] for one in told]
+    spans = [(one["low"], one["high"]) for one in told if one["low"] is not None]
+    return {
+        "measured": len(rows),
+        "answers": len(told),
+        "claims": sum(one["claim"] != 0 for one in told),
+        "missed": sum(one["claim"] != 1 for one in told),
+        "misses": sum(not low <= math.exp(truth) <= high for low, high in spans) if spans else None,
+        "half_width": statistics.median((high - low) / 2 for low, high in spans) if spans else None,
+        "lowest": min(ratios, default=None),
+        "highest": max(ratios, default=None),
+        "n": statistics.median(one["n"] for one in told) if told else None,
+        "median_machine_s": statistics.median(row["machine_s"] for row in rows) if rows else None,
+    }
 
 
 class Bench:
-    """What the four protocols share: one host, one workload, one study, a time."""
+    """The two programs, and three ways to launch them for a given time."""
 
-    def __init__(self, study: Mapping[str, Any], workload: str, site: Site, seconds: float) -> None:
-        self.study = study
-        self.workload = workload
-        self.site = site
-        self.seconds = seconds
-        self.conditions = {**study["conditions"], "allocator": study["turns"]["allocator"]}
-        self.spec = turns.turn_spec(workload, study["workloads"][workload]["batch"], study)
+    def __init__(self, study: Mapping[str, Any], workload: str, site: Site, seconds: float, epochs: int) -> None:
+        self.seed, self.seconds, self.site = study["seed"], seconds, site
+        spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
+        # Without a loader process all processor time is that of the process in which a share is planted.
+        self.spec = {**spec, "loader_workers": 0, "epochs": epochs}
+        self.conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        if reason := sliced.refusal(SINGLE, self.spec, self.conditions, {HOST: site}):
+            raise UnavailableError(f"launches can't be sliced: {reason}")
 
-    def steps(self, ends: float, take: Callable[[Callable[[int], list[float]]], None]) -> None:
-        """Start one launch alone and hand `take` a function that times a number of steps; it ends by `ends`."""
-        with live_block(
-            {HOST: self.site},
-            self.spec,
-            {HOST: self.conditions},
-            order=[HOST],
-            pads={HOST: random.randrange(4096)},
-            cores=turns.cores_of(0, self.conditions),
-            generator=random.Random(),
-        ) as (block, record):
-            block.draw(0, turns.WARMUP_STEPS)
-            worker: Worker = block.workers[0]
-
-            def timed(count: int) -> list[float]:
-                block.cycles(1, Burst(discard=0, steps=count))
-                return block.draws(worker)[0]["turns"]["step_s"][-1]
-
-            take(timed)
-            block.drop()
-        if record["voided"]:
-            raise UnavailableError(f"the launch failed: {record['voided']}")
-
-    def sequential(self) -> Record:
-        """One launch each."""
-        sides = []
-        started = time.monotonic()
-        for part in (1, 2):
-            found: list[float] = []
-            ends = started + part * self.seconds / 2
-
-            def train(timed: Callable[[int], list[float]], found: list[float] = found, ends: float = ends) -> None:
-                while time.monotonic() < ends - 1 or not found:
-                    found += timed(8)
-
-            self.steps(ends, train)
-            sides.append(found)
-        a, b = (statistics.median(side) for side in sides)
+    def orders(self, truth: float, generator: random.Random) -> dict[str, Order]:
+        """One launch each of A and B."""
+        shares = {HOST: 0.0, CONTROL: math.expm1(truth)}
         return {
-            "n_a": len(sides[0]),
-            "n_b": len(sides[1]),
-            "median_a_s": a,
-            "median_b_s": b,
-            "ratio": b / a,
-            "claim": abs(math.log(b / a)) > math.log1p(self.study["margins"]["step"]),
-            "conclusion": f"B takes {_percent(b / a)}",
-        }
-
-    def pyperf(self) -> Record:
-        """Processes of A, then of B."""
-        sides = []
-        started = time.monotonic()
-        for part in (1, 2):
-            values: list[float] = []
-            ends, longest = started + part * self.seconds / 2, 0.0
-            while len(values) < 2 * VALUES or time.monotonic() + longest < ends:
-                begun = time.monotonic()
-
-                def run(timed: Callable[[int], list[float]], values: list[float] = values) -> None:
-                    loops = max(1, math.ceil(VALUE_S / statistics.median(timed(2))))
-                    values += [statistics.fmean(timed(loops)) for _ in range(1 + VALUES)][1:]
-
-                self.steps(ends, run)
-                longest = max(longest, time.monotonic() - begun)
-            sides.append(values)
-        test = stats.ttest_ind(*reversed(sides), equal_var=False)
-        record = _moments(sides)
-        interval = test.confidence_interval(0.95)
-        claim = bool(test.pvalue < 0.05)
-        verdict = f"{_percent(record['ratio'])}, {'significant' if claim else 'not significant'}"
-        return {
-            **record,
-            "low": 1 + float(interval.low) / record["mean_a_s"],
-            "high": 1 + float(interval.high) / record["mean_a_s"],
-            "p": float(test.pvalue),
-            "claim": claim,
-            "conclusion": f"{verdict} (|t| = {abs(test.statistic):.1f})",
-        }
-
-    def hyperfine(self) -> Record:
-        """Whole runs of A, then of B."""
-        spec = rounds.whole_run_spec(self.workload, self.spec["batch"], self.study)
-        conditions = {**self.conditions, "allocator": self.study["rounds"]["allocator"]}
-        sides = []
-        started = time.monotonic()
-        for part in (1, 2):
-            values: list[float] = []
-            ends, longest = started + part * self.seconds / 2, 0.0
-            while len(values) < 2 or time.monotonic() + longest < ends:
-                record = launch(self.site, spec, conditions).to_json()
-                if record["status"] != "ok":
-                    raise UnavailableError(f"the run failed: {record['reason']}")
-                values.append((record["end_ns"] - record["spawn_ns"]) / 1e9)
-                longest = max(longest, values[-1])
-            sides.append(values)
-        record = _moments(sides)
-        a, b = ((record[f"mean_{side}_s"], record[f"sd_{side}_s"]) for side in "ab")
-        (fast, slow), name = ((a, b), "A") if a <= b else ((b, a), "B")
-        times = slow[0] / fast[0]
-        error = times * math.hypot(slow[1] / slow[0], fast[1] / fast[0])
-        return {
-            **record,
-            "low": record["ratio"] * (1 - error / times),
-            "high": record["ratio"] * (1 + error / times),
-            "times_faster": times,
-            "times_faster_error": error,
-            "claim": times - error > 1,
-            "conclusion": f"{name} ran {times:.2f} ± {error:.2f} times faster",
-        }
-
-    def tare(self) -> Record:
-        """A campaign of turns with nothing but the two hosts."""
-        settings = {**self.study["turns"], "budget_s": self.seconds}
-        with tempfile.TemporaryDirectory(prefix="tare-protocols-") as folder:
-            setup = Setup(
-                study={**self.study, "turns": settings},
-                workload=self.workload,
-                sites={HOST: self.site, CONTROL: control_site(self.site)[0]},
+            name: Order(
+                site=planted(self.site, cpu=share),
+                program=self.spec,
+                conditions=self.conditions,
+                pad_bytes=generator.randrange(LARGEST_PAD_BYTES),
             )
-            campaign.run_campaign(Path(folder), turns.turns(setup))
-            return conclude(read_sealed(Path(folder) / SEALED))
+            for name, share in shares.items()
+        }
+
+    def once(self, name: str, truth: float, generator: random.Random) -> Record:
+        """One launch by itself."""
+        order = self.orders(truth, generator)[name]
+        return values_of(name, launch(order.site, order.program, order.conditions, pad_bytes=order.pad_bytes))
+
+    def sequential(self, truth: float, generator: random.Random) -> Record:
+        """A for half of the time, then B."""
+        sides = {}
+        started = time.monotonic()
+        for part, name in enumerate((HOST, CONTROL), start=1):
+            clock = Clock(started + part * self.seconds / 2)
+            sides[name] = []
+            while len(sides[name]) < WARMUP_RUNS + FEWEST or clock.pays():
+                sides[name].append(self.once(name, truth, generator))
+                clock.spent()
+        return {"a": sides[HOST], "b": sides[CONTROL]}
+
+    def alternating(self, truth: float, generator: random.Random) -> Record:
+        """Pairs of both, one after the other."""
+        clock = Clock(time.monotonic() + self.seconds)
+        pairs: list[Record] = []
+        while len(pairs) < WARMUP_RUNS + FEWEST or clock.pays():
+            order = generator.sample((HOST, CONTROL), 2)
+            pairs.append({name: self.once(name, truth, generator) for name in order})
+            clock.spent()
+        return {"a": [pair[HOST] for pair in pairs], "b": [pair[CONTROL] for pair in pairs]}
+
+    def sliced(self, truth: float, generator: random.Random) -> Record:
+        """A round that calibrates, then sliced ones."""
+        clock = Clock(time.monotonic() + self.seconds)
+        done: list[Unit] = []
+        void: list[str] = []
+        while sum(unit.counts for unit in done) < FEWEST or clock.pays():
+            done.append(sliced_round(self.orders(truth, generator), done, generator))
+            clock.spent()
+            if reason := done[-1].voided:
+                void.append(reason)
+            if len(void) >= MOST_VOID and all(unit.voided for unit in done[-MOST_VOID:]):
+                raise UnavailableError(f"{MOST_VOID} rounds in a row are void: {void[-1]}")
+        whole = [unit for unit in done if unit.counts]
+        sides = {name: [values_of(name, unit.launches[name]) for unit in whole] for name in (HOST, CONTROL)}
+        return {"a": sides[HOST], "b": sides[CONTROL], "voided": void}
 
 
-def conclude(found: SealedCampaign) -> Record:
-    """What Tare says of the control of a campaign of turns, as its report does."""
-    interval, counted = paired(found), found.counted
-    if interval.told is None:
-        raise UnavailableError(f"{len(counted)} units give no interval")
-    verdict = judge(interval, margin_of(found))
-    ratio, low, high = (math.exp(value) for value in interval.told)
-    return {
-        "n_a": len(counted),
-        "n_b": len(counted),
-        "ratio": ratio,
-        "low": low,
-        "high": high,
-        "verdict": verdict,
-        "claim": verdict.startswith("different"),
-        "conclusion": f"{verdict}: {_percent(ratio)} [{_percent(low)}, {_percent(high)}]",
-    }
+class Clock:
+    """Whether one more launch, pair or round is expected to end in time."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.last, self.longest = until, time.monotonic(), 0.0
+
+    def spent(self) -> None:
+        """Another one is over."""
+        now = time.monotonic()
+        self.longest, self.last = max(self.longest, now - self.last), now
+
+    def pays(self) -> bool:
+        """Whether the time that is left is enough for the longest one so far."""
+        return self.last + self.longest <= self.until
 
 
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}%"
+def values_of(name: str, record: LaunchRecord) -> Record:
+    """Seconds of a run until the end of its training and of each of its steps, in its own time; processor time.
 
+    Python's own end is left out: nothing is planted there.
 
-def _moments(sides: Sequence[Sequence[float]]) -> Record:
-    a, b = sides
-    return {
-        "n_a": len(a),
-        "n_b": len(b),
-        "mean_a_s": statistics.fmean(a),
-        "sd_a_s": statistics.stdev(a),
-        "mean_b_s": statistics.fmean(b),
-        "sd_b_s": statistics.stdev(b),
-        "ratio": statistics.fmean(b) / statistics.fmean(a),
-    }
+    Raises:
+        UnavailableError: it failed.
+    """
+    if not record.ok:
+        raise UnavailableError(f"the launch of {name} failed: {record.reason}")
+    inside = record.seen_inside()
+    ends = inside.results_as(TrainResults).step_ends_ns
+    steps = [round((later - earlier) / 1e9, 7) for earlier, later in itertools.pairwise(ends)]
+    whole_s = (mark_ns(record, "epoch_end") - launched_ns(record)[0]) / 1e9
+    mark = inside.mark("epoch_end")
+    return {"whole_s": round(whole_s, 6), "cpu_s": round(mark.user_s + mark.system_s, 6), "step_s": steps}
 
 
 @contextlib.contextmanager
-def busy(seed: str) -> Iterator[Record]:
-    """A busy load beside what is measured; when it has ended, the record says how much CPU time it took."""
-    count = max(1, (os.cpu_count() or 1) // 2)
-    command = [sys.executable, str(Path(__file__).with_name("busy.py"))]
-    found: Record = {"processes": count, "cpu_s": 0.0}
-    started = [subprocess.Popen([*command, f"{seed}/{number}"]) for number in range(count)]
+def loaded(condition: str, cpus: Sequence[int], seed: str) -> Iterator[Record]:
+    """The load of a condition; when it has ended, the record says how much CPU time it took."""
+    script = str(Path(__file__).with_name("busy.py"))
+    asked = {
+        "quiet": [],
+        "busy": [["loop", str(cpu)] for cpu in cpus],
+        "bursts": [["bursts", f"{seed}/{number}"] for number in range(max(1, len(cpus) // 2))],
+    }[condition]
+    found: Record = {"load_cpu_s": 0.0}
+    started = [subprocess.Popen([sys.executable, script, *words]) for words in asked]
     try:
         yield found
     finally:
         for process in started:
             process.terminate()
             _, process.returncode, usage = os.wait4(process.pid, 0)
-            found["cpu_s"] += usage.ru_utime + usage.ru_stime
+            found["load_cpu_s"] += usage.ru_utime + usage.ru_stime
 
 
-def busy_repetitions(seed: int, count: int) -> set[int]:
-    """Which of `count` repetitions have a busy load: one of each BUSY_OF, at random."""
-    generator = random.Random(f"{seed}/busy")
-    return {start + generator.randrange(BUSY_OF) for start in range(0, count, BUSY_OF)}
+def places(seed: int, condition: str, repetition: int) -> list[tuple[str, str]]:
+    """Designs and truths of a repetition in random order."""
+    found = list(itertools.product(DESIGNS, TRUTHS))
+    random.Random(f"{seed}/{condition}/{repetition}").shuffle(found)
+    return found
 
 
-def order_of(seed: int, repetition: int) -> list[str]:
-    """The protocols of a repetition, in random order."""
-    order = list(TITLES)
-    random.Random(f"{seed}/{repetition}").shuffle(order)
-    return order
+def missing(rows: Sequence[Record], seed: int, condition: str, repetitions: int) -> Iterator[tuple[int, str, str]]:
+    """What is to be measured: repetition, design, name of the truth."""
+    done = {
+        (row["repetition"], row["design"], name)
+        for row in rows
+        for name, truth in TRUTHS.items()
+        if _is(row, condition, truth)
+    }
+    for repetition in range(repetitions):
+        for design, name in places(seed, condition, repetition):
+            if (repetition, design, name) not in done:
+                yield repetition, design, name
 
 
-def measure(bench: Bench, name: str, repetition: int, loaded: bool) -> Record:
-    """One protocol once; one that comes to no answer says why."""
-    row: Record = {"repetition": repetition, "protocol": name, "busy": None, "load_1min": os.getloadavg()[0]}
-    row["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def measure(bench: Bench, condition: str, repetition: int, design: str, name: str) -> Record:
+    """One design once; one that comes to no values says why."""
+    truth = TRUTHS[name]
+    row: Record = {"condition": condition, "seconds": bench.seconds, "repetition": repetition}
+    row |= {"truth": truth, "design": design}
+    row |= {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "load_1min": os.getloadavg()[0]}
+    generator = random.Random(f"{bench.seed}/{condition}/{repetition}/{design}/{name}")
+    used: list[Any] = []
     started = time.monotonic()
-    with busy(f"{bench.study['seed']}/{repetition}") if loaded else contextlib.nullcontext() as load:
+    with loaded(condition, choose_cpus(bench.conditions["cpus"]), str(generator.random())) as load:
+        started = time.monotonic()
         try:
-            found = getattr(bench, name)()
+            with others.watched(used):
+                found = {"voided": [], "reason": None, **getattr(bench, design)(truth, generator)}
         except UnavailableError as error:
-            found = {"ratio": None, "claim": False, "reason": str(error), "conclusion": f"no answer: {error}"}
-    row |= {"busy": load, "machine_s": time.monotonic() - started, **found}
-    print(f"{repetition + 1}{' (busy)' if loaded else ''}: {TITLES[name]}: {row['conclusion']}", flush=True)
+            found = {"a": [], "b": [], "voided": [], "reason": str(error)}
+        row["machine_s"] = time.monotonic() - started
+    seen = others_in(used)
+    others_s = None if seen is None else max(0.0, seen.cpu_s - load["load_cpu_s"])
+    row |= {**load, "others_cpu_s": others_s, **found}
+    print(f"{condition} {repetition + 1}: {design}, {name}: {told_of(row)}", file=sys.stderr, flush=True)
     return row
 
 
-def missing(rows: Sequence[Record], seed: int) -> Iterator[tuple[int, str, bool]]:
-    """What is to be measured next, without end: repetition, protocol, whether a busy load is beside it."""
-    done = {(row["repetition"], row["protocol"]) for row in rows}
-    repetition = 0
-    while True:
-        loaded = repetition in busy_repetitions(seed, repetition + 1)
-        for name in order_of(seed, repetition):
-            if (repetition, name) not in done:
-                yield repetition, name, loaded
-        repetition += 1
+def told_of(row: Record) -> str:
+    """A measurement in a line."""
+    if row["reason"] is not None:
+        return f"no answer: {row['reason']}"
+    return "; ".join(f"{one['method']} {cell(one)}" for one in conclusions([row]))
 
 
-def pays(rows: Sequence[Record], budget_s: float, seconds: float) -> bool:
-    """Whether the machine time that is left pays for one more measurement."""
-    longest = max([seconds, *(row["machine_s"] for row in rows[-len(TITLES) :])])
-    return sum(row["machine_s"] for row in rows) + longest <= budget_s
-
-
-def summarise(rows: Sequence[Record], margin: float) -> Record:
-    """What the report's table shows, by protocol."""
-    summary = {}
-    for name, title in TITLES.items():
-        own = [row for row in rows if row["protocol"] == name]
-        parts = {"all": own, "quiet": [r for r in own if not r["busy"]], "busy": [r for r in own if r["busy"]]}
-        summary[name] = {"title": title, **{part: _counted(found, margin) for part, found in parts.items()}}
-    return summary
-
-
-def _counted(rows: Sequence[Record], margin: float) -> Record:
-    """Counts and widths of some measurements of one protocol."""
-    answers = [row for row in rows if row["ratio"] is not None]
-    ratios = [row["ratio"] for row in answers]
-    spans = [(row["low"], row["high"]) for row in answers if row.get("low") is not None]
-    return {
-        "measured": len(rows),
-        "answers": len(answers),
-        "claims": sum(row["claim"] for row in answers),
-        "misses": sum(not low <= 1 <= high for low, high in spans) if spans else None,
-        "beyond_margin": sum(abs(math.log(ratio)) > math.log1p(margin) for ratio in ratios),
-        "half_width": statistics.median((high - low) / 2 for low, high in spans) if spans else None,
-        "lowest": min(ratios, default=None),
-        "highest": max(ratios, default=None),
-        "median_machine_s": statistics.median(row["machine_s"] for row in rows) if rows else None,
-    }
+def cell(one: Mapping[str, Any]) -> str:
+    """A conclusion in a cell: per cent, half-width, in bold where a difference is claimed."""
+    text = f"{100 * (one['ratio'] - 1):+.1f}%"
+    if one["low"] is not None:
+        text += f" ± {100 * (one['high'] - one['low']) / 2:.1f}"
+    return f"**{text}**" if one["claim"] else text
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """docs/protocols.md."""
-    loads = [row["busy"]["cpu_s"] / row["machine_s"] for row in found["measurements"] if row["busy"]]
-    beside = (
-        f"Beside the busy ones, a load of our own took {statistics.median(loads):.2f} CPUs (median); beside all of "
-        "them, what else ran on the machine."
-        if loads
-        else "None had a load of ours beside it."
-    )
+    """docs/protocols.md, from the JSON alone."""
+    measured = [c for c in CONDITIONS if any(row["condition"] == c for row in found["measurements"])]
     lines = [
-        "# What each protocol would have concluded of host against host",
+        "# What each method of measurement would have concluded",
         "",
-        f"Written by `benchmarks/protocols.py`, which says how each protocol works. {found['workload']}, "
-        f"{found['seconds']:g} s of machine time for each measurement, in random order. {found['cpu']}, "
-        f"Linux {found['kernel']}, {found['at'][:10]}. {beside} The true difference is zero: every claim of a "
-        "difference is false, and every interval that leaves zero out misses. Medians one after the other come "
-        f"without any uncertainty: outside the margin of {100 * found['margin']:g}% they count as a claim.",
+        f"Written by `benchmarks/protocols.py`, which says how each method works. {found['workload']}, "
+        f"{found['epochs']} epoch(s) a run; measurements of a condition have equal machine time, in random order. "
+        f"{found['cpu']}, Linux {found['kernel']}, {found['at'][:10]}. B is A itself, so that every claim of a "
+        f"difference is false; or it takes {100 * found['planted']:g}% more processor time, and a miss is a "
+        "measurement that does not claim that B is slower. Medians have no interval: beyond "
+        f"{100 * found['claim_from']:g}% they count as a claim. The first three methods read the same launches.",
         "",
-        "| protocol | machine | measured | claims of a difference | intervals that miss | beyond the margin | "
-        "half-width (median) | B by A, lowest to highest | seconds used (median) |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in found["summary"].values():
-        for part in ("quiet", "busy"):
-            lines.append(_summary_line(row["title"], part, row[part]))
-    lines += ["", "| | machine | " + " | ".join(TITLES.values()) + " |", "| --- " * (2 + len(TITLES)) + "|"]
-    by_place = {(row["repetition"], row["protocol"]): row for row in found["measurements"]}
-    for number in sorted({row["repetition"] for row in found["measurements"]}):
-        own = {name: by_place.get((number, name)) for name in TITLES}
-        loaded = any(row and row["busy"] for row in own.values())
-        cells = [row["conclusion"].replace("|", "\\|") if row else "not measured" for row in own.values()]
-        lines.append(f"| {number + 1} | {'busy' if loaded else 'quiet'} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    for condition in measured:
+        lines += [f"## {condition.capitalize()}", "", load_line(condition, found["measurements"]), ""]
+        lines += [*summary_table(condition, found["summary"], found["planted"]), ""]
+        lines += [*repetition_table(condition, found), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _summary_line(title: str, part: str, row: Record) -> str:
-    if not row["measured"]:
-        return f"| {title} | {part} | 0 | | | | | | |"
-    of, without = row["answers"], row["measured"] - row["answers"]
-    cells = [f"{row['measured']}" + (f", {without} without an answer" if without else "")]
-    cells += [f"{row['claims']} of {of}", "gives none" if row["misses"] is None else f"{row['misses']} of {of}"]
-    cells += [f"{row['beyond_margin']} of {of}"]
-    cells += ["" if row["half_width"] is None else f"±{100 * row['half_width']:.1f}%"]
-    cells += [f"{_percent(row['lowest'])} to {_percent(row['highest'])}" if of else ""]
-    return f"| {title} | {part} | " + " | ".join(cells) + f" | {row['median_machine_s']:.0f} |"
+def load_line(condition: str, rows: Sequence[Record]) -> str:
+    """What ran besides, in processors."""
+    own = [row for row in rows if row["condition"] == condition]
+    used_s = statistics.median(row["machine_s"] for row in own)
+    each = f"{own[0]['seconds']:g} s of machine time for each measurement, {used_s:.0f} s used (median)."
+    load = statistics.median(row["load_cpu_s"] / row["machine_s"] for row in own)
+    beside = [row["others_cpu_s"] / row["machine_s"] for row in own if row["others_cpu_s"] is not None]
+    each += f" Where {100 * PLANTED:g}% was planted, B took {planted_seen(own)} of A's processor time."
+    told = {
+        "quiet": "No load of our own.",
+        "busy": f"A busy loop on each logical CPU of the launches: {load:.2f} CPUs (median).",
+        "bursts": f"Programs that copy memory and rest at random: {load:.2f} CPUs (median).",
+    }[condition]
+    if not beside:
+        return f"{each} {told} What other programs took is not known."
+    middle, most = statistics.median(beside), max(beside)
+    return f"{each} {told} Other programs took {middle:.2f} CPUs (median), {most:.2f} at most."
 
 
-def publish(rows: Sequence[Record], key: Mapping[str, Any], margin: float, out: Path) -> None:
-    """Write the JSON and the page."""
-    found = {
-        "schema": SCHEMA,
-        **{name: key[name] for name in ("workload", "seconds", "kernel")},
-        "margin": margin,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "cpu": describe()["cpu_model"],
-        "measurements": list(rows),
-        "summary": summarise(rows, margin),
+def planted_seen(rows: Sequence[Record]) -> str:
+    """Processor time of B by A where a difference was planted, median of measurements, per cent."""
+    found = [
+        statistics.fmean(run["cpu_s"] for run in row["b"]) / statistics.fmean(run["cpu_s"] for run in row["a"])
+        for row in rows
+        if row["truth"] > 0 and row["reason"] is None
+    ]
+    return f"{100 * statistics.median(found):.1f}%" if found else "an unknown share"
+
+
+def summary_table(condition: str, summary: Mapping[str, Any], share: float) -> list[str]:
+    """A row for each method."""
+    head = ["method", "runs or rounds", "false claims, B = A", "half-width", "B by A, lowest to highest"]
+    head += [f"misses, +{100 * share:g}% planted", "intervals without the truth", "half-width"]
+    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for row in (summary[method] for method in TITLES):  # the JSON sorts its keys
+        equal, planted_ = row[condition]["equal"], row[condition]["planted"]
+        spans = [part["misses"] for part in (equal, planted_)]
+        known = sum(part["answers"] for part in (equal, planted_))
+        cells = [
+            row["title"],
+            " and ".join("" if part["n"] is None else f"{part['n']:g}" for part in (equal, planted_)),
+            f"{equal['claims']} of {equal['answers']}",
+            width_cell(equal),
+            "" if equal["lowest"] is None else f"{equal['lowest'] - 1:+.1%} to {equal['highest'] - 1:+.1%}",
+            f"{planted_['missed']} of {planted_['answers']}",
+            "gives none" if None in spans else f"{sum(spans)} of {known}",
+            width_cell(planted_),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def width_cell(part: Mapping[str, Any]) -> str:
+    """The median half-width."""
+    return "" if part["half_width"] is None else f"±{100 * part['half_width']:.2f}%"
+
+
+def repetition_table(condition: str, found: Mapping[str, Any]) -> list[str]:
+    """A row for each repetition and truth: B by A less one, half-width; bold where a difference is claimed."""
+    said = {
+        (one["repetition"], round(one["truth"], 9), one["method"]): one
+        for one in found["conclusions"]
+        if one["condition"] == condition
     }
-    write_json(FOLDER / "protocols.json", found)
-    write_text(out, page(found))
+    lines = [f"| | B | {' | '.join(TITLES)} |", "| --- " * (2 + len(TITLES)) + "|"]
+    for repetition in sorted({place[0] for place in said}):
+        for name, truth in TRUTHS.items():
+            row = [said.get((repetition, round(truth, 9), method)) for method in TITLES]
+            cells = [cell(one) if one else "" for one in row]
+            lines.append(f"| {repetition + 1} | {name} | {' | '.join(cells)} |")
+    return lines
 
 
-def main() -> None:
-    """Measure what is missing as long as the machine time pays, then write what all of it gave."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=90, help="machine time of all, what was measured included")
-    parser.add_argument("--seconds", type=float, help=f"of one measurement; else {REPETITIONS} of each are made")
+def result(rows: Sequence[Record], key: Mapping[str, Any]) -> Record:
+    """What the JSON holds."""
+    return {
+        **key,
+        "planted": PLANTED,
+        "claim_from": CLAIM_FROM,
+        "at": max(row["at"] for row in rows),
+        "cpu": describe()["cpu_model"],
+        "measurements": [{name: value for name, value in row.items() if name not in key} for row in rows],
+        "conclusions": conclusions(rows),
+        "summary": summarise(rows),
+    }
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--condition", choices=CONDITIONS, help="measure in this one")
+    parser.add_argument("--minutes", type=float, default=75.0, help="of this call")
+    parser.add_argument("--repetitions", type=int, default=12, help="of each condition in all")
+    default = ", ".join(f"{name} {seconds:g}" for name, seconds in SECONDS.items())
+    parser.add_argument("--seconds", type=float, help=f"machine time of one measurement (default: {default})")
+    parser.add_argument("--epochs", type=int, default=1, help="of a run")
     parser.add_argument("--workload", default="mnist_cnn")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written")
+    parser.add_argument("--out", type=Path, default=FOUND, help="the JSON; its journal is beside it")
+    parser.add_argument("--publish", action="store_true", help=f"write {KEPT.name} of this folder and the page")
     arguments = parser.parse_args()
-    budget_s = 60 * arguments.minutes
+    if not arguments.condition and not arguments.publish:
+        raise UserError("nothing to do: name a --condition to measure, or --publish what was measured")
+    return arguments
+
+
+def take(arguments: argparse.Namespace, key: Mapping[str, Any], rows: list[Record], journal: Journal) -> None:
+    """Measure what is missing of a condition as long as the minutes last.
+
+    Raises:
+        UserError: it has measurements of other lengths.
+    """
+    seconds = arguments.seconds or SECONDS[arguments.condition]
+    before = {row["seconds"] for row in rows if row["condition"] == arguments.condition}
+    if before - {seconds}:
+        raise UserError(
+            f"{journal.path} has measurements of {before.pop():g} s in this condition, not {seconds:g} s: "
+            "give the same --seconds, or another --out"
+        )
     study = settled(load_checked("config/config.yaml")).to_json()
-    seconds = arguments.seconds or round(budget_s / len(TITLES) / REPETITIONS)
-    journal = Journal(FOLDER / "protocols.jsonl")
-    key = {"schema": SCHEMA, "workload": arguments.workload, "seconds": seconds, "kernel": platform.release()}
-    rows = [row for row in journal.read() if all(row.get(name) == value for name, value in key.items())]
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], None, None) as (available, _, _),
     ):
-        bench = Bench(study, arguments.workload, available[HOST], seconds)
-        for repetition, name, loaded in missing(rows, study["seed"]):
-            if not pays(rows, budget_s, seconds):
+        clock = Clock(time.monotonic() + 60 * arguments.minutes)
+        clock.longest = seconds
+        bench = Bench(study, arguments.workload, available[HOST], seconds, arguments.epochs)
+        for place in missing(rows, study["seed"], arguments.condition, arguments.repetitions):
+            if not clock.pays():
                 break
-            rows.append({**key, **measure(bench, name, repetition, loaded)})
+            rows.append({**key, **measure(bench, arguments.condition, *place)})
             journal.append(rows[-1])
-            publish(rows, key, study["margins"]["step"], arguments.page)
-    publish(rows, key, study["margins"]["step"], arguments.page)
+            clock.spent()
+        left = len(list(missing(rows, study["seed"], arguments.condition, arguments.repetitions)))
+    print(f"{arguments.condition}: {left} measurements are left", file=sys.stderr)
+
+
+def main() -> None:
+    """Measure what is missing as long as the minutes last, then write what all of it gave."""
+    arguments = parsed()
+    journal = Journal(arguments.out.with_suffix(".jsonl"))
+    key = {"schema": SCHEMA, "workload": arguments.workload, "epochs": arguments.epochs}
+    key |= {"kernel": platform.release()}
+    rows = [row for row in journal.read() if all(row.get(name) == value for name, value in key.items())]
+    if arguments.condition:
+        take(arguments, key, rows, journal)
+        if rows:
+            write_json(arguments.out, result(rows, key))
+    if arguments.publish:
+        if not arguments.out.exists():
+            raise UserError(f"{arguments.out} is not there: measure a --condition first")
+        found = read_json(arguments.out)
+        write_json(KEPT, found)
+        write_text(PAGE, page(found))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ if rules_of.parent != package_of:
 
 from tare.model import closure
 from tare.model.studies import arms, expected, papers
+from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
 from tare.core import remedies
@@ -94,15 +95,42 @@ def study_files():
     return [] if workflow.modifier.skip_configfile else workflow.overwrite_configfiles
 
 
+def within_minutes(study, minutes):
+    """The study with budgets of its headline campaigns for as many minutes as --config says, and how they were chosen.
+
+    They are told before anything runs, and written down before the first job (`onstart`); of a module, for which
+    Snakemake runs none, as the rules are read.
+    """
+    folder = Path("results/campaigns")
+    if minutes is None:
+        lines = minutes_module.told_without(study, folder)
+        chosen = None
+    else:
+        from tare.analysis.minutes import laid_over  # takes a while
+
+        study, chosen, _ = laid_over(study, minutes_module.checked(minutes), folder)
+        lines = chosen.lines()
+        if not workflow.modifier.is_main_snakefile():
+            minutes_module.declare(study, chosen)
+    if workflow.is_main_process:
+        for line in lines:
+            say(line)
+    return study, chosen
+
+
 try:
     refuse_part_of_module()
     for path in (path for path in study_files() if Path(path).suffix != ".json"):
-        study_module.load(path)  # Snakemake would take the last of two equal keys
+        # Snakemake would take the last of two equal keys
+        study_module.refuse_minutes(study_module.load(path))
     if workflow.modifier.skip_configfile:  # the module's `config:` is laid over it
         config = study_module.merge(
             study_module.load(project_root() / "config/config.yaml"), config
         )
-    STUDIED = study_module.check(config)
+    STUDIED = study_module.check(
+        {key: value for key, value in config.items() if key != "minutes"}
+    )
+    STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
     catalog.refuse_unknown(
         {name: describe_workload(name)["dataset"] for name in STUDIED.workloads},

@@ -42,6 +42,7 @@ rule measure_starts:
     message:
         "start every environment, from an empty page cache and from a full one"
     shell:
+        "TARE_CODE={params.code:q} "
         "python -m tare starts --study {params.study:q} --workload {params.workload:q}"
         " --environments {params.environments:q} --images {params.images:q} --out {output.sealed:q} 2> {log:q}"
 

@@ -58,6 +58,7 @@ STUDY = json.dumps(
         "study": "nyu2022",
         "device": "cpu",
         "environments": [*ENVIRONMENTS, *UNAVAILABLE],
+        "stacks": [OTHER_STACK],
         "stack_kinds": ["rounds"],
         "stack_workloads": None,
         "stack_environments": None,
@@ -278,7 +279,7 @@ def write_campaigns(
     base: Path, study: str, workload: str, environments: Sequence[str], unavailable: Mapping[str, str],
     units: int, generator: random.Random, factors: Mapping[str, Mapping[str, float]] | None,
     with_arms: bool, ended: str | None, planted: Mapping[str, Any], no_stack: str | None,
-    no_settings: Mapping[str | None, str],
+    no_settings: Mapping[str | None, str], steps: bool,
 ) -> list[Path]:  # fmt: skip
     """All campaigns of one workload, arms and another stack among them; returns their seals."""
     sealed = []
@@ -299,7 +300,8 @@ def write_campaigns(
             # another stack and a setting have noise of their own: the rest is the same with and without them
             own = random.Random(f"{workload}/{text}") if arm and arm.is_optional else generator
             present, lacking = ([HOST], {}) if setting else (environments, unavailable)
-            measured = MEASURED if arm is None else {**MEASURED, "levels": ["steady"]}
+            both = arm is None and workload == "mnist_cnn"  # levels of the allocator
+            measured = (MEASURED if both else {**MEASURED, "levels": ["steady"]}) if steps else None
             plan, rows = rounds_campaign(study, workload, present, lacking, units, own, factors, arm, measured)
             if arm and arm.other_stack:
                 for name, launch in (item for row in rows for item in row["launches"].items()):
@@ -340,6 +342,7 @@ def write_results(
     device: str = "cpu",
     workloads: Sequence[str] = tuple(WORKLOADS),
     papers: Sequence[str] = ("nyu2022",),
+    steps: bool = True,
 ) -> None:
     """Everything that the notebooks and the report read, as `build_results` has it made.
 
@@ -357,6 +360,7 @@ def write_results(
         device: `cuda` for profiles, samples, counters, ceilings and a machine with a GPU.
         workloads: what was trained.
         papers: that are judged.
+        steps: whether whole runs measured training steps.
         planted: arguments of `cause_builders.causes_campaign`, for what launches that look for causes find.
     """
     unavailable = UNAVAILABLE if unavailable is None else unavailable
@@ -366,7 +370,7 @@ def write_results(
         base = root / "campaigns" / study / workload
         campaigns += write_campaigns(
             base, study, workload, environments, unavailable, units, generator, factors,
-            workload == "mnist_cnn", ended, planted or {}, no_stack, {"graph=capture": NO_GRAPH},
+            workload == "mnist_cnn", ended, planted or {}, no_stack, {"graph=capture": NO_GRAPH}, steps,
         )  # fmt: skip
         for env in environments:
             folder = root / "profiles" / study / workload / env

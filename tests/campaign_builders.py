@@ -14,7 +14,19 @@ from typing import Any
 
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
-from tare.model.journals.sealed import DECISION_KEY, ENDED_KEY, PLAN, SEAL_KEY, SEALED, UNITS, SealedCampaign
+from tare.model.journals.sealed import (
+    DECISION_KEY,
+    ENDED_KEY,
+    HEADLINE_LEVEL,
+    PLAN,
+    ROUNDS,
+    SEAL_KEY,
+    SEALED,
+    STEPS,
+    UNITS,
+    SealedCampaign,
+    views,
+)
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import CopiesRecord
@@ -66,7 +78,7 @@ PYTHON, OTHER_PYTHON = "3.11.7", "3.7.17"  # that ran of the study's stack, and 
 MARKS = ("entry", "imports", "data", "model", "first_step", "epoch_end")
 STEP_S = {"mnist_cnn": 0.05, "sentiment_rnn": 0.012}
 ALLOCATORS = {"steady": 1.0, "default": 1.19}  # what a level of the allocator multiplies a step by
-REPLICATES, WARMUP_STEPS, STEPS = 2, 2, 8
+REPLICATES, WARMUP_STEPS, COUNTED = 2, 2, 8
 MEASURED = {"levels": list(ALLOCATORS), "replicates": REPLICATES, "warmup_steps": WARMUP_STEPS, "seconds": 0.4}
 LOSS = 0.4381  # of the last measured step
 QUANTUM_S = 0.04
@@ -223,34 +235,31 @@ def _ends(start: int, seconds: Sequence[float]) -> tuple[list[int], int]:
 def in_slices(
     unit: Mapping[str, Any], *, start_s: float = 0.02, exit_s: float = 0.05, tail_s: float = 0.0
 ) -> dict[str, Any]:
-    """A unit whose launches ran in slices, one at a time; those that failed are left as they are.
+    """A unit whose launches ran in slices, one at a time, and ended together; those that failed are as they were.
 
     Args:
         unit: of whole runs one after the other.
         start_s, exit_s: of every launch, before and after its slices.
-        tail_s: own seconds that every launch but the hosts' still has when both hosts have ended.
+        tail_s: own seconds that every launch but the hosts' still had when both hosts had ended.
     """
-    launches = {}
-    for name, launch in unit["launches"].items():
-        if launch["status"] != "ok":
-            launches[name] = launch
-            continue
-        spawn, end = launch["spawn_ns"], launch["end_ns"]
-        arrived, ended = spawn + round(start_s * 1e9), end - round(exit_s * 1e9)
-        body_us = (ended - arrived) // 1000
-        quantum_us = round(QUANTUM_S * 1e6)
-        lengths = [quantum_us] * (body_us // quantum_us)
-        lengths += [body_us - sum(lengths)] if body_us > sum(lengths) else []
-        late = round(tail_s * 1e6) if name not in (HOST, CONTROL) else 0
-        slow = 2 * quantum_us  # from one slice's beginning to the next: another launch runs in between
-        began = [number * slow for number in range(len(lengths))]
-        kept = max(0, len(lengths) - late // quantum_us)
-        began = [start if number < kept else start + 10**9 for number, start in enumerate(began)]
-        last = began[-1] + lengths[-1]
+    launches, quantum_us = dict(unit["launches"]), round(QUANTUM_S * 1e6)
+    own = {name: launch for name, launch in launches.items() if launch["status"] == "ok"}
+    around_ns = round((start_s + exit_s) * 1e9)
+    bodies_us = {name: (one["end_ns"] - one["spawn_ns"] - around_ns) // 1000 for name, one in own.items()}
+    end_us = 2 * max(bodies_us.values(), default=0)
+    for name, launch in own.items():
+        arrived_ns = launch["spawn_ns"] + round(start_s * 1e9)
+        whole, rest = divmod(bodies_us[name], quantum_us)
+        lengths = [quantum_us] * whole + ([rest] if rest else [])
+        step = (end_us - lengths[-1]) // (len(lengths) - 1)
+        began = [number * step for number in range(len(lengths))]
+        late = 0 if name in (HOST, CONTROL) else round(tail_s * 1e6) // quantum_us
+        began = [at + (end_us if number >= len(lengths) - late else 0) for number, at in enumerate(began)]
+        ended_ns = arrived_ns + 1000 * (began[-1] + lengths[-1])
         launches[name] = launch | {
             "slices": {
-                **{"means": "cgroup2", "servers": 0, "spawn_ns": spawn, "arrived_ns": arrived},
-                **{"ended_ns": arrived + 1000 * last, "end_ns": arrived + 1000 * last + round(exit_s * 1e9)},
+                **{"means": "cgroup2", "servers": 0, "spawn_ns": launch["spawn_ns"], "arrived_ns": arrived_ns},
+                **{"ended_ns": ended_ns, "end_ns": ended_ns + round(exit_s * 1e9)},
                 **{"began_us": began, "length_us": lengths, "quiet_us": lengths},
                 "quantum_ms": [round(1000 * QUANTUM_S)] * len(lengths),
                 **{"waited_us": [0] * len(lengths), "cpu_us": lengths},
@@ -341,6 +350,11 @@ def with_plan(campaign: SealedCampaign, **changes: Any) -> SealedCampaign:
     return replace(campaign, plan=parse(Plan, campaign.plan.to_json() | changes, "plan"))
 
 
+def steps_of(campaign: SealedCampaign, level: str = HEADLINE_LEVEL) -> SealedCampaign:
+    """The view of the training steps that a campaign measured at a level of the allocator."""
+    return next(view for view in views(campaign) if view.level == level)
+
+
 def json_units(campaign: SealedCampaign) -> list[dict[str, Any]]:
     """Units as JSON holds them, to be changed."""
     return [unit.to_json() for unit in campaign.units]
@@ -352,8 +366,10 @@ def sealed_campaign(
 ) -> SealedCampaign:  # fmt: skip
     """A campaign as it is read back, without files; what plan and units lack is filled in.
 
-    `level`: of the allocator, for the view of its training steps.
+    `level`: of the allocator, for the view of its training steps; so is the kind `steps`.
     """
+    if plan["kind"] == STEPS:
+        plan, name, level = {**plan, "kind": ROUNDS}, name.replace(STEPS, ROUNDS), level or HEADLINE_LEVEL
     whole = base_plan("s", "mnist_cnn", plan["kind"], plan.get("environments", ()), 6) | dict(plan)
     rows = [
         parse(Unit, {"cost_s": 1.0, "order": list(unit["launches"]), **unit}, f"unit {unit['unit']}")
@@ -389,7 +405,7 @@ def rounds_campaign(
     rows = []
     for number in range(units + 1):
         speed = others.gauss(0, 0.05)
-        shared = {level: [speed + others.gauss(0, 0.01) for _ in range(REPLICATES * STEPS)] for level in levels}
+        shared = {level: [speed + others.gauss(0, 0.01) for _ in range(REPLICATES * COUNTED)] for level in levels}
         launches = {}
         for name in everyone:
             own = factors_of(name, arm, factors)

@@ -3,7 +3,9 @@
     python planted_program.py CODE FAULT SPEC
 
 CODE is the folder of the staged code, SPEC the launch's specification. FAULT is JSON: `{"waste": 0.02}` spins after
-each step for that share of the step's own duration; `{"batch_share": 0.5}` trains on the first half of each batch.
+each step for that share of the step's own duration; `{"batch_share": 0.5}` trains on the first half of each batch;
+`{"cpu": 0.03}` spins after each step until the process has used 3% more processor time than its work alone, what
+came before the first step included; stops of the process leave it as it is.
 """
 
 import json
@@ -25,6 +27,22 @@ def wasting(step, share):
     return wasted
 
 
+def owing(step, share, clock=time.process_time):
+    """A step that is followed by a spin for a share of the processor time of all the process's work so far."""
+    wasted = [0.0]
+
+    def charged(self, batch):
+        loss = step(self, batch)
+        own = clock() - wasted[0]
+        now = clock()
+        while now < own * (1 + share):
+            now = clock()
+        wasted[0] = max(wasted[0], now - own)
+        return loss
+
+    return charged
+
+
 def shortening(step, share):
     """A step that computes less than it was given."""
 
@@ -38,6 +56,8 @@ def plant(training, fault):
     """Put the fault into the class of a workload's training jobs."""
     if "waste" in fault:
         training.step = wasting(training.step, fault["waste"])
+    if "cpu" in fault:
+        training.step = owing(training.step, fault["cpu"])
     if "batch_share" in fault:
         training.step = shortening(training.step, fault["batch_share"])
 

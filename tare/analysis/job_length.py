@@ -1,7 +1,8 @@
 """What an environment costs a job by its length: from a headline of whole runs and one of training steps.
 
 The seconds that happen once come from whole runs, the share of a step from the training steps that the same rounds
-measured; what follows for a job of a length is modelled (tare.stats.job_length). The loader's worker, which starts again with every epoch, is in neither.
+measured; what follows for a job of a length is modelled (tare.stats.job_length). The loader's worker, which starts
+again with every epoch, is in neither.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
 def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
     """Rows of the host's training steps at the headline's level of the allocator, from the same rounds.
 
-    The mean (of logs) of its two hosts, under the same unit's number, as `host.headline`. None of whole runs, of the
-    headline's level itself, and where the campaign has launches as in the headline.
+    The mean (of logs) of its two hosts, under the same unit's number, as `host.headline`. None of whole runs, of
+    the headline's level itself, and where the campaign has launches as in the headline.
     """
     plan = campaign.plan
     if campaign.level in (None, HEADLINE_LEVEL) or any(name.endswith(BASELINE) for name in plan.environments):

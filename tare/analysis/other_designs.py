@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis.verdicts import contrasts, design_of, estimate_of, is_sliced
+from tare.analysis.sliced_rounds import is_sliced
+from tare.analysis.verdicts import contrasts, design_of, estimate_of
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import both_hosts, measured_steps, planned_alpha, real_s
 from tare.model.records.launches import LaunchRecord

@@ -50,9 +50,9 @@ def points(metrics: pd.DataFrame) -> pd.DataFrame:
     """Intensity (FLOP/B) and rate (FLOP/s) of each workload and environment, with a 95% interval of the rate.
 
     `kind` says whether FLOPs and bytes were counted by the device (measured) or follow from operators (modelled),
-    `precision` in which most FLOPs were counted. `basis` says which step: those of timed launches, a round each, with
-    Student's t over the logarithms of n units; or the median of the steps before profiling, of one launch, which
-    has no interval.
+    `precision` in which most FLOPs were counted. `basis` says which step: those of timed launches, a round each,
+    with Student's t over the logarithms of n units; or the median of the steps before profiling, of one launch,
+    which has no interval.
     """
     table = _work(metrics)
     own = metrics[(metrics["metric"] == "step_s") & (metrics["kind"] == "measured")]

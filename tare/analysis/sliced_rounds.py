@@ -1,4 +1,4 @@
-"""Campaigns whose launches ran in slices: whether they did, what only they measure, and whole runs from their terms.
+"""Campaigns whose launches ran in slices: whether they did, what only they measure, whole runs from their terms.
 
 Start, body and exit of a whole run are measured apart (tare.stats.sliced.whole). The body is the launch's own time
 without the window after its epoch in which training steps are measured.

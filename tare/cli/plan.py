@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.model.studies.study import Study
 
 
 def add(subparsers: Any) -> None:
@@ -16,6 +19,11 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--scenarios", nargs="+", help="only these of its scenarios, `single` among them")
     parser.add_argument("--half-width", type=_fraction, help="wanted, relative (0.005 is half a per cent)")
     parser.add_argument("--budget", type=_seconds, help="seconds that a campaign may take")
+    parser.add_argument(
+        "--minutes",
+        type=_minutes,
+        help="how long the whole study may take: the budgets of its headline campaigns, as MINUTES= chooses them",
+    )
     parser.add_argument("--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study")
     parser.add_argument(
         "--stamp",
@@ -39,6 +47,16 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _minutes(text: str) -> int | float:
+    from tare.core.errors import UserError
+    from tare.model.studies.minutes import checked
+
+    try:
+        return checked(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -48,8 +66,12 @@ def _number(text: str) -> float:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """One line per comparison of the study; or its stamp."""
+    if arguments.minutes is not None:
+        return _plan_minutes(arguments)
     if arguments.stamp:
-        return _stamp(arguments.study)
+        from tare.model.studies.study import load_checked
+
+        return _stamp(load_checked(arguments.study))
     from tare.analysis import tries
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
@@ -99,7 +121,33 @@ def run_plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _stamp(source: str) -> int:
+def _plan_minutes(arguments: argparse.Namespace) -> int:
+    """The budgets of a study that may take so many minutes; with --stamp they are written down and stamped."""
+    from tare.analysis.minutes import laid_over
+    from tare.core.errors import UserError
+    from tare.core.progress import say
+    from tare.model.studies.minutes import declare, path_of
+    from tare.model.studies.study import check, load_checked, merge
+
+    for name in ("workload", "half_width", "budget", "campaigns"):
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"--minutes is of the whole study and chooses its budgets itself: leave {option} out")
+    study = load_checked(arguments.study)
+    if arguments.scenarios:
+        study = check(merge(study.to_json(), {"scenarios": arguments.scenarios}))
+    own, chosen, before = laid_over(study, arguments.minutes, Path("results/campaigns"))
+    for line in chosen.lines():
+        say(line)
+    if before:
+        say(f"as chosen on {chosen.at}, in {path_of(study, arguments.minutes)}")
+    if not arguments.stamp:
+        return 0
+    declare(study, chosen)
+    return _stamp(own)
+
+
+def _stamp(study: Study) -> int:
     """Write the stamp of a study, note it in its ledger, and say how to leave its hash with others."""
     import time
 
@@ -109,9 +157,7 @@ def _stamp(source: str) -> int:
     from tare.machine.witnesses import commands, witnesses
     from tare.model.journals.ledger import last_hash
     from tare.model.studies.stamps import stamp_of, write_stamp
-    from tare.model.studies.study import load_checked
 
-    study = load_checked(source)
     folder = Path("results/campaigns") / study.study
     entries = bring_up_to_date(folder)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

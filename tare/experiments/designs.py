@@ -1,6 +1,7 @@
 """A design: the plan of a campaign, and what its units do. One for each kind of measurement, all run alike.
 
-Most kinds launch one thing after the other in balanced order (`one_after_other`); rounds in slices hold theirs.
+Most kinds launch one thing after the other in balanced order (`one_after_other`); sliced rounds hold theirs
+together.
 """
 
 from __future__ import annotations

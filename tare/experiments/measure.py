@@ -73,7 +73,7 @@ def compare(
     scenario: str = SINGLE,
     neighbour: Path | None = None,
 ) -> None:
-    """A campaign of whole runs with their training steps (`rounds`) or of `causes`: the headline's or an arm's."""
+    """A campaign of whole runs with their steps (`rounds`) or of `causes`, of the headline or of an arm."""
     study = _job(PARTS[kind], source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments

@@ -58,7 +58,10 @@ def rounds(setup: Setup) -> Design:
     study, workload, arm = setup.study, setup.workload, setup.arm
     headline, conditions = headline_levels(study), study["conditions"]
     spec = whole_run_spec(workload, study["workloads"][workload]["batch"], study)
-    sampling = sampling_of(parse(Rounds, study["rounds"], "rounds"), study["confidence"], METRIC, arm)
+    settings = parse(Rounds, study["rounds"], "rounds")
+    if arm is None and setup.scenario == SINGLE:
+        settings = settings.of_headline(workload)
+    sampling = sampling_of(settings, study["confidence"], METRIC, arm)
     if setup.scenario == DISTRIBUTED:
         group = parse(Distributed, study["distributed"], "distributed")
         headline, conditions = {**headline, **group.levels}, {**conditions, "group": group.group}
@@ -72,9 +75,9 @@ def rounds(setup: Setup) -> Design:
         headline=headline,
         conditions=conditions,
         sampling=sampling,
-        discarded=max(study["rounds"]["discarded"], 1 if held else 0),
+        discarded=max(settings.discarded, 1 if held else 0),
         margins=study["margins"],
-        measured=parse(Rounds, study["rounds"], "rounds").steps if setup.scenario == SINGLE else None,
+        measured=settings.steps if setup.scenario == SINGLE else None,
         slicing_refused=sliced.refusal(setup.scenario, spec, conditions, setup.sites),
     )
 

@@ -287,7 +287,8 @@ def waits(calibration: Unit) -> str | None:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected own time of each launch: the median of earlier sliced rounds, or processor time in the calibration.
+    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the
+    calibration.
 
     Runs one after the other meet different conditions, which processor time hardly feels.
     By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's

@@ -23,11 +23,11 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir
 from tare.core.guard import kill_stopped, let_go, remove_groups
 from tare.core.process import at_death, run
+from tare.launch import barrier
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.program import Cargo, Place, Runnable, as_program
-from tare.launch.slicing import barrier
 from tare.launch.transport import FETCH_S, Ready, transport_of
 from tare.model.environment import Environment, Launch
 
@@ -89,7 +89,7 @@ def ready(
 ) -> Iterator[Ready]:
     """Make all that a launch needs, and clean up after it. Arguments as for `launch`; `member` of a group.
 
-    A launch that is `held` waits at a barrier (tare.launch.slicing.barrier) at its program's first instruction.
+    A launch that is `held` waits at a barrier (tare.launch.barrier) at its program's first instruction.
 
     Raises:
         UserError: the program can't run at this site, such as a workload that is not written for its framework.
@@ -174,16 +174,17 @@ def own_folder() -> Iterator[tuple[str, Path]]:
     end_leftovers()
     name = f"tare-{uuid.uuid4().hex[:12]}"
     folder = cache_dir("launches") / name
-    folder.mkdir()
-    try:
-        with (folder / f".{OWNER}").open("w") as owner:
-            fcntl.flock(owner, fcntl.LOCK_EX)
-            owner.write("{}")
-            owner.flush()
-            (folder / f".{OWNER}").rename(folder / OWNER)
-            yield name, folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with at_death(f"{name} folder", folder=folder):
+        folder.mkdir()
+        try:
+            with (folder / f".{OWNER}").open("w") as owner:
+                fcntl.flock(owner, fcntl.LOCK_EX)
+                owner.write("{}")
+                owner.flush()
+                (folder / f".{OWNER}").rename(folder / OWNER)
+                yield name, folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_path(folder: Path) -> None:

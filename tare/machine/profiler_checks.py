@@ -66,7 +66,8 @@ def lacking(name: str, reason: str, remedy: str | None = None, **details: Any) -
 
 def stack_pythons() -> Iterator[Path]:
     """Interpreters that may have torch: of stacks built on the host, then our own."""
-    for record in sorted((project_root() / "results/images").glob("*/host.json")):
+    images = project_root() / "results/images"
+    for record in sorted([*images.glob("*/host.json"), *images.glob("@*/*/host.json")]):
         try:
             python = read_json(record).get("python")
         except TareError:

@@ -60,8 +60,8 @@ class Evidence:
         machine, ceilings: records of the machine, None where they are missing.
         probes, images, data: records by environment, by environment, by data set.
         trees: records of the trees of all stacks, by stack.
-        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these and
-            the training steps that they measured.
+        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these
+            and the training steps that they measured.
         protocols: what a benchmark of protocols found on this machine, None where none was run.
         copies: how much copies of the files differ on this machine, None where nobody measured it.
         profiles: records of profiled launches by workload and environment.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import advice, answer, instances, job_length, more_time, neighbours, scenarios
+from tare.report.answers import advice, answer, instances, job_length, minutes, more_time, neighbours, scenarios
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
@@ -73,7 +73,7 @@ def _scenarios(evidence: Evidence) -> Context | None:
 
 def _more(evidence: Evidence) -> Context | None:
     found = more_time.section(evidence)
-    return {"more": found} if found else None
+    return {"more": found, "minutes": minutes.sentence(evidence)} if found else None
 
 
 def _one_paper(evidence: Evidence, study: published.Published) -> Context:

@@ -1,6 +1,7 @@
 """Training steps that a whole run measures after its epoch, by replicates of its training job.
 
-`measured` of a specification says `levels` of the allocator, `replicates` of each, `warmup_steps` and `steps`, and the
+`measured` of a specification says `levels` of the allocator, `replicates` of each, `warmup_steps` and `steps`, and
+the
 `cpus` on which they train: the same in all launches of a round, since two processors are seldom equally busy. A
 replicate is a process forked from this one: its own model, optimizer and heap, some steps to warm up, then steps
 that are timed each. They run one after the other, and the launch waits for each.

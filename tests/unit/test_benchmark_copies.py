@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
+from typing import ClassVar
 
+import host_rounds
 import numpy as np
 import pytest
 
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import project_root, write_json
+from tare.core.files import Journal, project_root, write_json
+from tare.model.records.campaigns import Unit
 from tare.model.records.measured import CopiesRecord
-from tare.model.schema import read
+from tare.model.schema import parse, read
 
 BENCHMARKS = project_root() / "benchmarks"
 
@@ -80,7 +83,7 @@ def row(number, machine_s=30.0, voided=None, **values):
     return {
         **{"block": number, "machine_s": machine_s, "voided": voided, "at": "2026-01-01T00:00:00Z"},
         **{"others_cpus": 0.1 * number, "load_1min": 1.0, "pages": {"a": "drawn anew"}},
-        **{"settings": {"discard": 1, "steps": 2, "warmup": 8, "step_s": 0.05}, "step_s": values},
+        **{"settings": {"warmup": 2, "replicates": 4, "steps": 12}, "step_s": values},
     }
 
 
@@ -101,7 +104,7 @@ def test_void_blocks_count_for_nothing_and_too_few_are_refused(copies):
     found = copies.summary([*good, row(4, voided="a: it died")], key, 0.005)
     assert found["blocks"] == 4 and found["load"]["others_cpus"] == pytest.approx({"median": 0.15, "highest": 0.3})
     assert set(found["effects"]) == set(names) and found["widened"]["value"] >= 1
-    with pytest.raises(UnavailableError, match="1 whole blocks say nothing of copies"):
+    with pytest.raises(UnavailableError, match="1 whole rounds say nothing of copies"):
         copies.summary(good[:1], key, 0.005)
 
 
@@ -117,7 +120,8 @@ def test_what_it_writes_is_read_by_the_tables(copies, tmp_path):
     rows = [row(number, a=0.05, b=0.0501 + 1e-6 * number, c=0.0502) for number in range(3)]
     write_json(tmp_path / "copies.json", copies.summary(rows, key, 0.005))
     found = read(CopiesRecord, tmp_path / "copies.json")
-    assert found.blocks == 3 and found.sd_between.value == pytest.approx(0.002, rel=0.01) and found.p < 0.05
+    assert (found.blocks, found.draws, found.cycles, found.burst) == (3, 4, 12, {"discard": 2, "steps": 12})
+    assert found.sd_between.value == pytest.approx(0.002, rel=0.01) and found.p < 0.05
     write_json(tmp_path / "copies.json", {"schema": copies.SCHEMA})
     with pytest.raises(IntegrityError, match=r"copies\.json: .* missing") as told:
         read(CopiesRecord, tmp_path / "copies.json")
@@ -144,11 +148,54 @@ def test_copies_are_apart_checked_and_removed_but_for_the_second_hosts(copies, t
     assert again[:2] == names[:2] and not set(again[2:]) & set(names)
 
 
-def test_the_load_of_others_leaves_our_own_out(copies):
-    load = copies.Load()
-    subprocess.run([sys.executable, "-c", "sum(range(4_000_000))"], check=True)
-    seen = load.seen()
-    assert 0 <= seen["others_cpus"] <= os.cpu_count() + 0.5
+def test_a_round_says_how_long_a_step_takes_in_each_copy_and_a_void_one_why(copies):
+    rest = np.array([0.05, 0.06, 0.05, 0.04])
+    launches = {
+        name: host_rounds.host_launch(1.0, {"steady": [(share * rest).tolist()]})
+        for name, share in (("a", 1.0), ("b", 1.02), ("c", 1.0))
+    }
+    others = {"cpu_s": 6.0, "stolen_s": 0.0, "seconds": 30.0, "processors": 2}
+    unit = host_rounds.host_round(1, launches, cost_s=30.0, others=others)
+    found = copies.row_of(parse(Unit, unit, "a round"), 0, "warm")
+    assert found["step_s"]["b"] / found["step_s"]["a"] == pytest.approx(1.02, rel=1e-6)
+    assert found["step_s"]["c"] == pytest.approx(found["step_s"]["a"])
+    assert found["others_cpus"] == pytest.approx(0.2) and found["machine_s"] == 30.0
+    void = copies.row_of(parse(Unit, unit | {"voided": "a: it died"}, "a round"), 0, "warm")
+    assert void["voided"] == "a: it died" and void["step_s"] == {}
+
+
+class Rounds:
+    """A bench whose rounds take 30 s: the first calibrates, some are void."""
+
+    conditions: ClassVar[dict] = {"page_cache": "warm"}
+
+    def __init__(self, void=()):
+        self.made, self.void = 0, void
+
+    def round(self, number):
+        self.made += 1
+        return SimpleNamespace(
+            discarded=self.made == 1, voided="it died" if self.made in self.void else None, cost_s=30.0,
+            others=None, launches={}, counts=True,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def journal(copies, tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "step_values", lambda unit, level: {})
+    return Journal(tmp_path / "copies.jsonl")
+
+
+def test_calibration_is_paid_for_and_is_no_row(copies, journal):
+    rows = []
+    copies.take_rounds(journal, rows, {"workload": "w"}, Rounds(), 120.0)
+    assert [row["block"] for row in journal.read()] == [0, 1, 2] and len(rows) == 3
+
+
+def test_two_void_rounds_in_a_row_end_it(copies, journal):
+    with pytest.raises(UnavailableError, match="2 rounds in a row are void: it died"):
+        copies.take_rounds(journal, [], {"workload": "w"}, Rounds(void=(3, 4)), 900.0)
+    assert [row["voided"] for row in journal.read()] == [None, "it died", "it died"]
 
 
 def test_too_few_copies_are_one_line():

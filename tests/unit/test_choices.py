@@ -28,7 +28,7 @@ def verdicts(results):
 
 def level(**fields):
     own = {
-        "env": "host", "reference": "host.headline", "campaign": "turns.host.amp-bf16", "metric": "step_s",
+        "env": "host", "reference": "host.headline", "campaign": "steps.host.amp-bf16", "metric": "step_s",
         "group": SETTING, "title": "Mixed precision, bf16", "level": "amp=bf16", "ratio": 0.62, "ci_low": 0.61,
         "ci_high": 0.64,
     }  # fmt: skip
@@ -36,9 +36,7 @@ def level(**fields):
 
 
 def environment(env="docker", **fields):
-    return row(
-        **{"env": env, "metric": "step_s", "campaign": "turns.docker+host", "group": ENVIRONMENT, **fields}
-    )
+    return row(**{"env": env, "metric": "step_s", "campaign": "turns.docker+host", "group": ENVIRONMENT, **fields})
 
 
 def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_first(verdicts):
@@ -46,7 +44,7 @@ def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_f
     steps = rows[rows["metric"] == "step_s"]
     assert set(steps["title"]) == {
         "Docker", "Apptainer", "Charliecloud", "Default allocator", "Mixed precision, bf16", "Channels-last layout",
-        "Stack paper-2022",
+        "Native installs", "Stack paper-2022",
     }  # fmt: skip
     assert list(steps["size"]) == sorted(steps["size"], reverse=True)
     assert steps.iloc[0]["title"] == "Mixed precision, bf16" and steps.iloc[0]["group"] == SETTING
@@ -123,19 +121,19 @@ def test_the_decision_is_that_of_the_arms():
 
 
 def test_another_loss_is_shown_and_is_no_failure(metrics):
-    text = choices.loss_sentence(metrics, "mnist_cnn", "turns.host.amp-bf16")
+    text = choices.loss_sentence(metrics, "mnist_cnn", "steps.host.amp-bf16")
     assert text.startswith(
         "The last loss is another: 0.43985 beside 0.43810 (medians), up to 0.40% apart in 6 units"
     )
-    same = choices.loss_sentence(metrics, "mnist_cnn", "turns.host.layout-channels-last")
+    same = choices.loss_sentence(metrics, "mnist_cnn", "steps.host.layout-channels-last")
     assert same == "The last loss is the very same in 6 units"
     near = metrics.copy()
     own = (
-        (near["campaign"] == "turns.host.amp-bf16") & (near["env"] == "host") & (near["metric"] == "step_loss_last")
+        (near["campaign"] == "steps.host.amp-bf16") & (near["env"] == "host") & (near["metric"] == "step_loss_last")
     )
     near.loc[own, "value"] = 0.4381 * (1 + 1e-6)
-    assert "the same but for rounding" in choices.loss_sentence(near, "mnist_cnn", "turns.host.amp-bf16")
-    assert choices.loss_sentence(metrics, "mnist_cnn", "turns.host.graph-capture") is None
+    assert "the same but for rounding" in choices.loss_sentence(near, "mnist_cnn", "steps.host.amp-bf16")
+    assert choices.loss_sentence(metrics, "mnist_cnn", "steps.host.graph-capture") is None
 
 
 def test_where_no_environment_has_an_interval_the_lead_says_so(metrics, verdicts):
@@ -149,7 +147,9 @@ def test_where_no_environment_has_an_interval_the_lead_says_so(metrics, verdicts
 
 def test_settings_that_could_not_be_had_are_listed_with_their_reason(metrics, verdicts):
     found = choices.workload_choices(metrics, verdicts, "mnist_cnn")
-    assert found.unavailable == [f"CUDA graph of the step, training steps: {builders.NO_GRAPH}"]
+    assert found.unavailable == [
+        f"CUDA graph of the step, {what}: {builders.NO_GRAPH}" for what in ("whole runs", "training steps")
+    ]
     assert not any("CUDA graph" in choice.title for choice in found.choices)
 
 
@@ -159,7 +159,7 @@ def test_the_answer_of_a_whole_study(metrics, verdicts):
     assert by_title["Mixed precision, bf16: training step"].outcome == "level"
     assert by_title["Native installs: whole run"].outcome == ENVIRONMENT
     assert by_title["Channels-last layout: training step"].outcome == "open"
-    assert found["mnist_cnn"].lead[0].startswith("Training step: of 4 settings and stacks, 3 matter more than any")
+    assert found["mnist_cnn"].lead[0].startswith("Training step: of 5 settings and stacks, 3 matter more than any")
     assert found["sentiment_rnn"].lead[0] == "Training step: stack paper-2022 matters more than any environment."
     assert len(found["mnist_cnn"].controls) == 2 and found["mnist_cnn"].controls[0].startswith("Training step")
     assert len(found["mnist_cnn"].table.rows) == len(figures.choice_rows(verdicts, "mnist_cnn"))

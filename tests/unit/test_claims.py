@@ -215,8 +215,8 @@ def test_where_only_whole_runs_were_measured_the_reason_says_so_and_what_adds_st
         rows = [metric("docker", name, 1.0, rep=rep, campaign=kind) for kind, name in names for rep in (0, 1)]
         return here(metrics=rows).value("mnist_cnn", "apptainer", "step_s").note
 
-    runs, steps = ("rounds.docker+host", "real_s"), ("turns.docker+host", "step_s")
-    only_runs = "this study measured no training steps of apptainer, only whole runs; turns.workloads in its file"
+    runs, steps = ("rounds.docker+host", "real_s"), ("steps.docker+host", "step_s")
+    only_runs = "this study measured no training steps of apptainer, only whole runs; `rounds.steps` in its file"
     assert reason(runs).startswith(only_runs)
     assert reason(runs, steps) == reason(steps) == "this study measured no training steps of apptainer"
 

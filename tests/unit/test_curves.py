@@ -1,5 +1,6 @@
 """Losses of another stack beside the headline's: what is launched for them, and what a planted loss is called."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -150,7 +151,7 @@ def test_the_page_says_of_each_stack_whether_it_computes_the_same(evidence):
     key = ("mnist_cnn", campaign.name)
     for ours, says in ((NEAR, "are the same to step 4"), ((1.0, *BASE[1:]), "it computes something else")):
         own = {key: record(ours, workload="mnist_cnn", level="paper-2022")}
-        changed = type(evidence)(**{**vars(evidence), "curves": own})
+        changed = replace(evidence, **{"curves": own})
         (line,) = stacks.loss_sentences(changed, "mnist_cnn")
         assert "paper-2022" in line and says in line
         moved = evidence.metrics.copy()

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_a_counter_that_stays_at_zero_is_no_counter(monkeypatch, tmp_path):
     check = profiler_checks.cpu_counters()
     assert not check.available
     assert "stays at 0" in check.reason
+
+
+def test_interpreters_are_those_of_every_build(monkeypatch, tmp_path):
+    monkeypatch.setattr(profiler_checks, "project_root", lambda: tmp_path)
+    for name in ("torch-2.13", "@cpu/torch-2.13", "torch-2.13/arms/stack-other"):
+        place = tmp_path / "results/images" / name
+        place.mkdir(parents=True)
+        (place / "python").touch()
+        (place / "host.json").write_text(json.dumps({"python": str(place / "python")}))
+    found = list(profiler_checks.stack_pythons())
+    own = {tmp_path / "results/images" / name / "python" for name in ("torch-2.13", "@cpu/torch-2.13")}
+    assert set(found[:-1]) == own and found[-1] == Path(sys.executable)
 
 
 GPU = "Tesla V100-SXM2-16GB, GPU-1, 470.1, 16160, 00000000:00:04.0, 7.0, 300.00, 1530, [N/A]\n"

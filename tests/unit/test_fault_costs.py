@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import sealed_campaign
+from campaign_builders import sealed_campaign, steps_of
 from scipy import stats
 from test_verdicts import rows_of
 
@@ -29,41 +29,36 @@ FASTER = 0.98  # apptainer's steady step by the host's
 SHARE = COST_S * FAULTS / (STEP_S + BESIDE_S + COST_S * FAULTS)
 
 
-def steps(blocks=10, cost_s=None, faults=None, seed=1, noise=0.004, lottery=0.25):
-    """Steps and page faults by level, launch and block; blocks share a mood, their two levels not quite the same.
+def steps(rounds=10, cost_s=None, faults=None, seed=1, noise=0.004, lottery=0.25):
+    """Steps and page faults by level, launch and round; rounds share a speed, their two levels not quite the same.
 
     Args:
         cost_s, faults: of launches where they are others than COST_S and FAULTS.
-        lottery: standard deviation of the log of a launch's faults, from block to block.
+        lottery: standard deviation of the log of a launch's faults, from round to round.
     """
     generator = np.random.default_rng(seed)
-    mood = np.exp(generator.normal(0, 0.03, blocks))
+    speed = np.exp(generator.normal(0, 0.03, rounds))
     found = {"steady": ({}, {}), "default": ({}, {})}
     for level, (times, counts) in found.items():
-        own = mood * np.exp(generator.normal(0, 0.01, blocks))
+        own = speed * np.exp(generator.normal(0, 0.01, rounds))
         for name in NAMES:
             more = (faults or {}).get(name, FAULTS) if level == "default" else 0.0
-            counts[name] = 3.0 + more * np.exp(generator.normal(0, lottery, blocks) - lottery**2 / 2)
+            counts[name] = 3.0 + more * np.exp(generator.normal(0, lottery, rounds) - lottery**2 / 2)
             base = STEP_S * (FASTER if name == "apptainer" else 1.0) + (BESIDE_S if level == "default" else 0.0)
             taken = base + (cost_s or {}).get(name, COST_S) * (counts[name] - 3.0)
-            times[name] = own * taken * np.exp(generator.normal(0, noise, blocks))
+            times[name] = own * taken * np.exp(generator.normal(0, noise, rounds))
     return found
 
 
-def measured(level, times, counts, *, shared=True, share=1.0):
-    """A campaign at a level of the allocator, whose units are numbered in another way than the other's."""
-    first = 1 if level == "steady" else 5
-    numbers = range(first, first + len(times[HOST]))
+def measured(level, times, counts, *, share=1.0):
+    """The steps of whole runs at a level of the allocator."""
     units = [
         {"unit": unit, "discarded": False, "voided": None, "launches": {}}
-        | ({"block": f"block {unit - first}"} if shared else {})
-        for unit in numbers
+        for unit in range(1, 1 + len(times[HOST]))
     ]
-    arm = "" if level == "steady" else ".allocator-default"
-    conditions = {"threads": 1, "cpus": 2, "page_cache": "warm", "allocator": level}
-    plan = {"kind": "turns", "environments": NAMES, "conditions": conditions, "arm": "arm"}
-    rows = rows_of("step_s", times, first) + rows_of("step_page_faults", counts, first)
-    campaign = sealed_campaign(plan, units, f"turns.apptainer+docker+host{arm}")
+    plan = {"kind": "rounds", "environments": NAMES, "arm": "arm", "measured": {"levels": ["steady", "default"]}}
+    rows = rows_of("step_s", times) + rows_of("step_page_faults", counts)
+    campaign = steps_of(sealed_campaign(plan, units, "rounds.apptainer+docker+host"), level)
     return Measured(campaign=campaign, metrics=pd.DataFrame(rows), share=share)
 
 
@@ -147,11 +142,11 @@ def fitted(x, y):
     return found[0], error
 
 
-@pytest.mark.parametrize("moods", [0.0, 0.3])
-def test_a_common_slope_is_that_of_least_squares_and_the_wider_interval_decides(moods):
+@pytest.mark.parametrize("speeds", [0.0, 0.3])
+def test_a_common_slope_is_that_of_least_squares_and_the_wider_interval_decides(speeds):
     generator = np.random.default_rng(7)
     x = generator.normal(5, 1, (6, 4))
-    y = np.exp(generator.normal(0, moods, (6, 1))) * (2 * x + generator.normal(0, 0.3, (6, 4)))
+    y = np.exp(generator.normal(0, speeds, (6, 1))) * (2 * x + generator.normal(0, 0.3, (6, 4)))
     slope, error = fitted(x, y)
     without = [fitted(*(np.delete(values, row, axis=0) for values in (x, y)))[0] for row in range(6)]
     jackknife = np.sqrt(5 * np.var(without))
@@ -174,12 +169,12 @@ def test_a_planted_cost_is_recovered_with_its_share_of_a_step():
         assert holds(own.loc["level_share"], 1 - STEP_S / (STEP_S + BESIDE_S + COST_S * FAULTS))
 
 
-def test_a_common_slope_is_covered_as_often_as_it_says_where_rows_have_moods():
+def test_a_common_slope_is_covered_as_often_as_it_says_where_rows_have_speeds():
     generator, misses, tries, alpha = np.random.default_rng(4), 0, 500, 0.05
     for _ in range(tries):
         faults = FAULTS * np.exp(generator.normal(0, 0.3, (7, 4)))
-        moods = np.exp(generator.normal(0, 0.01, (7, 1)))
-        steps = moods * (STEP_S + COST_S * faults) * np.exp(generator.normal(0, 0.01, (7, 4)))
+        speeds = np.exp(generator.normal(0, 0.01, (7, 1)))
+        steps = speeds * (STEP_S + COST_S * faults) * np.exp(generator.normal(0, 0.01, (7, 4)))
         found = common_slope(faults, steps, alpha)
         misses += not found.low <= COST_S <= found.high
     assert misses / tries <= alpha + 2 * np.sqrt(alpha * (1 - alpha) / tries)
@@ -191,7 +186,7 @@ def test_planted_values_are_covered_in_several_studies():
     wanted |= {("apptainer", "measured_by_modelled"): 1.0, (HOST, "level_cost_s"): COST_S + BESIDE_S / FAULTS}
     misses = dict.fromkeys(wanted, 0)
     for seed in range(8):
-        table = table_of(steps(blocks=7, seed=seed))
+        table = table_of(steps(rounds=7, seed=seed))
         for key, value in wanted.items():
             misses[key] += not holds(table.loc[key], value)
     assert max(misses.values()) <= 1  # of eight, each at 97.5%
@@ -259,10 +254,21 @@ def test_what_is_missing_is_said(change, reason):
     assert set(table.index.get_level_values("env")) == set(NAMES)
 
 
-def test_launches_of_their_own_and_too_few_blocks_are_said():
-    assert table_of(steps(), shared=False)["reason"].str.contains("launches of their own").all()
-    few = table_of(steps(blocks=4))
-    assert set(few["reason"]) == {"4 complete blocks of 6 that the study asks for before a verdict"}
+def without_rounds_in_common():
+    """At either level steps in rounds in which there are none at the other."""
+    found = steps()
+    for level, own in (("steady", slice(0, 5)), ("default", slice(5, None))):
+        for values in found[level]:
+            for name in NAMES:
+                values[name][own] = np.nan
+    return found
+
+
+def test_no_rounds_in_common_and_too_few_of_them_are_said():
+    apart = table_of(without_rounds_in_common())
+    assert set(apart["reason"]) == {"no round holds both levels of the allocator"}
+    few = table_of(steps(rounds=4))
+    assert set(few["reason"]) == {"4 complete rounds of 6 that the study asks for before a verdict"}
 
 
 def test_a_launch_that_failed_at_one_level_is_left_out_of_both():
@@ -285,13 +291,13 @@ def test_what_is_modelled_stands_beside_the_measured_headline_and_says_so():
     pairs = [measured(level, *values) for level, values in steps().items()]
     table = tables.make("fault_costs", fault_rows(pairs))
     row = {"metric": "step_s", "workload": "mnist_cnn", "env": "apptainer"}
-    row["campaign"] = "turns.apptainer+docker+host.allocator-default"
+    row["campaign"] = "steps.apptainer+docker+host.allocator-default"
     own = table[(table["env"] == "apptainer") & (table["item"] == "equal_faults_ratio")].iloc[0]
     assert own["kind"] == "modelled"
     assert report.beside_measured(table, row) == (
         f"At equal page faults, modelled: {signed(own['low'], own['high'])}"
     )
-    for other in ({"metric": "real_s"}, {"campaign": "turns.apptainer+docker+host"}, {"env": "podman"}):
+    for other in ({"metric": "real_s"}, {"campaign": "steps.apptainer+docker+host"}, {"env": "podman"}):
         assert report.beside_measured(table, {**row, **other}) is None
     assert report.beside_measured(table.assign(reason="nothing to divide by"), row) is None
 
@@ -318,16 +324,15 @@ def test_the_page_says_how_much_faults_are_and_where_they_cost_more():
 
 
 def test_the_page_says_why_nothing_can_be_told():
-    found = shown(steps(), shared=False)
+    found = shown(without_rounds_in_common())
     assert found.sentences == [
-        "What page faults cost a step can't be told: no block holds both levels of the allocator: their "
-        "campaigns had launches of their own"
+        "What page faults cost a step can't be told: no round holds both levels of the allocator"
     ]
     assert found.table.rows[0][2].span == len(report.COLUMNS)
     assert (
-        shown({"steady": steps()["steady"], "default": steps(blocks=4)["default"]})
+        shown({"steady": steps()["steady"], "default": steps(rounds=4)["default"]})
         .sentences[0]
-        .endswith("4 complete blocks of 6 that the study asks for before a verdict")
+        .endswith("4 complete rounds of 6 that the study asks for before a verdict")
     )
 
 

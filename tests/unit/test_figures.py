@@ -208,8 +208,9 @@ def test_interval_labels_never_touch(verdicts):
 
 def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(verdicts):
     drawing = figures.arms(verdicts, "mnist_cnn")
-    native, allocator = drawing.figure.axes
+    native, allocator, native_steps = drawing.figure.axes
     assert native.get_title(loc="left") == "Native installs: whole run"
+    assert native_steps.get_title(loc="left") == "Native installs: training step"
     assert allocator.get_title(loc="left") == "Default allocator: training step"
     headline = figures.joint(verdicts)
     for axes, name, metric in ((native, "stack-native", "real_s"), (allocator, "allocator-default", "step_s")):
@@ -227,7 +228,7 @@ def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
     own = verdicts[verdicts["campaign"].str.endswith("allocator-default")]
     level = own[own["reference"] != "host"].assign(env="docker", reference="docker.headline")
     docker = own[(own["env"] == "docker") & (own["reference"] == "host")]
-    table = pd.concat([level, docker]).assign(campaign="turns.docker+host.seccomp-unconfined")
+    table = pd.concat([level, docker]).assign(campaign="steps.docker+host.seccomp-unconfined")
     drawing = figures.arms(table, "mnist_cnn")
     assert drawing.figure.axes[0].get_title(loc="left") == "No seccomp filter: training step"
     assert "the level itself, Docker" in drawing.alt
@@ -308,11 +309,11 @@ def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(met
     few = metrics["env"].isin(["host", "docker"])
     small = [
         metrics[few & metrics["campaign"].map(choice.kind_of).eq(kind)].assign(campaign=f"{kind}.docker+host")
-        for kind in ("rounds", "turns")
+        for kind in ("rounds", "steps")
     ]
     found = figures.joint(pd.concat([*small, metrics]))
     names = set(found["campaign"])
-    assert {choice.kind_of(name) for name in names} == {"rounds", "turns"}
+    assert {choice.kind_of(name) for name in names} == {"rounds", "steps"}
     assert len(names) == 2 and all("podman" in name and name.count(".") == 1 for name in names)
     assert not any(name.endswith(".headline") for name in found["env"])
 
@@ -321,7 +322,7 @@ def test_joint_of_nothing_is_nothing(metrics):
     assert figures.joint(metrics[metrics["campaign"] == "sweep"]).empty
 
 
-def test_every_launch_counts_rounds_and_blocks(results, metrics):
+def test_every_launch_is_counted(results, metrics):
     drawing = figures.units(figures.joint(metrics), "mnist_cnn")
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert titles[:2] == ["Whole run", "Training step"]

@@ -11,13 +11,13 @@ from tare.analysis import forecast
 from tare.analysis.forecast import Experience
 from tare.cli import main
 from tare.core.files import write_json
-from tare.model.journals.units import groups_of, share_of
+from tare.model.journals.units import share_of
 from tare.model.studies.study import load_checked
 from tare.stats.intervals import stein_units
 
 ENVIRONMENTS = "apptainer+charliecloud+docker+host"
 NAMES = ["host", "docker", "apptainer", "charliecloud"]
-STUDY = {"workloads": {"sentiment_rnn": None}, "arms": {"rounds": [], "turns": []}, "stacks": []}
+STUDY = {"workloads": {"sentiment_rnn": None}, "arms": {"rounds": []}, "stacks": []}
 
 
 @pytest.fixture
@@ -27,10 +27,9 @@ def study():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Campaigns of one study: rounds and turns of mnist_cnn."""
-    for kind, make in (("rounds", builders.rounds_campaign), ("turns", builders.turns_campaign)):
-        plan, units = make("nyu2022", "mnist_cnn", NAMES, {}, 8, random.Random(1))
-        builders.write_campaign(tmp_path / "mnist_cnn" / f"{kind}.{ENVIRONMENTS}", plan, units)
+    """Of one study the rounds of mnist_cnn."""
+    plan, units = builders.rounds_campaign("nyu2022", "mnist_cnn", NAMES, {}, 8, random.Random(1))
+    builders.write_campaign(tmp_path / "mnist_cnn" / f"rounds.{ENVIRONMENTS}", plan, units)
     return tmp_path
 
 
@@ -63,38 +62,6 @@ def test_fewer_environments_make_cheaper_units():
     )
 
 
-def test_turns_cost_what_they_cost_before(folder, study):
-    sealed = folder / "mnist_cnn" / f"turns.{ENVIRONMENTS}" / "sealed.json"
-    found = forecast.from_campaign(sealed)
-    assert found.components is not None and found.costs is not None
-    units, seconds = forecast.needed(found, 0.01, 6, 0.05 / 3, 3)
-    assert units == stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
-    assert seconds == pytest.approx(found.first_s + units * found.unit_s)
-
-
-def split_in(folder, group):
-    """A campaign where `group` launches fitted in memory together: an environment is in one unit of several."""
-    plan, units = builders.turns_campaign("nyu2022", "mnist_cnn", NAMES, {}, 9, random.Random(1))
-    groups = groups_of(plan["environments"], group)
-    for number, unit in enumerate(units):
-        if unit.get("calibration"):
-            unit["calibration"]["group"] = group
-        for name in plan["environments"]:
-            if name not in groups[(number - 1) % len(groups)]:
-                unit["launches"][name] = {"status": "skipped", "reason": "another environment's block"}
-    return builders.write_campaign(folder / "mnist_cnn" / f"turns.{ENVIRONMENTS}", plan, units)
-
-
-def test_what_does_not_fit_in_memory_together_costs_a_unit_for_each_share(tmp_path, study):
-    split_in(tmp_path, 3)
-    found = forecast.from_campaign(tmp_path / "mnist_cnn" / f"turns.{ENVIRONMENTS}" / "sealed.json")
-    assert found.shares == 3, "each of three environments has its own units"
-    units, seconds = forecast.needed(found, 0.01, 6, 0.05 / 3, 3)
-    assert units == 3 * stein_units(found.spread, math.log1p(0.01), 6, 0.05 / 3)
-    assert seconds == pytest.approx(found.first_s + units * found.unit_s)
-    assert forecast.needed(found, 0.01, 6, 0.05 / 3, 3, fixed=4)[0] == 12
-
-
 def test_a_fixed_number_of_units_is_never_capped(folder):
     fixed = load_checked(json.dumps({**STUDY, "rounds": {"units": 500}}))
     row = by_kind(forecast.forecasts(fixed, [folder], half_width=None, budget_s=1.0))["rounds"]
@@ -117,24 +84,20 @@ def test_what_was_never_run_has_no_number(study, tmp_path):
 
 
 def test_the_reference_serves_where_nothing_was_recorded(study, tmp_path, monkeypatch):
-    row = {
-        **{"spread": 0.01, "unit_s": 20.0, "first_s": 40.0, "environments": 3},
-        **{"components": None, "costs": None},
-    }
-    write_json(tmp_path / "r.json", {"machine": "some machine", "campaigns": {"mnist_cnn": {"turns": row}}})
+    row = {"spread": 0.01, "unit_s": 20.0, "first_s": 40.0, "environments": 3}
+    write_json(tmp_path / "r.json", {"machine": "some machine", "campaigns": {"mnist_cnn": {"rounds": row}}})
     monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "r.json")
     rows = by_kind(forecast.forecasts(study, [], half_width=0.01, budget_s=60))
-    assert rows["rounds"].seconds is None
-    assert "some machine" in rows["turns"].note
-    assert rows["turns"].capped
+    assert "some machine" in rows["rounds"].note
+    assert rows["rounds"].capped
 
 
 def test_a_damaged_record_does_not_stop_a_forecast(folder, study, monkeypatch):
     monkeypatch.setattr(forecast, "REFERENCE", folder / "none.json")
-    for path in folder.glob("*/turns.*/units.jsonl"):
+    for path in folder.glob("*/rounds.*/units.jsonl"):
         path.write_text(path.read_text()[:-300])
     rows = by_kind(forecast.forecasts(study, [folder], half_width=None, budget_s=None))
-    assert rows["turns"].seconds is None and rows["rounds"].seconds > 0
+    assert rows["rounds"].seconds is None
 
 
 def test_the_command_says_it_line_by_line(folder, capsys):
@@ -142,5 +105,5 @@ def test_the_command_says_it_line_by_line(folder, capsys):
         main.main(["plan", "--study", json.dumps(STUDY), "--campaigns", str(folder), "--half-width", "0.01"]) == 0
     )
     lines = capsys.readouterr().out.splitlines()
-    assert any(f"turns.{ENVIRONMENTS}, ±1%:" in line and "units, about" in line for line in lines)
+    assert any(f"rounds.{ENVIRONMENTS}, ±1%:" in line and "units, about" in line for line in lines)
     assert any("together about" in line for line in lines)

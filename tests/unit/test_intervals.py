@@ -30,7 +30,6 @@ from tare.stats.intervals import (
     t_quantile,
     trimmed,
     two_stage,
-    two_way,
 )
 
 
@@ -210,85 +209,6 @@ def test_the_bootstrap_nears_t_with_many_units():
     values = np.random.default_rng(6).normal(0, 1, 400)
     check, sure = bootstrap_interval(values, 0.05), t_interval(values, 0.05)
     assert check.low == pytest.approx(sure.low, abs=0.015) and check.high == pytest.approx(sure.high, abs=0.015)
-
-
-EFFECTS = np.array([0.0, 0.003, 0.02, -0.01, 0.1])
-MOOD = np.cumsum(np.random.default_rng(3).normal(0, 0.05, 10))
-
-
-def test_the_fit_recovers_launches_exactly_where_there_is_no_noise():
-    logs = EFFECTS[None, :] + MOOD[:, None] - 4.0
-    launch, residuals = two_way(logs)
-    assert launch - launch[0] == pytest.approx(EFFECTS, abs=1e-12)
-    assert residuals == pytest.approx(np.zeros((10, 5)), abs=1e-12)
-    # and stands at the median cycle
-    assert launch.mean() == pytest.approx(EFFECTS.mean() + np.median(MOOD) - 4.0, abs=1e-12)
-
-
-def test_drift_of_the_cycles_does_not_move_it():
-    noise = np.random.default_rng(4).normal(0, 0.01, (10, 5))
-    quiet, _ = two_way(EFFECTS + noise)
-    for drift in (np.linspace(0, 2, 10), np.repeat([0, 1], 5), MOOD * 10):
-        stormy, _ = two_way(EFFECTS + noise + drift[:, None])
-        assert stormy - stormy[0] == pytest.approx(quiet - quiet[0], abs=1e-6)
-
-
-@pytest.mark.parametrize("launch", range(5))
-def test_stalls_of_one_launch_move_it_little(launch):
-    """Two turns of ten, twice as slow: a mean would be off by 0.14."""
-    noise = np.random.default_rng(9).normal(0, 0.01, (10, 5))
-    stalled = EFFECTS + noise + MOOD[:, None]
-    stalled[[2, 7], launch] += math.log(2)
-    found, _ = two_way(stalled)
-    quiet, _ = two_way(EFFECTS + noise)
-    plain = stalled - stalled.mean(axis=1, keepdims=True)
-    shift_of_the_mean = plain.mean(axis=0)[launch] - (EFFECTS + noise).mean(axis=0)[launch]
-    assert abs(shift_of_the_mean - plain.mean() + EFFECTS.mean()) > 0.05
-    assert (found - found.mean()) - (quiet - quiet.mean()) == pytest.approx(np.zeros(5), abs=0.01)
-
-
-def test_a_stall_is_weighed_down_and_stays_in_the_residuals():
-    noise = np.random.default_rng(9).normal(0, 0.01, (10, 5))
-    noise[3, 1] += 1.0
-    _, residuals = two_way(EFFECTS + noise)
-    assert residuals[3, 1] == pytest.approx(1.0, abs=0.05)
-
-
-@pytest.mark.parametrize(("draws", "least", "most"), [(3, 0.015, 0.025), (5, 0.008, 0.014)])
-def test_a_slow_draw_is_hardly_weighed_down(draws, least, most):
-    """docs/method.md: one draw of three, 8% slower, moves its launch by about 2%; a mean would by 2.6%."""
-    generator = np.random.default_rng(11)
-    moved = []
-    for _ in range(40):
-        logs = generator.normal(0, 0.02, (draws * 8, 5))
-        logs += (generator.random(logs.shape) < 0.04) * np.log1p(generator.uniform(0.1, 1, logs.shape))
-        slow = logs.copy()
-        slow[:8, 0] += math.log(1.08)
-        (before, _), (after, _) = two_way(logs), two_way(slow)
-        moved.append((after[0] - after[1:].mean()) - (before[0] - before[1:].mean()))
-    assert least < np.mean(moved) < most
-
-
-@pytest.mark.parametrize("effect", [0.001, 0.005, 0.02, 0.1, 1.0])
-def test_a_planted_effect_comes_back_in_full(effect):
-    """Nothing is pulled towards the other launches: an effect of all of one launch's turns is no outlier."""
-    noise = np.random.default_rng(10).normal(0, 0.01, (20, 5))
-    without, _ = two_way(noise)
-    planted = noise.copy()
-    planted[:, 2] += effect
-    found, _ = two_way(planted)
-    gained = (found - found[0]) - (without - without[0])
-    assert gained == pytest.approx([0, 0, effect, 0, 0], abs=1e-6)
-
-
-def test_two_launches_alone_are_fitted_too():
-    """Host and control of a campaign without environments: residuals are mirror images."""
-    noise = np.random.default_rng(12).normal(0, 0.01, (12, 2))
-    noise[:, 1] += 0.05
-    noise[4, 1] += 1.0
-    found, residuals = two_way(noise)
-    assert found[1] - found[0] == pytest.approx(0.05, abs=0.02)
-    assert residuals[:, 0] == pytest.approx(-residuals[:, 1], abs=1e-9)
 
 
 def test_the_trimmed_mean_and_its_spread_by_hand():

@@ -26,12 +26,12 @@ HALF_PERCENT = Cost(host_s=4.0, fixed_s=0.6, step=0.005)
 
 
 def campaign(kind, units=8, names=("host", "docker"), seed=3, stopped=None):
-    make = {"rounds": campaign_builders.rounds_campaign, "turns": campaign_builders.turns_campaign}[kind]
-    plan, rows = make("s", "mnist_cnn", [*names], {}, units, random.Random(seed))
+    plan, rows = campaign_builders.rounds_campaign("s", "mnist_cnn", [*names], {}, units, random.Random(seed))
     plan["sampling"]["verdict_units"] = 6
     if stopped:
         rows[3]["launches"][stopped] |= {"status": "timeout", "reason": "it was killed after 180 s", "inside": None}
-    found = campaign_builders.sealed_campaign(plan, rows, campaign_name(kind, names))
+    found = campaign_builders.sealed_campaign(plan, rows, campaign_name("rounds", names))
+    found = campaign_builders.steps_of(found) if kind == "steps" else found
     return Measured(campaign=found, metrics=pd.DataFrame(campaign_metrics(found)))
 
 
@@ -105,7 +105,7 @@ def test_the_box_covers_all_lengths_together_with_hosts_that_vary_too():
 
 
 def test_rows_find_what_was_planted():
-    table = table_of(campaign("rounds"), campaign("turns"))
+    table = table_of(campaign("rounds"), campaign("steps"))
     once = sum(seconds for name, seconds in campaign_builders.PHASES.items() if name != "epoch_rest")
     planted = 13 * 0.03 + 1.6 * 0.12
     assert value(table, "host", "host_fixed_s") == pytest.approx(once, rel=0.02)
@@ -123,16 +123,16 @@ def test_rows_find_what_was_planted():
 
 
 def test_each_part_has_half_of_alpha_and_environments_share_it():
-    table = table_of(campaign("rounds"), campaign("turns"))
+    table = table_of(campaign("rounds"), campaign("steps"))
     assert value(table, "docker", "fixed_s", column="alpha") == pytest.approx(0.025)
     assert value(table, "docker", "length_below", column="alpha") == pytest.approx(0.05)
     names = ("host", "docker", "apptainer")
-    table = table_of(campaign("rounds", names=names), campaign("turns", names=names))
+    table = table_of(campaign("rounds", names=names), campaign("steps", names=names))
     assert value(table, "docker", "step_share", column="alpha") == pytest.approx(0.0125)
 
 
 def test_few_units_say_nothing_of_jobs():
-    table = table_of(campaign("rounds", units=2), campaign("turns"))
+    table = table_of(campaign("rounds", units=2), campaign("steps"))
     assert value(table, "docker", "length_below", column="kind") == "unavailable"
     reason = "2 complete rounds of 6 that the study asks for before a verdict"
     assert value(table, "docker", "cost", rows_of.HOUR, "reason") == reason
@@ -148,7 +148,7 @@ def test_few_units_say_nothing_of_jobs():
 @pytest.mark.parametrize("stopped", ["docker", "host.control"])
 def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped):
     names = ("host", "docker", "apptainer")
-    table = table_of(campaign("rounds", 8, names, stopped=stopped), campaign("turns", 8, names))
+    table = table_of(campaign("rounds", 8, names, stopped=stopped), campaign("steps", 8, names))
     reason = "in 1 round it or a host was stopped at the time limit: what happens once took at least that"
     for item in ("fixed_s", "length_below"):
         assert value(table, "docker", item, column="kind") == "unavailable"
@@ -163,20 +163,20 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
 
 def test_rounds_without_steps_say_nothing_of_jobs():
     table = table_of(campaign("rounds"))
-    assert "this study measured no training steps beside the whole runs; turns.workloads" in value(
+    assert "this study measured no training steps in its whole runs; `rounds.steps`" in value(
         table, "docker", "length_below", column="reason"
     )
 
 
 def test_a_table_is_refused_that_hides_why_a_cost_is_missing():
-    table = table_of(campaign("rounds", units=2), campaign("turns"))
+    table = table_of(campaign("rounds", units=2), campaign("steps"))
     with pytest.raises(IntegrityError, match="job_length"):
         tables.make("job_length", table.assign(reason=None).to_dict("records"))
 
 
 def sentence(fixed, step, below):
     """The sentence of an environment whose parts have these intervals."""
-    rows = table_of(campaign("rounds"), campaign("turns"))
+    rows = table_of(campaign("rounds"), campaign("steps"))
     _, box = rows_of.cost_of(4.0, (0, *fixed), (0, *step))
     assert box.below(0.01) == pytest.approx(below, rel=0.01)
     for item, length_s, ends in (
@@ -217,7 +217,7 @@ def test_lengths_in_words_are_rounded_up(length_s, words):
 
 
 def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
-    table = table_of(campaign("rounds"), campaign("turns"))
+    table = table_of(campaign("rounds"), campaign("steps"))
     one = figures.job_length(table, "mnist_cnn")
     assert len(one.figure.axes) == 1 and len(one.figure.axes[0].collections) == 1
     assert "below 1% beyond no length" in one.alt
@@ -231,7 +231,7 @@ def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
 
 
 def test_the_figure_draws_the_rows_and_the_line_of_one_per_cent():
-    table = table_of(campaign("rounds"), campaign("turns"))
+    table = table_of(campaign("rounds"), campaign("steps"))
     (axes,) = figures.job_length(table, "mnist_cnn").figure.axes
     dashed, line = axes.lines
     assert list(dashed.get_ydata()) == [0.01, 0.01]

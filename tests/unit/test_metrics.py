@@ -180,45 +180,49 @@ def test_a_sweep_has_its_batch_in_the_identity(launch):
     assert set(table["env"]) == {"host"}
 
 
-DRAW = {"shift_bytes": 0, "cpus": [0], "warmup_s": []}
-
-
-def turns_launch(step_s):
-    """A launch of a block: one draw, two cycles of one discarded and two counted steps."""
-    turns = {
-        "place": [0, 0],
-        "started_ns": [0, 1],
-        "ended_ns": [1, 2],
-        "preemptions": [0, 3],
-        "discarded_s": [[9.0], [9.0]],
-        "step_s": [[step_s, step_s], [step_s, 3 * step_s]],
-        "cpu_s": [0.6, 0.6],
-        "system_s": [0.06, 0.06],
-        "faults": [3, 9],
-        "loss_last": [0.5, 0.25],
+def replicate(level, number, step_s, **counted):
+    """A replicate of two steps to warm up and of `step_s`, seconds each."""
+    ends = [10 * S + int(sum(step_s[: index + 1]) * S) for index in range(len(step_s))]
+    return {
+        **{"allocator": level, "replicate": number, "forked": True, "reason": None, "pad_bytes": 0},
+        **{"warmup_ends_ns": [9 * S, 10 * S], "started_ns": 10 * S, "step_ends_ns": ends, "loss_first": 2.0},
+        **{"cpu_s": 0.6, "system_s": 0.06, "faults": 3, "preemptions": 1, "loss_last": 0.5, "peak_rss_bytes": 7},
+        **counted,
     }
-    return {"status": "ok", "reason": None, "draws": [{"turns": turns, "peak_rss_bytes": 7, **DRAW}]}
 
 
-def test_a_block_gives_steps_with_moods_taken_out_beside_their_mean():
-    launches = {"host": turns_launch(1.0), "host.control": turns_launch(2.0), "docker": turns_launch(1.0)}
-    launches["docker"] |= {"status": "skipped", "reason": "given up"}
+def test_steps_of_a_round_have_what_it_shared_taken_out_beside_their_mean(launch):
+    def trained(factor):
+        results = launch["inside"]["results"] | {
+            "replicates": [
+                replicate("steady", 0, [factor, factor]),
+                replicate("steady", 1, [2 * factor, 4 * factor], faults=9, loss_last=0.25, peak_rss_bytes=9),
+                replicate("default", 0, [9.0, 9.0]),
+            ]
+        }
+        return {**launch, "inside": {**launch["inside"], "results": results}}
+
+    launches = {"host": trained(1.0), "host.control": trained(2.0), "docker": launch}
+    launches["apptainer"] = {"status": "skipped", "reason": "given up"}
     unit = {"unit": 3, "discarded": False, "voided": None, "launches": launches}
     rows = metrics.campaign_metrics(
-        sealed_campaign(plan(kind="turns", unavailable={}), [unit], "turns.docker+host")
+        sealed_campaign(plan(kind="steps", unavailable={}), [unit], "steps.docker+host")
     )
     found = {(row["env"], row["metric"]): row["value"] for row in rows}
-    # medians of the turns are 1 and 2, the fit is at the median cycle: sqrt(1 x 2) for the host
+    # rows differ by factors that both launches share: the typical one is the median of 1, 1, 2 and 4, in logarithms
     assert found["host", "step_s"] == pytest.approx(2**0.5)
     assert found["host.control", "step_s"] == pytest.approx(2 * 2**0.5)
-    assert found["host", "step_mean_s"] == pytest.approx(6 / 4)
-    # of all six steps, the discarded among them
-    assert found["host", "step_cpu_s"] == pytest.approx(1.2 / 6)
-    assert found["host", "step_page_faults"] == 2
+    assert found["host", "step_mean_s"] == pytest.approx(8 / 4)
+    assert found["host", "step_cpu_s"] == pytest.approx(1.2 / 4)
+    assert found["host", "step_page_faults"] == 3
     assert found["host", "step_preemptions"] == 0.5
-    assert found["host", "step_loss_last"] == 0.25
-    skipped = next(row for row in rows if row["env"] == "docker")
-    assert (skipped["kind"], skipped["reason"]) == ("unavailable", "skipped: given up")
+    assert found["host", "step_loss_last"] == 0.25 and found["host", "step_peak_rss_bytes"] == 9
+    assert not {"real_s", "loss_last"} & {name for _, name in found}, "whole runs have rows of their own"
+    reasons = {row["env"]: (row["metric"], row["kind"], row["reason"]) for row in rows if row["reason"]}
+    assert reasons == {
+        "docker": ("step_s", "unavailable", "it measured no training steps"),
+        "apptainer": ("step_s", "unavailable", "skipped: given up"),
+    }
 
 
 def test_void_units_are_left_out_and_baselines_have_the_headlines_arm(launch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -22,11 +23,11 @@ NAMES = ("host", "host.control", "docker", "apptainer")
 
 def campaign(units=6, *, name="rounds.apptainer+docker+host", workload="mnist_cnn", cost_s=20.0, **sampling):
     """A sealed campaign of so many units after one that is discarded."""
-    made = [SimpleNamespace(cost_s=cost_s, calibration=None) for _ in range(units + 1)]
+    made = [SimpleNamespace(cost_s=cost_s) for _ in range(units + 1)]
     fixed = {"confidence": 0.95, "units": units, **sampling}
     return SimpleNamespace(
         workload=workload, name=name, kind=name.split(".")[0], arm=arms.of_campaign(name),
-        is_headline=name.count(".") == 1, units=made, counted=made[1:],
+        is_headline=name.count(".") == 1, path=Path(name), units=made, counted=made[1:],
         plan=SimpleNamespace(sampling=Sampling(**fixed), environments=NAMES, scenario=SINGLE),
     )  # fmt: skip
 
@@ -103,7 +104,11 @@ def test_one_environment_more_takes_a_launchs_share_of_every_unit():
 
 def evidence(campaigns, rows, environments=("host", "docker", "apptainer")):
     return SimpleNamespace(
-        workloads=["mnist_cnn"], campaigns=campaigns, verdicts=pd.DataFrame(rows), environments=environments
+        workloads=["mnist_cnn"],
+        campaigns=campaigns,
+        views=campaigns,
+        verdicts=pd.DataFrame(rows),
+        environments=environments,
     )
 
 

@@ -321,7 +321,7 @@ def test_a_study_asks_for_it_and_the_default_does_not():
                 **study.to_json(),
                 "stack": "bound",
                 "stacks": [],
-                "arms": {"workloads": [], "rounds": [], "turns": []},
+                "arms": {"workloads": [], "rounds": []},
             }
         )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from image_builders import data_record
+from tare.worker.turns import children_can_follow
 from test_campaign import plan_of
 
 from tare.analysis import metrics
@@ -27,7 +28,6 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.studies import arms, study
 from tare.model.studies.stacks import load_stack
 from tare.worker.train import import_first
-from tare.worker.turns import children_can_follow
 from workloads import _reviews
 
 HEADLINE, OTHER = "torch-2.13", "paper-2022"

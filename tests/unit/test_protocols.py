@@ -22,11 +22,13 @@ DRIFTING = Hosts(
 )
 
 
-@pytest.fixture(scope="module", params=["rounds", "turns"])
+@pytest.fixture(scope="module", params=["rounds", "steps"])
 def sealed(request):
-    """Plan and units of a synthetic campaign of either kind."""
-    make = {"rounds": campaign_builders.rounds_campaign, "turns": campaign_builders.turns_campaign}[request.param]
-    return make("nyu2022", "mnist_cnn", ["host", "docker"], {}, 7, random.Random(3))
+    """Plan and units of a synthetic campaign, seen either way."""
+    plan, units = campaign_builders.rounds_campaign(
+        "nyu2022", "mnist_cnn", ["host", "docker"], {}, 7, random.Random(3)
+    )
+    return {**plan, "kind": request.param}, units
 
 
 def test_one_after_the_other_takes_every_ordered_pair_of_units():
@@ -85,7 +87,7 @@ def test_values_are_the_launches_own(sealed):
     hosts = other_designs.hosts_of(sealed_campaign(plan, units))
     assert len(hosts.median) == len(hosts.mean) == 7  # the first unit does not count
     rows = pd.DataFrame(metrics.campaign_metrics(sealed_campaign(plan, units, "x")))
-    metric = {"rounds": "real_s", "turns": "step_mean_s"}[plan["kind"]]
+    metric = {"rounds": "real_s", "steps": "step_mean_s"}[plan["kind"]]
     table = metrics.pivot(rows, metric)
     assert [host for host, _ in hosts.mean] == pytest.approx(list(table["host"]))
     assert [control for _, control in hosts.mean] == pytest.approx(list(table["host.control"]))
@@ -113,11 +115,11 @@ def test_the_paired_interval_is_the_verdict_tables_control(sealed, design):
 
 
 def test_drift_that_moves_sequential_medians_does_not_move_pairs():
-    plan, units = campaign_builders.turns_campaign(
+    plan, units = campaign_builders.rounds_campaign(
         "nyu2022", "mnist_cnn", ["host", "docker"], {}, 10, random.Random(5)
     )
-    campaign = sealed_campaign(plan, units)
+    campaign = sealed_campaign({**plan, "kind": "steps"}, units)
     sequential = other_designs.one_after_the_other(other_designs.hosts_of(campaign), 0.02)
-    assert sequential.beyond > sequential.pairs / 2  # blocks differ by 5%
+    assert sequential.beyond > sequential.pairs / 2  # rounds differ by 5%
     paired = other_designs.paired(campaign)
     assert paired.low < 0 < paired.high and paired.high - paired.low < 0.02

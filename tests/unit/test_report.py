@@ -43,9 +43,11 @@ def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
         f"{percent(docker['ci_low'] - 1)} and {percent(docker['ci_high'] - 1)}"
         in cards["docker"].findings[0].sentence
     )
-    assert [finding.title for finding in cards["docker"].findings] == ["Whole run", "Training step"]
-    assert [finding.verdict for finding in cards["docker"].findings] == ["different", "different"]
-    assert [line.split(":")[0] for line in found["mnist_cnn"].controls] == ["Whole run", "Training step"]
+    asked = ["Whole run", "Training step", "Training step, default allocator"]
+    assert [finding.title for finding in cards["docker"].findings] == asked
+    assert [finding.verdict for finding in cards["docker"].findings] == ["different"] * 3
+    controls = [line.split(":")[0] for line in found["mnist_cnn"].controls]
+    assert controls == ["Whole run", "Training step", "Training step"]
 
 
 def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
@@ -139,9 +141,12 @@ def test_every_campaign_has_its_loss_check(evidence):
     assert [check.sentence.split(":")[0] for check in checks if check.workload == "mnist_cnn"] == [
         "CNN on MNIST, whole runs",
         "CNN on MNIST, training steps",
-        "CNN on MNIST, whole runs, native installs",
         "CNN on MNIST, training steps, default allocator",
+        "CNN on MNIST, whole runs, native installs",
+        "CNN on MNIST, training steps, native installs",
+        "CNN on MNIST, whole runs, mixed precision, bf16",
         "CNN on MNIST, training steps, mixed precision, bf16",
+        "CNN on MNIST, whole runs, channels-last layout",
         "CNN on MNIST, training steps, channels-last layout",
         "CNN on MNIST, whole runs, stack paper-2022",
         "CNN on MNIST, training steps, stack paper-2022",
@@ -159,9 +164,9 @@ def test_unequal_losses_of_whole_runs(evidence):
     assert far.equal is False and "may compute something else" in far.sentence and "(Docker)" in far.sentence
 
 
-def test_launches_of_a_block_are_held_against_the_host_of_their_own_block(evidence):
+def test_steps_of_a_round_are_held_against_the_host_of_their_own_round(evidence):
     rows = loss_rows(evidence, "step_loss_last")
-    rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this block, the same for all of it
+    rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this round, the same for all of it
     assert losses.loss_check("mnist_cnn", rows).equal
     rows.loc[(rows["rep"] == 3) & (rows["env"] == "apptainer"), "value"] *= 1.001
     far = losses.loss_check("mnist_cnn", rows)
@@ -205,14 +210,14 @@ def test_a_virtual_host_is_a_limit(evidence):
 def test_method_comes_from_the_plan(evidence):
     text = " ".join(method.method_sentences(evidence))
     assert "launched 5 whole runs" in text and "1 discarded round came first" in text
-    assert "in each block 5 launches were alive together" in text
-    assert "a pilot of 6 rounds, then as many as ±3% needs and a pilot of 6 blocks, then as many as ±0.5%" in text
+    assert "each whole run made 2 replicates of its training job (steady allocator and default allocator)" in text
+    assert "2 steps to warm up" in text and "a pilot of 6 rounds, then as many as ±3% needs." in text
     assert (
         "with 95% none that is told apart is told so falsely (Holm)" in text
         and "5% for whole runs" in text
         and "2% for training steps" in text
     )
-    assert "allocator default in whole runs and steady in turns" in text
+    assert "allocator default in whole runs and steady and default in training steps" in text
     assert "Arms vary one factor" in text and "beside them a launch as in the headline" in text
 
 
@@ -256,14 +261,14 @@ def test_conditions_are_the_headlines_own(evidence):
     facts_of = conditions.first_facts(evidence)
     assert set(facts_of) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
     note = conditions.conditions_table(evidence).note
-    assert "allocator of rounds: default" in note and "allocator of turns: steady" in note
+    assert "allocator of whole runs: default" in note and "allocator of training steps: steady, default" in note
 
 
 def test_provenance_lists_every_campaign_with_its_machine_time(evidence):
     rows = conditions.provenance_table(evidence).rows
-    assert len(rows) == len(evidence.campaigns) == 17
-    own = next(r for r in rows if r[1].endswith("allocator-default"))
-    assert own[3:5] == ["6 blocks", "3 min 30 s"]
+    assert len(rows) == len(evidence.campaigns) == 12
+    own = next(r for r in rows if r[1].endswith("stack-native"))
+    assert own[3:5] == ["6 rounds", "2 min 20 s"]
 
 
 # Whole pages of unusual studies.
@@ -291,20 +296,20 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     assert "the control has no interval yet" in text
 
 
-def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path, results):
-    root = tmp_path / "results"
-    shutil.copytree(results, root)
+def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path):
+    root = builders.build_results(tmp_path / "results", steps=False)
+    draw(root)
     for folder in root.glob("campaigns/*/*/*"):
-        if folder.name.startswith(("turns.", "sweep")) or ".stack-" in folder.name:
+        if folder.name.startswith(("sweep",)) or ".stack-" in folder.name:
             shutil.rmtree(folder)
     sealed = sorted(root.glob("campaigns/*/*/*/sealed.json"))
     extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/profile.json"))), root / "tables")
-    study = json.loads(STUDY) | {"papers": [], "arms": {"workloads": [], "rounds": [], "turns": []}, "stacks": []}
-    study |= {"turns": {"workloads": []}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
+    study = json.loads(STUDY) | {"papers": [], "arms": {"workloads": [], "rounds": []}, "stacks": []}
+    study |= {"rounds": {"steps": None}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
     index = build(root, root, json.dumps(study), root / "report/index.html")
     text, first = visible(whole(index)), visible(index.read_text())
     assert "Whole runs: of 6 comparisons" in first and "Training steps" not in first
-    assert "this study measured no training steps beside the whole runs; turns.workloads" in first
+    assert "this study measured no training steps in its whole runs; rounds.steps" in first
     assert 'id="batch"' not in whole(index) and "nan" not in text.lower().split()
 
 
@@ -317,7 +322,7 @@ def test_a_missing_figure_is_named(tmp_path, results):
 
 def test_a_campaign_that_was_changed_after_its_seal_is_refused(tmp_path):
     results = builders.build_results(tmp_path / "results", units=2)
-    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/turns.*/plan.json"))
+    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/rounds.*/plan.json"))
     write_json(plan, {**read_json(plan), "seed": 1})
     with pytest.raises(IntegrityError, match="is not what was sealed"):
         gather(results, results, STUDY)

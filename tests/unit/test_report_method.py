@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import builders
 import pytest
-from campaign_builders import copies_record, json_units, with_plan, with_units
+from campaign_builders import copies_record, in_slices, json_units, with_plan, with_units
 from pages import draw, row, visible, whole
 
-from tare.model.journals.units import DRAWN_ANEW
 from tare.model.records.campaigns import OWN, SHARED
 from tare.report import build, figures, number_tables
 from tare.report.answers import answer
@@ -31,17 +30,9 @@ STUDY = builders.STUDY
 def of(evidence, kind, arm=None):
     """The campaign of the CNN of a kind and an arm."""
     return next(
-        c for c in evidence.campaigns
+        c for c in evidence.views
         if c.workload == "mnist_cnn" and c.kind == kind and (c.arm.name if c.arm else None) == arm
     )  # fmt: skip
-
-
-def test_turns_point_to_what_was_settled_only_where_it_stands(evidence):
-    turns = of(evidence, "turns")
-    units = json_units(turns)
-    assert any(unit.get("calibration") for unit in units) and "what it settled is below." in method._turns(turns)
-    unsettled = with_units(turns, [{**unit, "calibration": None} for unit in units])
-    assert method._turns(unsettled).endswith("settled all this and counts nowhere.")
 
 
 def design(evidence, campaign):
@@ -49,22 +40,22 @@ def design(evidence, campaign):
 
 
 def test_a_chosen_number_is_told_from_one_that_the_budget_capped(evidence):
-    rounds, turns = of(evidence, "rounds"), of(evidence, "turns")
-    assert rounds.decision.design == "stein" and turns.decision.design == "fixed"
+    rounds = of(evidence, "rounds")
+    assert rounds.decision.design == "stein"
     assert design(evidence, rounds).startswith(
         "6 rounds, chosen from the spread of a pilot of 6 (Stein); ±3% wanted, ±"
     )
-    needed = turns.decision.wanted
-    assert needed > 6
-    assert design(evidence, turns).startswith(
-        f"6 blocks, all that the budget of 3 min 45 s pays for; {needed} blocks were needed for the wanted ±0.5%; ±"
+    decision = rounds.decision.replace(design="fixed", wanted=19)
+    capped = replace(rounds, sealed=rounds.sealed.replace(decision=decision))
+    assert design(evidence, capped).startswith(
+        "6 rounds, all that the budget of 2 min 30 s pays for; 19 rounds were needed for the wanted ±3%; ±"
     )
-    fixed = design(evidence, with_plan(turns, sampling={"units": 6, "confidence": 0.95}))
-    assert fixed.startswith("6 blocks, a number fixed by the study; ±")
+    fixed = design(evidence, with_plan(of(evidence, "steps"), sampling={"units": 6, "confidence": 0.95}))
+    assert fixed.startswith("6 rounds, a number fixed by the study; ±")
 
 
 def test_the_half_width_is_that_of_the_widest_interval(evidence):
-    campaign = of(evidence, "turns")
+    campaign = of(evidence, "steps")
     rows = designs.verdicts_of(evidence, campaign)
     found = designs.half_width(campaign, rows)
     widest = max(rows["ci_high"] / rows["ci_low"])
@@ -77,35 +68,35 @@ def test_a_campaign_that_ended_early_says_so(tmp_path):
     results = builders.build_results(tmp_path / "results", units=3, ended="the machine changed: kernel was 1, is 2")
     found = gather(results, results, STUDY)
     lines = designs.troubles(found)
-    ended = "ended before its time, with 3 blocks: the machine changed: kernel was 1, is 2"
-    assert f"CNN on MNIST, training steps: {ended}" in lines
+    ended = "ended before its time, with 3 rounds: the machine changed: kernel was 1, is 2"
+    assert f"CNN on MNIST, whole runs: {ended}" in lines
     draw(results)
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert all(line in text for line in lines)
-    assert "3 blocks; ±0.5% wanted" in text and "Stein);" not in text
+    assert "3 rounds; ±3% wanted" in text and "Stein);" not in text
 
 
-def test_void_blocks_and_given_up_environments_are_shown(evidence):
-    campaign = of(evidence, "turns")
+def test_void_rounds_and_given_up_environments_are_shown(evidence):
+    campaign = of(evidence, "rounds")
     units = json_units(campaign)
     for unit in units[1:3]:
         unit["voided"] = "docker: it died by signal 9"
         unit["launches"]["docker"] |= {"status": "failed", "reason": "it died by signal 9"}
-        unit["launches"]["host"] |= {"status": "stopped", "reason": "ended with its block: docker failed"}
+        unit["launches"]["host"] |= {"status": "stopped", "reason": "ended with its round: docker failed"}
     for unit in units[3:]:
         unit["launches"]["docker"] = {"status": "skipped", "reason": "given up", "inside": None, "deviations": []}
     changed = replace(evidence, campaigns=(with_units(campaign, units),))
     assert designs.troubles(changed) == [
-        "CNN on MNIST, training steps: 2 blocks are void, were repeated and count nowhere "
+        "CNN on MNIST, whole runs: 2 rounds are void, were repeated and count nowhere "
         "(docker: it died by signal 9)",
-        "CNN on MNIST, training steps, Docker: 2 of 3 launches did not succeed (failed: it died by signal 9); "
-        "given up after 2 failures in a row, so 4 blocks went on without it",
+        "CNN on MNIST, whole runs, Docker: 2 of 3 launches did not succeed (failed: it died by signal 9); "
+        "given up after 2 failures in a row, so 4 rounds went on without it",
     ]
     assert designs.troubles(evidence) == []
 
 
 def test_launches_that_no_memory_was_left_for_did_not_fail(evidence):
-    campaign = of(evidence, "turns")
+    campaign = of(evidence, "rounds")
     units = json_units(campaign)
     units[2]["launches"]["docker"] = {"status": "skipped", "reason": "launches do not fit", "deviations": []}
     assert designs.troubles(replace(evidence, campaigns=(with_units(campaign, units),))) == []
@@ -117,10 +108,10 @@ def test_how_often_launches_failed_stands_on_the_page_with_an_interval(evidence,
     own = {(row[0], row[1]): row[2:] for row in table.rows}
     assert own["CNN on MNIST, whole runs", "Docker"] == ["6", "0", "0", "at most 46%"]
     assert ("CNN on MNIST, whole runs", "Host") in own
-    campaign = of(evidence, "turns", "allocator=default")
+    campaign = of(evidence, "rounds", "stack=native")
     units = json_units(campaign)
-    units[2]["voided"] = "docker: no 'turned' within 61 s"
-    units[2]["launches"]["docker"] |= {"status": "timeout", "reason": "no 'turned' within 61 s"}
+    units[2]["voided"] = "docker: it was killed after 180 s"
+    units[2]["launches"]["docker"] |= {"status": "timeout", "reason": "it was killed after 180 s"}
     changed = failures.failures_table(replace(evidence, campaigns=(with_units(campaign, units),)))
     (docker,) = [row[2:] for row in changed.rows if row[1] == "Docker"]
     assert docker[:3] == [str(len(units) - 1), "1", "1"]
@@ -139,7 +130,7 @@ def test_an_environment_that_only_an_arm_lacks_is_said_with_the_arm(evidence):
 
 
 def test_an_arm_says_what_the_level_costs_and_what_environments_cost_at_it(evidence, page):
-    native, allocator = settings.arm_answers(evidence, "mnist_cnn")
+    allocator, native, _ = settings.arm_answers(evidence, "mnist_cnn")
     assert [native.title, allocator.title] == ["Native installs: whole run", "Default allocator: training step"]
     (level,) = allocator.levels
     assert level.title == "The level itself, on the host" and level.verdict == "different"
@@ -204,10 +195,12 @@ def test_without_intervals_nothing_is_weighed():
 
 
 def test_a_study_without_arms_has_no_such_section(results, evidence):
-    study = json.loads(STUDY) | {"arms": {"workloads": [], "rounds": [], "turns": []}}
+    study = json.loads(STUDY) | {"arms": {"workloads": [], "rounds": []}}
     [section] = [section for section in SECTIONS if section.name == "arms"]
     assert section.context(evidence) is not None
-    assert section.context(gather(results, results, json.dumps(study))) is None
+    found = gather(results, results, json.dumps(study))
+    one_level = tuple(one for one in found.campaigns if one.workload == "sentiment_rnn")
+    assert section.context(replace(found, campaigns=one_level)) is None
 
 
 # Totals, bootstrap, the instrument.
@@ -270,43 +263,13 @@ def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
     assert "would have decided 1 of 36 otherwise: whole run in Charliecloud (different within margin)." in text
 
 
-def test_what_the_first_block_settled(evidence):
-    table = instrument.settled_table(evidence)
-    rows = {r[0]: r[1:] for r in table.rows}
-    assert f"In 0 of the {len(table.rows)} that tried the bursts can't tell" in table.note
-    settled = of(evidence, "turns").units[0].calibration
-    own = rows["CNN on MNIST, training steps"]
-    assert own[:2] == ["50.0 ms", f"{settled.discard} + 2"] and own[3:] == ["2", "8", "0, 1"]
-    assert own[2].text.startswith(f"{settled.agreement.ratio:.4f} (")
-    assert own[2].below == "agrees within 0.20%"
-    assert "CNN on MNIST, training steps, default allocator" in rows
-    noisy = settled.agreement.replace(agrees=False, resolved=False)
-    taken = noisy.replace(found_at="steady")
-    assert instrument.agreement_note(taken) == "as found with the allocator at steady"
-    assert instrument.agreement_note(noisy) == "whether it agrees within 0.20%, 20 bursts can't tell"
-    turns = of(evidence, "turns")
-    first = turns.units[0]
-    unsure = first.replace(calibration=settled.replace(agreement=noisy))
-    one = replace(evidence, campaigns=(replace(turns, units=(unsure, *turns.units[1:])),))
-    assert "In 1 of the 1 that tried the bursts can't tell" in instrument.settled_table(one).note
-
-
-def test_components_stand_beside_what_was_planned(evidence):
-    table = instrument.components_table(evidence)
-    own = next(r for r in table.rows if r[0] == "CNN on MNIST, training steps")
-    assert [cell.below for cell in own[1:4]] == ["planned with 0.40%", "planned with 0.70%", "planned with 1.2%"]
-    assert 0.5 < float(own[3].text.rstrip("%")) < 2.5  # two launches scatter by 0.8% and more each
-    few = replace(evidence, campaigns=(replace(of(evidence, "turns"), units=of(evidence, "turns").units[:2]),))
-    assert instrument.components_table(few).rows[0][1].text == "too few blocks"
-
-
 def test_protocols_are_shown_beside_the_control(evidence, page):
     first, _ = instrument.protocol_tables(evidence)
     rows = {r[0].text: r[1:] for r in first.rows}
     assert list(rows) == ["One after the other", "Like pyperf", "Like hyperfine", "Tare"]
     assert "of 30 pairs of units beyond the 2% margin" in rows["One after the other"][0].below
     assert rows["Like hyperfine"][0] == "times whole runs only"
-    control = evidence.verdicts[evidence.verdicts["campaign"] == of(evidence, "turns").name].iloc[0]
+    control = evidence.verdicts[evidence.verdicts["campaign"] == of(evidence, "steps").name].iloc[0]
     assert rows["Tare"][0].text.startswith(
         number_tables.interval_text(control["control_ci_low"], control["control_ci_high"])
     )
@@ -314,7 +277,7 @@ def test_protocols_are_shown_beside_the_control(evidence, page):
 
 
 def test_two_units_that_happen_to_be_close_give_our_own_protocol_no_verdict_either(evidence):
-    few = tuple(replace(one, units=one.units[:3]) for one in evidence.campaigns if one.kind == "turns")
+    few = tuple(replace(one, units=one.units[:3]) for one in evidence.campaigns if one.kind == "rounds")
     table = instrument.protocol_tables(replace(evidence, campaigns=few))[0]
     said = {row[0].text: row[1:] for row in table.rows}["Tare"][0]
     assert said.text.endswith(": 6 units are needed for a verdict") and said.below.startswith("n = 2;")
@@ -323,17 +286,18 @@ def test_two_units_that_happen_to_be_close_give_our_own_protocol_no_verdict_eith
 def test_a_benchmark_of_protocols_is_shown_where_there_is_one(evidence, page):
     assert instrument.benchmark_table(evidence) is None
     assert "the same machine time for each protocol" not in visible(page)
-    quiet = {"measured": 6, "answers": 5, "claims": 3, "misses": 4, "beyond_margin": 2, "half_width": 0.012,
-             "lowest": 0.97, "highest": 1.08, "median_machine_s": 61.0}  # fmt: skip
-    none = dict.fromkeys(quiet) | {"measured": 0, "answers": 0}
-    line = {"title": "pyperf-like", "all": quiet, "quiet": quiet, "busy": none}
-    record = {"schema": 2, "workload": "mnist_cnn", "margin": 0.02, "cpu": "Example", "kernel": "6.1", "at": "x",
+    equal = {"measured": 6, "answers": 5, "claims": 3, "missed": 2, "misses": 4, "half_width": 0.012,
+             "lowest": 0.97, "highest": 1.08, "n": 7, "median_machine_s": 61.0}  # fmt: skip
+    none = dict.fromkeys(equal) | {"measured": 0, "answers": 0}
+    quiet = {"equal": equal, "planted": equal | {"answers": 6, "missed": 1}}
+    without = {"equal": none, "planted": none}
+    line = {"title": "pyperf-like", "quiet": quiet, "busy": without, "bursts": without}
+    record = {"schema": 3, "workload": "mnist_cnn", "planted": 0.03, "cpu": "Example", "kernel": "6.1", "at": "x",
               "summary": {"pyperf": line}}  # fmt: skip
     table = instrument.benchmark_table(replace(evidence, protocols=record))
-    assert table.rows == [
-        ["pyperf-like", "quiet", "3 of 5", "4 of 5", "2 of 5", "±1.2%", "0.9700 to 1.0800", "61.0 s"]
-    ]
-    assert instrument.benchmark_table(replace(evidence, protocols=record | {"schema": 1})) is None
+    assert table.columns[5] == "misses of +3.0%"
+    assert table.rows == [["pyperf-like", "quiet", "3 of 5", "±1.2%", "0.9700 to 1.0800", "1 of 6", "61.0 s"]]
+    assert instrument.benchmark_table(replace(evidence, protocols=record | {"schema": 2})) is None
 
 
 def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
@@ -355,42 +319,34 @@ def test_the_ledger_stands_on_the_page_with_what_reruns_cost(evidence, page):
 # What the second host shares with the first.
 
 
-def sentences(evidence, control, pages):
-    """The method of a report whose campaigns of turns say this of copies and pages."""
-    found = [
-        with_units(
-            with_plan(c, provenance={"control": control}), [{**unit, "pages": pages} for unit in json_units(c)]
-        )
-        for c in evidence.campaigns
-    ]
+def sentences(evidence, control):
+    """The method of a report whose campaigns say this of copies."""
+    found = tuple(with_plan(c, provenance={"control": control}) for c in evidence.campaigns)
     return " ".join(method.method_sentences(replace(evidence, campaigns=found)))
 
 
-def test_a_control_from_a_copy_is_told_and_pages_that_were_drawn_anew(evidence):
-    text = sentences(evidence, {"files": OWN}, {"host": DRAWN_ANEW, "docker": "kept: it may not be looked into"})
+def test_a_control_from_a_copy_is_told(evidence):
+    text = sentences(evidence, {"files": OWN})
     assert "the control's interval holds what differs between two copies" in text
-    count = len(of(evidence, "turns").counted) + len(evidence.headline("sentiment_rnn", "turns").counted)
-    assert f"each block drew others: Host in {count} of {count}." in text
-    assert "no interval holds what other pages would do: Docker (it may not be looked into)." in text
 
 
 def test_what_copies_differ_by_is_told_and_whether_it_counts(evidence):
     own = {"files": OWN}
-    text = sentences(evidence, own, None)
+    text = sentences(evidence, own)
     assert "How much a step differs between copies of the files was not measured on this machine" in text
-    text = sentences(replace(evidence, copies=copies_record()), own, None)
+    text = sentences(replace(evidence, copies=copies_record()), own)
     assert (
         "From copy to copy of the files of torch-2.13 a step differs by 0.040% (0% to 0.20%, standard deviation; "
         "6 copies, 9 blocks, 2026-01-02), by no more than chance: no interval but the control's holds it. What may "
         "be hidden there would make ±0.5% up to 1.6 times as wide." in text
     )
-    text = sentences(replace(evidence, copies=copies_record(p=0.001)), own, None)
+    text = sentences(replace(evidence, copies=copies_record(p=0.001)), own)
     assert "so that it counts: intervals of the steps of torch-2.13 hold it" in text
     assert "it makes ±0.5% 1.03 times as wide." in text
 
 
 def test_a_control_that_shares_its_files_is_told_with_the_reason(evidence):
-    text = sentences(evidence, {"files": SHARED, "reason": "there is no room"}, None)
+    text = sentences(evidence, {"files": SHARED, "reason": "there is no room"})
     assert "launched from the first one's own files" in text and "two copies of them: there is no room." in text
     assert "dropped" not in text
 
@@ -398,3 +354,20 @@ def test_a_control_that_shares_its_files_is_told_with_the_reason(evidence):
 def test_nothing_is_said_of_copies_in_older_campaigns(evidence):
     text = " ".join(method.method_sentences(evidence))
     assert "second copy" not in text and "pages" not in text
+
+
+# How launches of a round advanced.
+
+
+def test_sliced_rounds_are_told_from_launches_one_after_the_other(evidence):
+    campaign = of(evidence, "rounds")
+    text = " ".join(method.method_sentences(evidence))
+    assert "one after the other in random order." in text and "in slices" not in text
+    assert "Yuen's spread from eight units on" in text
+    units = [in_slices(unit) for unit in json_units(campaign)]
+    sliced = " ".join(method.method_sentences(replace(evidence, campaigns=(with_units(campaign, units),))))
+    assert "one ran at a time while all others were stopped" in sliced and "sum of its slices" in sliced
+    assert "Intervals: Student's t with each comparison's own spread; where" in sliced
+    refused = with_plan(campaign, slicing_refused="launches can't be stopped here")
+    text = " ".join(method.method_sentences(replace(evidence, campaigns=(refused,))))
+    assert "not in slices: launches can't be stopped here." in text

@@ -51,7 +51,7 @@ def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
         seconds={"tree": 80.0, "tree_library": 61.4},
     )  # fmt: skip
     own = {"torch-1.4": tree.replace(library=None), "torch-1.4-openblas": tree}
-    changed = type(evidence)(**{**vars(evidence), "trees": own})
+    changed = replace(evidence, **{"trees": own})
     told = "Of torch-1.4-openblas, openblas 0.3.21 was compiled from source for HASWELL by gcc 12 in 61 s."
     assert stacks.compiled_sentences(changed) == [told]
     assert told in stacks.package_table(changed).note and "compiled" not in stacks.package_table(evidence).note
@@ -69,7 +69,7 @@ def test_losses_are_held_within_a_stack(evidence):
     other = table["campaign"].str.contains("stack-paper-2022") & table["metric"].eq("loss_last")
     moved = table.copy()
     moved.loc[other & moved["stack"].eq("paper-2022"), "value"] *= 1.5
-    changed = type(evidence)(**{**vars(evidence), "metrics": moved})
+    changed = replace(evidence, **{"metrics": moved})
     assert all(check.equal for check in losses.loss_checks(changed))
     assert "5.0e-01 of it apart" in stacks.loss_sentences(changed, "mnist_cnn")[0]
     moved.loc[other & moved["env"].eq("docker"), "value"] *= 1.5
@@ -99,7 +99,7 @@ def test_an_official_image_shows_what_it_holds_and_its_digest_or_why_there_is_no
         (record, "1.18.1", f"{name} is hub.example/tf:2.1, sha256:12, pulled and left as it is."),
         (record.replace(packages=(), base=None, reason="no registry"), None, f"{name}: no registry."),
     ):
-        changed = type(evidence)(**{**vars(evidence), "study": study, "official": {name: given}})
+        changed = replace(evidence, **{"study": study, "official": {name: given}})
         table = stacks.package_table(changed)
         rows = {row[0]: row[1:] for row in table.rows}
         assert rows["Image"] == ["pip", "pip", "official image (tensorflow/tensorflow:2.1.0-py3)"]
@@ -110,7 +110,7 @@ def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
     campaign = evidence.other_stacks("mnist_cnn")[0]
     name = campaign.name.replace("paper-2022", "tensorflow-2.1-official")
     verdicts = evidence.verdicts.assign(campaign=evidence.verdicts["campaign"].replace(campaign.name, name))
-    changed = type(evidence)(**{**vars(evidence), "verdicts": verdicts})
+    changed = replace(evidence, **{"verdicts": verdicts})
     answer = settings.arm_answer(
         changed, replace(campaign, path=campaign.path.parent.with_name(name) / campaign.path.name)
     )

@@ -98,7 +98,7 @@ def test_nothing_planted_nothing_found(tmp_path):
 
 
 def test_one_unit_says_that_it_can_not_tell(tmp_path):
-    results = builders.build_results(tmp_path / "r", units=2, blocks=6, planted={"units": 1})
+    results = builders.build_results(tmp_path / "r", units=2, planted={"units": 1})
     one = why.arguments(gather(results, results, builders.STUDY))[0]
     text = " ".join(sentence for step in one.steps for sentence in step.sentences)
     assert "two complete units of each campaign are the least" in text

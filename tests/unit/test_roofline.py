@@ -67,7 +67,7 @@ def test_points_follow_from_counts_and_the_steps_of_turns(metrics):
     assert (point["low"], point["high"]) == pytest.approx(
         (math.exp(logs.mean() - half), math.exp(logs.mean() + half))
     )
-    assert (point["n"], point["basis"]) == (6, roofs.TURNS_BASIS)
+    assert (point["n"], point["basis"]) == (6, roofs.REPLICATES_BASIS)
 
 
 def test_without_turns_a_point_has_no_interval_and_says_so(metrics, record, tmp_path):
@@ -204,7 +204,7 @@ def test_powers_of_two_are_written_as_readers_know_them():
 def test_the_report_says_which_roof_bounds_and_what_a_wrong_one_would_say(evidence, record):
     first = report.point_sentences(evidence, record)[0]
     row = figures.roofline_table(evidence.metrics, record).iloc[0]
-    assert "Under the fp32 roofs the roof of" in first and "95%, 6 units of turns" in first
+    assert "Under the fp32 roofs the roof of" in first and "95%, 6 rounds" in first
     assert f"{row['percent_of_roof']:.0f}%" in first or f"{row['percent_of_roof']:.1f}%" in first
     assert "a precision that did not run" in first and "bf16" in first and "fp64" not in first
 

@@ -140,3 +140,15 @@ def test_a_packed_journal_that_is_cut_short_is_refused(tmp_path):
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(IntegrityError, match="cut short or no gzip file"):
         sealed.read_sealed(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_campaign_of_a_design_that_is_gone_is_refused_in_one_line(tmp_path, packed):
+    write_folder(tmp_path, [unit(0), unit(1), unit(2), {"seal": "x"}], packed=packed)
+    plan = json.loads((tmp_path / sealed.PLAN).read_text())
+    write_json(tmp_path / sealed.PLAN, plan | {"kind": "turns", "prior": {"block": 0.1, "draw": 0.1}})
+    with pytest.raises(IntegrityError) as caught:
+        sealed.read_sealed(tmp_path / sealed.SEALED)
+    assert str(caught.value) == (
+        f"{tmp_path} is a campaign of turns, which this version does not read: run the study again"
+    )

@@ -45,14 +45,14 @@ def test_counts_with_storms_and_ties_are_covered_as_often_as_it_says():
 
 def counts_of(values, **plan):
     rows = [row for metric, found in values.items() for row in rows_of(metric, found)]
-    campaign = sealed_campaign(plan_of(kind="turns", **plan))
+    campaign = sealed_campaign(plan_of(kind="steps", **plan))
     return tables.make("counts", step_counts.count_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "env"])
 
 
 def test_a_difference_stands_beside_the_controls_and_zeros_are_values():
-    blocks = 9
-    preemptions = {HOST: [0.0] * blocks, CONTROL: [0.5] * blocks, "docker": [1.0] * (blocks - 1) + [30.0]}
-    faults = {HOST: [10.0] * blocks, CONTROL: [12.0] * blocks, "docker": [0.0] * blocks}
+    rounds = 9
+    preemptions = {HOST: [0.0] * rounds, CONTROL: [0.5] * rounds, "docker": [1.0] * (rounds - 1) + [30.0]}
+    faults = {HOST: [10.0] * rounds, CONTROL: [12.0] * rounds, "docker": [0.0] * rounds}
     found = counts_of(
         {"step_preemptions": preemptions, "step_page_faults": faults}, environments=[HOST, CONTROL, "docker"]
     )
@@ -61,14 +61,14 @@ def test_a_difference_stands_beside_the_controls_and_zeros_are_values():
     assert row[["control_difference", "control_ci_low", "control_ci_high"]].tolist() == [0.5, 0.5, 0.5]
     assert (row["host"], row["n_units"], row["family_size"], row["alpha"]) == (
         0.25,
-        blocks,
+        rounds,
         2,
         pytest.approx(0.025),
     )
     assert found.loc["step_page_faults", "docker"]["difference"] == -11.0
 
 
-def test_few_blocks_have_a_difference_and_no_interval():
+def test_few_rounds_have_a_difference_and_no_interval():
     values = {name: [1.0, 2.0, 3.0] for name in NAMES}
     found = counts_of({"step_preemptions": values, "step_page_faults": values})
     row = found.loc["step_preemptions", "docker"]
@@ -78,13 +78,13 @@ def test_few_blocks_have_a_difference_and_no_interval():
 
 
 @pytest.mark.parametrize("alpha", [0.05 / count * share_of(attempt) for count in (2, 4, 6) for attempt in (1, 2)])
-def test_so_many_blocks_have_an_interval_and_one_less_has_none(alpha):
+def test_so_many_rounds_have_an_interval_and_one_less_has_none(alpha):
     fewest = fewest_values(alpha)
     assert signed_rank_interval(range(fewest), alpha).told is not None
     assert signed_rank_interval(range(fewest - 1), alpha).told is None
 
 
-def test_a_first_try_takes_the_blocks_that_the_method_says():
+def test_a_first_try_takes_the_rounds_that_the_method_says():
     assert [fewest_values(share_of(1) * 0.05 / (2 * count)) for count in (2, 3)] == [9, 9]
 
 

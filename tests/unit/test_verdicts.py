@@ -7,7 +7,7 @@ import campaign_builders
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import copies_record, sealed_campaign, turns_campaign, write_campaign
+from campaign_builders import copies_record, rounds_campaign, sealed_campaign, steps_of, write_campaign
 
 from tare.analysis import verdicts
 from tare.analysis.copies import between_copies, part_of
@@ -169,7 +169,7 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     generator = np.random.default_rng(4)
     values = {name: noisy(generator, noise=0.01, units=12) for name in (HOST, CONTROL, "docker")}
     sampling = {"pilot": 6, "half_width": 0.01, "budget_s": 1.0, "confidence": 0.95}
-    plan = plan_of("turns", NAMES[:3], sampling=sampling)
+    plan = plan_of("steps", NAMES[:3], sampling=sampling)
     rows = rows_of("step_s", values) + rows_of("step_mean_s", values)
     row = table_of(plan, rows[::-1], design="stein").iloc[0]
     logs = {name: np.log(found) for name, found in values.items()}
@@ -181,9 +181,7 @@ def test_steins_design_takes_the_spread_of_the_pilot():
     assert math.log(row["ci_high"] / row["ci_low"]) == pytest.approx(wanted.high - wanted.low)
     # A pilot in which one unit lacks docker: five degrees of freedom become four.
     values["docker"][2] = None
-    row = table_of(plan, rows_of("step_s", values) + rows_of("step_mean_s", values), design="stein").iloc[
-        0
-    ]
+    row = table_of(plan, rows_of("step_s", values) + rows_of("step_mean_s", values), design="stein").iloc[0]
     wanted = stein_interval(np.delete(ratios, 2), 5, 0.05)
     assert row["n_units"] == 11
     assert math.log(row["ci_high"] / row["ci_low"]) == pytest.approx(wanted.high - wanted.low)
@@ -214,9 +212,7 @@ def test_steps_have_their_own_margin_and_their_totals_hold_the_stalls():
     steps = {name: noisy(generator, units=6) for name in NAMES[:3]}
     steps["docker"] = noisy(generator, 0.03)
     means = {**steps, "docker": [value * 2 for value in steps["docker"]]}  # half of the time was stalls
-    found = table_of(
-        plan_of("turns", NAMES[:3]), rows_of("step_s", steps) + rows_of("step_mean_s", means)
-    )
+    found = table_of(plan_of("steps", NAMES[:3]), rows_of("step_s", steps) + rows_of("step_mean_s", means))
     assert list(found["metric"]) == ["step_s"]
     row = found.iloc[0]
     assert row["margin"] == 0.02 and row["verdict"] == "different"
@@ -230,9 +226,9 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     values = {name: noisy(generator, 0.2) for name in names}
     values[f"{HOST}.headline"] = noisy(generator)
     arms = {f"{HOST}.headline": "headline"}
-    plan = plan_of("turns", names)
+    plan = plan_of("steps", names)
     rows = rows_of("step_s", values, arms=arms) + rows_of("step_mean_s", values, arms=arms)
-    found = table_of(plan, rows, name="turns.docker+host.x").set_index(["env", "reference"])
+    found = table_of(plan, rows, name="steps.docker+host.x").set_index(["env", "reference"])
     assert list(found.index) == [("docker", HOST), ("apptainer", HOST), (HOST, f"{HOST}.headline")]
     assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
     # One of three is selected: every interval at a third of alpha.
@@ -280,7 +276,7 @@ def test_false_positives_and_power_of_rounds():
 
 def steps(typical, totals, **plan):
     rows = rows_of("step_s", typical) + rows_of("step_mean_s", totals)
-    return table_of(plan_of("turns", list(typical), **plan), rows).set_index("env")
+    return table_of(plan_of("steps", list(typical), **plan), rows).set_index("env")
 
 
 def test_stalls_qualify_an_equivalence():
@@ -349,7 +345,7 @@ def test_a_later_try_has_its_share_of_alpha():
 def test_a_study_holds_all_primary_comparisons_to_one_ladder():
     generator = np.random.default_rng(17)
     parts = []
-    for kind, metric in (("rounds", "real_s"), ("turns", "step_s")):
+    for kind, metric in (("rounds", "real_s"), ("steps", "step_s")):
         rows = rows_of(metric, {name: noisy(generator) for name in NAMES[:4]})
         rows += rows_of("step_mean_s", {name: noisy(generator) for name in NAMES[:4]})
         campaign = sealed_campaign(plan_of(kind, NAMES[:4]), name=f"{kind}.apptainer+docker+host")
@@ -432,48 +428,14 @@ def test_a_bound_on_the_far_side_tells_nothing_and_loosens_no_other_comparison()
     assert found.loc["apptainer", "alpha"] == pytest.approx(0.025)
 
 
-def steps_with_a_void_block(stalled, *, turns_begun=True):
-    """Rows of equal environments, of which one launch gave no answer in time; and without that block."""
-    plan, rows = turns_campaign("s", "mnist_cnn", [HOST, "docker", "apptainer"], {}, 8, random.Random(2), {})
-    void = {**rows[4], "unit": 9, "voided": f"{stalled}: no 'turned' within 61 s", "launches": {}}
-    for name, launch in rows[4]["launches"].items():
-        ended = {"status": "timeout" if name == stalled else "stopped", "reason": "no 'turned' within 61 s"}
-        void["launches"][name] = {**launch, **ended, "draws": launch["draws"][:1] if turns_begun else []}
-    found = []
-    for units in (rows, [*rows, void]):
-        campaign = sealed_campaign(plan, units, "turns.apptainer+docker+host")
-        metrics = pd.DataFrame(campaign_metrics(campaign))
-        found.append(pd.DataFrame(verdicts.verdict_rows(campaign, metrics)).set_index("env"))
-    return found
-
-
-def test_a_launch_that_stops_answering_is_a_stall_without_an_end():
-    calm, found = steps_with_a_void_block("docker")
-    docker, other = found.loc["docker"], found.loc["apptainer"]
-    typical = ["n_units", "ratio", "ci_low", "ci_high", "total_ci_low"]
-    assert docker[typical].tolist() == calm.loc["docker", typical].tolist()
-    assert pd.notna(calm.loc["docker", "total_ci_high"]) and pd.isna(docker["total_ci_high"])
-    assert docker["total_verdict"] in ("inconclusive", "different")
-    assert docker["verdict"].endswith("but for stalls")
-    assert docker["reason"].startswith("all time has no upper end: in 1 void block it had begun its turns and then")
-    assert (docker["launches"], docker["failures"], docker["timeouts"]) == (9, 1, 1)
-    assert found["all_within"].isna().all() and calm["all_within"].notna().all()
-    assert other.drop("all_within").equals(calm.loc["apptainer"].drop("all_within"))
-
-
-def test_a_host_that_stops_answering_leaves_all_time_without_its_lower_end():
-    _, found = steps_with_a_void_block(HOST)
-    assert found["total_ci_low"].isna().all() and found["total_ci_high"].notna().all()
-    assert found["reason"].str.startswith("all time has no lower end: in 1 void block what it is").all()
-
-
 @pytest.mark.parametrize(
     ("control", "p", "variances"),
     [("own copy", 0.001, (1.5, 2.0)), ("shared", 0.001, (2.0, 0.0)), ("own copy", 0.4, (0.0, 0.0))],
 )
 def test_what_copies_differ_by_is_in_every_interval_of_steps_where_it_counts(control, p, variances):
-    plan, rows = turns_campaign("s", "mnist_cnn", [HOST, "docker"], {}, 8, random.Random(2), {})
-    campaign = sealed_campaign({**plan, "provenance": {"control": {"files": control}}}, rows, "turns.docker+host")
+    plan, rows = rounds_campaign("s", "mnist_cnn", [HOST, "docker"], {}, 8, random.Random(2), {})
+    plan["provenance"] = {"control": {"files": control}}
+    campaign = steps_of(sealed_campaign(plan, rows, "rounds.docker+host"))
     found = copies_record(p=p, sd_between={"value": 0.01, "low": 0.006, "high": 0.02}, copies=list("abcdef"))
     metrics = pd.DataFrame(campaign_metrics(campaign))
     part = between_copies(found, campaign)
@@ -495,16 +457,10 @@ def test_what_copies_differ_by_is_in_every_interval_of_steps_where_it_counts(con
 
 
 def test_a_level_is_compared_with_the_same_files():
-    campaign = sealed_campaign(plan_of("turns"), (), "turns.docker+host")
+    campaign = sealed_campaign(plan_of("steps"), (), "steps.docker+host")
     part = Spread(unit=0.01, degrees=5)
     assert part_of(part, campaign, "docker", "docker.headline") is None
     assert part_of(part, campaign, "docker", HOST) is not None
-
-
-def test_a_launch_that_never_begins_its_turns_is_a_failure_and_no_stall():
-    calm, found = steps_with_a_void_block("docker", turns_begun=False)
-    assert found.loc["docker", "timeouts"] == 1
-    assert found["total_ci_high"].tolist() == calm["total_ci_high"].tolist()
 
 
 def test_an_interval_beyond_any_ratio_is_not_told():
@@ -536,10 +492,12 @@ def test_equivalence_without_more_words_needs_steps_in_which_stalls_would_show(c
 
 
 def test_steps_that_count_are_those_of_units_that_count(tmp_path):
-    plan, rows = turns_campaign("nyu2022", "mnist_cnn", [HOST, "docker"], {}, 6, random.Random(1))
+    plan, rows = rounds_campaign("nyu2022", "mnist_cnn", [HOST, "docker"], {}, 6, random.Random(1))
     rows[2]["voided"] = "a launch died"
-    folder = tmp_path / "turns.docker+host"
+    folder = tmp_path / "rounds.docker+host"
     write_campaign(folder, plan, rows)
-    found = verdicts.counted_steps(read_sealed(folder / SEALED))
-    of_a_unit = campaign_builders.DRAWS * campaign_builders.CYCLES * campaign_builders.STEPS
+    whole = read_sealed(folder / SEALED)
+    assert verdicts.counted_steps(whole) == {}
+    found = verdicts.counted_steps(steps_of(whole))
+    of_a_unit = campaign_builders.REPLICATES * campaign_builders.COUNTED
     assert found == dict.fromkeys([HOST, CONTROL, "docker"], 5 * of_a_unit)

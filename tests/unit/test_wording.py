@@ -46,8 +46,8 @@ def test_inconclusive_leaves_the_question_open():
     ("campaign", "more", "words"),
     [
         ("rounds.docker+host", 1, "about 1 more round would tell"),
-        ("turns.docker+host", 14, "about 14 more blocks would tell"),
-        ("turns.docker+host", 1437, "about 1,400 more blocks would tell"),
+        ("steps.docker+host", 14, "about 14 more rounds would tell"),
+        ("steps.docker+host", 1437, "about 1,400 more rounds would tell"),
     ],
 )
 def test_inconclusive_says_how_much_more_would_tell(campaign, more, words):
@@ -139,7 +139,7 @@ def test_an_interval_with_one_end_is_a_bound(low, high, text):
 
 
 def test_stalls_without_an_end_are_told_with_their_reason():
-    reason = "all time has no upper end: in 1 void block it had begun its turns and then gave no answer in time"
+    reason = "2.4% of its own time came after both hosts had ended"
     stalls = {"total_ci_high": None, "total_verdict": "inconclusive", "reason": reason}
     said = verdict_sentence(row(verdict="equivalent but for stalls", ci_low=0.99, ci_high=1.01, **stalls))
     assert said.endswith(f"but for stalls: of all time there is no interval with two ends ({reason}))")

@@ -114,6 +114,13 @@ def test_what_runs_on_the_host_alone_has_no_image(planned):
     assert "results/images/paper-2022/oci.json" in planned["config/full.yaml"]
 
 
+def test_each_job_that_seals_a_campaign_hands_on_the_hash_of_its_programs(planned):
+    """It decides whether what was cut short is gone on with (tare.experiments.attempts)."""
+    jobs = [job for study in planned.values() for path, job in study.items() if path.endswith("/sealed.json")]
+    assert {"run_rounds", "run_turns", "measure_starts"} <= {job["rule"] for job in jobs}
+    assert {job["rule"] for job in jobs if "TARE_CODE={params.code:q}" not in job["code"]} == set()
+
+
 def test_beside_a_gpu_a_study_on_the_cpu_has_its_own_images(checkout):
     words = ("config/config.yaml", "config/modak2020.yaml", "config/on-cpu.yaml", "config/reference.yaml")
     found = by_output(checkout, "--with-gpu", *words)

@@ -61,9 +61,9 @@ def workflow(request, tmp_path, monkeypatch):
     program = Path(sys.executable).with_name("snakemake")
     common = ("--cores", "1", "--nolock", "--keep-incomplete", "--ignore-incomplete", *BACKENDS[request.param])
 
-    def run(*words):
+    def run(*words, cwd=None):
         return subprocess.Popen(
-            [str(program), *common, *words], stdout=subprocess.DEVNULL, stderr=Path("errors").open("ab"),
+            [str(program), *common, *words], stdout=subprocess.DEVNULL, stderr=Path("errors").open("ab"), cwd=cwd,
             start_new_session=True,
         )  # fmt: skip
 
@@ -141,3 +141,32 @@ def test_one_that_nobody_forced_and_was_killed_is_measured_anew_where_it_is_forc
     first, _ = killed_after_the_seal(workflow())
     second, aside = whole(workflow("-R", "measure"))
     assert second != first and aside == 1
+
+
+MODULE = """
+module measured:
+    snakefile: "../Snakefile"
+use rule * from measured as measured_*
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("as_module", [False, True])
+def test_in_another_folder_and_as_a_module_it_is_the_same(workflow, tmp_path, monkeypatch, as_module):
+    for name in ("runs/notes", "mine"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "mine/Snakefile").write_text(MODULE)
+    monkeypatch.chdir(tmp_path / "runs")
+    snakefile, rule = ("Snakefile", "measured_measure") if as_module else ("../Snakefile", "measure")
+    words = ("-s", snakefile, "--directory", "../runs")
+
+    def given(*more):
+        return workflow(*words, *more, cwd=tmp_path / "mine")
+
+    Path("hold").touch()
+    first, _ = killed_after_the_seal(given())
+    assert whole(given("--rerun-incomplete")) == (first, 0)
+    assert not Path("results/a", NOTE).exists()
+    second, aside = whole(given("-R", rule))
+    assert second != first and aside == 1
+    assert not list((tmp_path / "mine").glob("[!S]*"))

@@ -37,7 +37,7 @@ def planned(done):
     return set(re.findall(r"^(?:would |Job \d+: )(.*?)(?:  \(.*)?$", done.stdout + done.stderr, re.MULTILINE))
 
 
-@pytest.mark.parametrize("study", [(), SMOKE])
+@pytest.mark.parametrize("study", [(), SMOKE, ("--config", "naive_image=True", "device=cuda")])
 def test_a_plan_is_the_same_in_another_folder(checkout, tmp_path, study):
     before = files_of(checkout)
     there = planned(snakemake(checkout, "-n", "--directory", str(tmp_path / "runs"), *study))

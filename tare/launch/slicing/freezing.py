@@ -264,7 +264,7 @@ class Signals(Holder):
     def pids(self) -> list[int]:
         """All that were found before and live, and their descendants."""
         found: dict[int, None] = {}
-        for pid in [pid for pid in self._pidfds if self._is_same(pid)]:
+        for pid in [pid for pid in tuple(self._pidfds) if self._is_same(pid)]:
             if pid not in found:
                 found.update(dict.fromkeys((pid, *descendants(pid))))
         return [pid for pid in found if state_of(PROC / str(pid) / "stat") not in (None, "Z", "X")]

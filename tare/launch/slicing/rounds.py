@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
 from tare.core.process import RENEW_S, Finished, Lease
+from tare.launch.barrier import Barrier
 from tare.launch.channel import Conversation
 from tare.launch.prepare import carriers_of, clean_up, note_stopped, ready
 from tare.launch.record import record_of
 from tare.launch.run import Order
-from tare.launch.slicing.barrier import Barrier
 from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
@@ -131,15 +131,25 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
             hold_all(jobs)
             for one in held.values():
                 one.barrier.open()
+            cycles = _of_those_there(way.orders, list(orders), jobs)
             if way.pace is None:
-                run_whole(jobs, next(way.orders), limits)
+                run_whole(jobs, next(cycles), limits)
             else:
-                run_round(jobs, way.pace, way.orders, random.Random(way.seed), limits)
+                run_round(jobs, way.pace, cycles, random.Random(way.seed), limits)
         except (RoundVoid, UnavailableError) as error:
             found.voided, found.fault = str(error), getattr(error, "job", None)
         for name, one in held.items():
             found.records[name] = _closed(name, one, found)
     return found
+
+
+def _of_those_there(
+    orders: Iterator[Sequence[int]], names: Sequence[str], jobs: Sequence[Job]
+) -> Iterator[Sequence[int]]:
+    """Orders of all launches by their numbers, as orders of the jobs that came to their first instruction."""
+    places = {job.name: place for place, job in enumerate(jobs)}
+    for order in orders:
+        yield [places[names[number]] for number in order if names[number] in places]
 
 
 def failed(reason: str) -> LaunchRecord:
@@ -263,7 +273,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         quantum_ms=tuple(round(1e3 * each) for each in job.quantum_s),
         waited_us=tuple(round(1e6 * each) for each in job.waited_s),
         cpu_us=tuple(each // 1000 for each in job.cpu_ns[1:]),
-        servers_cpu_us=job.servers.cpu_ns() // 1000 if job.servers is not None else 0,
+        servers_cpu_us=sum(job.servers.clock().values()) // 1000 if job.servers is not None else 0,
         looks=job.looks,
         idle_looks=job.idle_looks,
         waiting_looks=job.waiting_looks,

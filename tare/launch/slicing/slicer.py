@@ -22,13 +22,13 @@ from tare.launch.slicing.freezing import Clock, Holder, StopError, used_ns
 from tare.launch.slicing.pacing import SHORTEST_SLICE_S, Pace, draw_quantum
 
 LONGEST_WAIT_S = 1.0  # for something of a job to be able to run again
-SETTLE_S = 0.001  # where no other job runs meanwhile
+SETTLE_S = 0.001  # after which the processor time of a stopped job is read again
 SETTLES = 20  # of jobs that have just been stopped for the first time, at most
 LOOK_S = 0.0005  # between two looks whether it is
 LATEST_NS = 10_000_000  # of processor time that may be added to a job's after it is seen to be stopped
-# The kernel's own part of a stop: on a machine with more to run than processors a thread that was seen to be stopped may
-# wait for more than a slice until it leaves its processor. None of its program's instructions are in there.
-STILL_NS = 100_000
+# A thread that is seen to be stopped has yet to leave the processor, which takes it microseconds: on an overloaded
+# machine they come long after. So much may come late at once, and so much of a job's own time altogether.
+STRAY_NS, STRAY_SHARE = 500_000, 0.001
 SAMPLE_S = 0.01  # between two looks at a job that runs to its end
 SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead of the one that does not
 
@@ -80,6 +80,7 @@ class Job:
     ended_ns: int | None = None
     pidfd: int = -1
     own_ns: int = 0
+    stray_ns: int = 0
     clock: Clock = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,15 +94,19 @@ class Job:
 
     def can_run(self) -> bool:
         """Whether anything of it, or of what serves it, runs or could, as it is seen now."""
-        able = any(holder.has_runnable() for holder in self.holders)
+        able = self._is_able()
         self.looks += 1
         self.idle_looks += not able
         return able
 
+    def _is_able(self) -> bool:
+        """Threads are seen one after the other, while what they do goes from one to the next: two looks."""
+        return any(holder.has_runnable() for _ in range(2) for holder in self.holders)
+
     def look(self) -> None:
         """As `can_run`, and see besides whether something of it waits for what may go on without it."""
         seen = self.holder.look()
-        able = seen.runnable or (self.servers is not None and self.servers.has_runnable())
+        able = seen.runnable or self._is_able()
         self.looks += 1
         self.idle_looks += not able
         self.waiting_looks += seen.runnable and seen.waits
@@ -273,12 +278,13 @@ def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None, limits:
         began = time.monotonic_ns()
         _resume(job)
         waited_s = 0.0
+        if before is not None and before is not job:
+            job.has_ended(SETTLE_S)
+            _settle(before)
         if not job.has_ended(due_s - (time.monotonic_ns() - began) / 1e9):
             waited_s = _await_runnable(job)
         stopped, quiet = _stop(job)
         job.bill(began, stopped, quiet, quantum_s, waited_s)
-        if before is not None and before is not job:
-            _settle(before)
     except RoundVoid:
         limits.renew()  # whoever hung let everything go on: it is not the job's fault
         raise
@@ -335,10 +341,10 @@ def _stood_still(job: Job) -> None:
     """
     if job.has_ended():
         raise RoundVoid(f"{job.name} ended while it was stopped", job.name)
-    late_ns = job.use()
-    job.cpu_ns[-1] += late_ns
-    if late_ns > STILL_NS:
-        raise RoundVoid(f"{job.name} used {late_ns / 1e6:.3f} ms of a processor while it was stopped", job.name)
+    stray_ns = job.use()
+    job.stray_ns += stray_ns
+    if stray_ns > STRAY_NS or job.stray_ns > STRAY_NS + STRAY_SHARE * job.own_ns:
+        raise RoundVoid(f"{job.name} used {stray_ns / 1e6:.3f} ms of a processor while it was stopped", job.name)
 
 
 def _await_runnable(job: Job) -> float:

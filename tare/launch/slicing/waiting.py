@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LONGEST_S = 1.0  # a time-out beyond this is not what a wait is meant to end by
+SHORTEST_S = 0.005  # of a futex: Python's threads look at the interpreter's lock as often, and wait for each other
 # Numbers of system calls that wait, and of those that make a process, by machine (asm/unistd_64.h, unistd.h).
 NUMBERS = {
     "x86_64": {
@@ -107,5 +108,5 @@ def _is_short(folder: Path, address: int, name: str, arguments: list[int]) -> bo
         return False
     if name == "futex" and arguments[1] & FUTEX_COMMAND == FUTEX_WAIT_BITSET:
         clock = time.CLOCK_REALTIME if arguments[1] & FUTEX_CLOCK_REALTIME else time.CLOCK_MONOTONIC
-        return bool(seconds + parts / 1e9 - time.clock_gettime(clock) <= LONGEST_S)
+        return bool(SHORTEST_S < seconds + parts / 1e9 - time.clock_gettime(clock) <= LONGEST_S)
     return bool(seconds + parts / (1e6 if name == "select" else 1e9) <= LONGEST_S)

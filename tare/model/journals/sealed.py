@@ -58,8 +58,8 @@ class SealedCampaign:
     """A campaign that was sealed: its plan, all its units, and what the seal says of them.
 
     Attributes:
-        level: of the allocator, where it stands for the training steps alone that its whole runs measured at this level
-            (`views`); None for all that it is.
+        level: of the allocator, where it stands for the training steps alone that its whole runs measured at this
+            level (`views`); None for all that it is.
     """
 
     path: Path

@@ -137,7 +137,7 @@ def start_s(launch: LaunchRecord) -> float | None:
 
 
 def replicates_at(launch: LaunchRecord, level: str) -> list[Replicate]:
-    """The replicates of a whole run whose training steps were measured after its epoch, at a level of the allocator."""
+    """The replicates of a whole run whose steps were measured after its epoch, at a level of the allocator."""
     if launch.inside is None or launch.inside.mode != TRAIN:
         return []
     return [one for one in launch.inside.results_as(TrainResults).replicates if one.allocator == level]

@@ -162,7 +162,7 @@ class Others(Record):
 
 
 class EmptyLaunch(Record):
-    """Seconds of a launch that runs nothing: until its program's first instruction, and from its end on."""
+    """Seconds of a launch that runs nothing: until its program's first instruction, and from its program's end."""
 
     start_s: float
     exit_s: float

@@ -607,8 +607,8 @@ class LaunchRecord(Record):
         compiled: what its graph compiler said of its graphs on its streams; None where it said nothing there.
         neighbour: the job that trained beside it; None where none did.
         contention: of the machine meanwhile; None where nobody counted.
-        slices: when it ran, of a launch that was held at its first instruction: all instants but these are in
-            its own time then.
+        slices: when it ran, of a launch that was held at its first instruction: all instants but these are in its
+            own time then.
     """
 
     status: Status

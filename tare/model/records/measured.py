@@ -238,6 +238,9 @@ class CopiesRecord(FileRecord):
     """How much a step differs between copies of a stack's tree: what benchmarks/copies.py wrote, and documents.
 
     results/benchmarks/copies.json
+
+    Attributes:
+        blocks: rounds; `draws`: replicates of a launch; `cycles`: steps of each that count.
     """
 
     VERSION: ClassVar[int] = 1

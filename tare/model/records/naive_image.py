@@ -1,6 +1,6 @@
 """What an image of a naive Dockerfile, or definition file, costs beside ours, all made in one run.
 
-results/images/<stack>/naive/record.json
+results/images/<stack>/naive/<environments>/record.json
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tare.core.remaining import SHARED as SHARED_JOBS
 from tare.core.remaining import Expected, ExpectedJob, Plan
 from tare.model.registry import DISTRIBUTED, HOST, SHARED, describe_workload, options_of
 from tare.model.studies import arms
@@ -21,6 +22,7 @@ from tare.model.studies.study import (
     Study,
     campaign_name,
     campaigns,
+    headlines,
     profile_folder,
     profiled_stacks,
     sampling_beside,
@@ -150,6 +152,48 @@ def whole_s(study: Study) -> float:
     return beside + sum(job.seconds for job in jobs(study))
 
 
+def headlines_s(study: Study) -> float:
+    """Seconds of the headline campaigns of a study."""
+    return sum(_seconds(study, one) for one in headlines(study))
+
+
+def measuring_s(study: Study) -> float:
+    """Seconds in which a study measures: all that has the machine for itself, but for images."""
+    beside = RULES["measure_ceilings"].seconds
+    beside += RULES["measure_network"].seconds if study.distributed is not None else 0.0
+    return beside + sum(job.seconds for job in jobs(study))
+
+
+def least_s(study: Study, one: CampaignId) -> float:
+    """Seconds of a headline campaign that makes its pilot and nothing more."""
+    return round_s(study, one) * (max(1, study.rounds.discarded) + study.rounds.pilot)
+
+
+def images_s(study: Study, images: Path) -> float:
+    """Seconds until the images of a study are there, of which some may be.
+
+    Args:
+        study: whose stacks are needed.
+        images: folder of the image records of all stacks.
+    """
+    found = 0.0
+    for stack in study.stacks_needed:
+        rules = {"tree": "build_tree", "oci": "build_image"}
+        rules |= dict.fromkeys(study.environments_of(stack), "derive_image")
+        missing = [rule for name, rule in rules.items() if not (images / stack / f"{name}.json").exists()]
+        found += sum(RULES[rule].seconds for rule in missing)
+    return found / SHARED_JOBS
+
+
+def round_s(study: Study, one: CampaignId) -> float:
+    """Seconds of a round of whole runs, alone on the machine."""
+    arm, job = arms.parse(one.arm) if one.arm else None, study.workloads[one.workload]
+    own = len(arms.launch_names(arm, one.environments))
+    compiled_s = _compiled_s(arm, one.workload, job) if arm is not None else 0.0
+    measured_s = _measured_s(study, _step_s(one.workload, job)) if one.scenario == "single" else 0.0
+    return own * (_run_s(one.workload, job) + measured_s) + len(one.environments) * compiled_s
+
+
 def _sealed(study: Study, workload: str, name: str) -> str:
     return str(Path("results/campaigns", study.study, workload, name, "sealed.json"))
 
@@ -247,12 +291,10 @@ def _seconds(study: Study, one: CampaignId) -> float:
         return BEGIN_S + own * units * _group_s(study.distributed, one.workload, job, study.conditions.cpus)
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
-    sampling = sampling_of(study.rounds, study.confidence, "", arm)
+    settings = study.rounds.of_headline(one.workload) if _stage(one) == HEADLINE else study.rounds
+    sampling = sampling_of(settings, study.confidence, "", arm)
     budget_s = sampling.budget_s or 0.0
-    own = len(arms.launch_names(arm, one.environments))
-    compiled_s = _compiled_s(arm, one.workload, job) if arm is not None else 0.0
-    measured_s = _measured_s(study, step_s) if one.scenario == "single" else 0.0
-    unit_s = own * (_run_s(one.workload, job) + measured_s) + len(one.environments) * compiled_s
+    unit_s = round_s(study, one)
     begin_s = unit_s * max(1, study.rounds.discarded)
     if arm is not None and arm.other_stack and "dropout" in options_of(one.workload):
         begin_s += CURVES_S

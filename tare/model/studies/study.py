@@ -275,6 +275,28 @@ class _Sampled(Allocation):
     arm_verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
 
 
+class Chosen(Record):
+    """The budget of a headline campaign that was chosen for a study of so many minutes, and why.
+
+    Attributes:
+        minutes: of the whole study.
+        budget_s: seconds of the campaign.
+        why: the reason, for people.
+        comparison: environment and metric that wants most rounds; None where no earlier campaign shows any.
+        is_open: whether that comparison could not be told yet.
+        spread: standard deviation of one round's log-ratio of it.
+        rounds: that it wants.
+    """
+
+    minutes: Annotated[int | float, Field(gt=0)]
+    budget_s: Seconds
+    why: str
+    comparison: str | None = None
+    is_open: bool | None = None
+    spread: float | None = None
+    rounds: int | None = None
+
+
 class Rounds(_Sampled):
     """Whole runs.
 
@@ -282,10 +304,18 @@ class Rounds(_Sampled):
         discarded: rounds before them that do not count; one that calibrates is made in any case where launches can
             be held at their first instruction.
         steps: training steps that each run measures after its epoch; None for none.
+        chosen: by workload, the budget of its headline campaign where the study is run for a number of minutes
+            (tare.model.studies.minutes); it takes the place of `budget_s` and of a fixed number of `units`.
     """
 
     discarded: Annotated[int, Field(ge=0, le=100)]
     steps: Measured | None = None
+    chosen: Mapping[Name, Chosen] = {}
+
+    def of_headline(self, workload: str) -> Self:
+        """As the headline campaign of a workload has it: with its own budget where one was chosen."""
+        own = self.chosen.get(workload)
+        return self if own is None else self.replace(budget_s=own.budget_s, units=None)
 
 
 class Shared(Batch):
@@ -907,8 +937,23 @@ PRIMARY = (
 )
 
 
+def refuse_minutes(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a study file holds, as it is.
+
+    Raises:
+        UserError: it says for how many minutes it is to be run, which is said of a run and not of a study.
+    """
+    if "minutes" in config:
+        raise UserError(
+            "config: minutes: no study file holds it, it is said of one run: `make report MINUTES=60`, "
+            "`snakemake --config minutes=60` or `tare plan --minutes 60`; drop the key"
+        )
+    return config
+
+
 def _refuse_choices(config: Mapping[str, Any]) -> None:
     """Say why a study can't choose what it may seem to: a margin of one metric, or what is primary."""
+    refuse_minutes(config)
     if "primary" in config:
         raise UserError(f"config: primary: no study chooses it: {PRIMARY}; drop the key")
     margins = config.get("margins")
@@ -1089,8 +1134,13 @@ def reduced(
         if kind == "network":
             part["environments"] = distributed.get("environments") or study["environments"]
     if kind == "rounds":
-        unused = _unused(arm)
+        unused = {*_unused(arm), "chosen"}
+        chosen = part[kind].get("chosen", {}) if arm is None and scenario == SINGLE else {}
         part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
+        if workload in chosen:
+            part[kind].pop("units", None)
+            own = chosen[workload]
+            part[kind] |= {"budget_s": own["budget_s"], "chosen": {workload: own}}
     elif kind in ("causes", "sweep", "profile", "starts"):
         part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
     if "workloads" in part:
@@ -1213,6 +1263,12 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
     if study.workloads[workload].sweep_batches:
         yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
+
+
+def headlines(study: Study) -> tuple[CampaignId, ...]:
+    """The headline campaigns of a study: whole runs and training steps of each workload in all environments."""
+    found = (one for one in campaigns(study) if one.kind == "rounds")
+    return tuple(one for one in found if one.arm is None and one.scenario == SINGLE)
 
 
 def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:

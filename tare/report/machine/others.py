@@ -45,8 +45,8 @@ def others_table(evidence: Evidence) -> Table | None:
         caption="Who else used the processors",
         columns=["workload", "measured", "others, mean", "others, in the busiest unit", "taken by a hypervisor"],
         rows=rows,
-        note="Processors, of all that the machine has: what the kernel counted as busy while launches ran, less what "
-        "they and Tare used.",
+        note="Processors, of all that the machine has: what the kernel counted as busy while launches ran, less "
+        "what they and Tare used.",
     )
 
 

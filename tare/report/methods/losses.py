@@ -32,7 +32,7 @@ class LossCheck:
 
 
 def loss_checks(evidence: Evidence) -> list[LossCheck]:
-    """One check per campaign of whole runs, and of training steps: the headline's of each workload, then the arms'."""
+    """One check per campaign of whole runs, and of steps: the headline's of each workload, then the arms'."""
     found = []
     metrics = evidence.metrics
     for workload in evidence.workloads:

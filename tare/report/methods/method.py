@@ -33,8 +33,8 @@ def method_sentences(evidence: Evidence) -> list[str]:
         *_copies(rounds, evidence.copies),
         _sampling(rounds[0]),
         _families(plan.sampling.confidence),
-        f"Intervals: {_intervals(rounds)}; where the pilot's spread chose the number of units, the wider of that and "
-        "Stein's. The interval that is printed is the one that decides; a bootstrap stands "
+        f"Intervals: {_intervals(rounds)}; where the pilot's spread chose the number of units, the wider of that "
+        "and Stein's. The interval that is printed is the one that decides; a bootstrap stands "
         "beside it as a check and decides nothing. With fewer than "
         f"{plan.sampling.verdict_units} units there is no verdict.",
         "Beside the typical time stands all time, stalls included. “Equivalent” without more words: both lie "
@@ -64,9 +64,9 @@ def _families(confidence: float) -> str:
 def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
-        f"Rounds: each round launched {len(plan.environments)} whole runs to completion, the host among them twice, "
-        f"{_advance(campaign)} {_discarded(campaign, 'round')}A seed in the plan gives every order and every size of "
-        "the environment block; both are in the records."
+        f"Rounds: each round launched {len(plan.environments)} whole runs to completion, the host among them "
+        f"twice, {_advance(campaign)} {_discarded(campaign, 'round')}A seed in the plan gives every order and every "
+        "size of the environment block; both are in the records."
     )
 
 
@@ -76,9 +76,9 @@ def _advance(campaign: Campaign) -> str:
     if is_sliced(campaign):
         return (
             "in slices. Each started by itself, up to its program's first instruction. From there on one ran at a "
-            f"time while all others were stopped, slice by slice in {order}, so that the machine's slow moments fell "
-            "on all of them. A launch's own time is the sum of its slices. Start and exit of a runtime are terms of "
-            "their own."
+            f"time while all others were stopped, slice by slice in {order}, so that the machine's slow moments "
+            "fell on all of them. A launch's own time is the sum of its slices. Start and exit of a runtime are "
+            "terms of their own."
         )
     reason = unsliced_reason(campaign)
     return f"one after the other in {order}{f', not in slices: {reason}' if reason else ''}."
@@ -91,10 +91,11 @@ def _steps(campaigns: Sequence[Campaign]) -> str:
     levels = listed([arm_title(f"allocator={level}") for level in measured.levels])
     count = "1 replicate" if measured.replicates == 1 else f"{measured.replicates} replicates"
     return (
-        f"Training steps: after its epoch each whole run made {count} of its training job ({levels}), one after the "
-        "other, on batches in memory. A replicate is a process of its own, with its own model and memory layout, "
-        f"where the framework can go on in one: {measured.warmup_steps} steps to warm up, then steps that are timed "
-        "each. A fit of launch and step by least absolute deviations takes away what all launches of a round share."
+        f"Training steps: after its epoch each whole run made {count} of its training job ({levels}), one after "
+        "the other, on batches in memory. A replicate is a process of its own, with its own model and memory "
+        f"layout, where the framework can go on in one: {measured.warmup_steps} steps to warm up, then steps that "
+        "are timed each. A fit of launch and step by least absolute deviations takes away what all launches of a "
+        "round share."
     )
 
 
@@ -234,8 +235,8 @@ def limit_sentences(evidence: Evidence) -> list[str]:
         lines.append(f"{len(unanswered)} of {len(rows)} comparisons have no interval: too few launches succeeded.")
     if evidence.headlines("steps"):
         lines.append(
-            "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs or "
-            "memory pressure do to a step is in the whole runs only."
+            "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs "
+            "or memory pressure do to a step is in the whole runs only."
         )
     lines += [
         "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "

@@ -1,0 +1,147 @@
+"""A study that is run for a number of minutes: which budgets its headline campaigns were given, kept in a file.
+
+results/minutes-60.json, of another study than the default one results/<study>/minutes-60.json
+
+The budgets are chosen from earlier campaigns of this machine (tare.analysis.minutes), of which there is one more
+after each run. So they are written down before the first unit and read again by every later run for as many
+minutes, which then finds nothing to do. A file whose headline campaigns are no longer those of the study counts no
+more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tare.core.errors import TareError, UserError
+from tare.core.files import canonical_json, read_json, sha256_text
+from tare.model.schema import FileRecord, read
+from tare.model.studies.study import Chosen, Study, headlines, part_of, results_folder
+
+FEWEST, MOST = 5, 10_000
+Minutes = int | float
+
+
+class Declared(FileRecord):
+    """What was chosen for a number of minutes, before any data.
+
+    Attributes:
+        study, minutes: what was asked for.
+        asked: SHA-256 of what the headline campaigns depend on otherwise.
+        at: when it was chosen, UTC, by this machine's clock.
+        images_s, others_s: seconds that images, and all jobs but the headline campaigns, are expected to take.
+        measuring_s: seconds that were left for the headline campaigns.
+        chosen: their budgets by workload.
+        earlier: SHA-256 of the plans of the campaigns whose spreads were used, by workload.
+        notes: what else people are told.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "remove it: the budgets are then chosen again, which is a new try"
+
+    study: str
+    minutes: Minutes
+    asked: str
+    at: str
+    images_s: float
+    others_s: float
+    measuring_s: float
+    chosen: Mapping[str, Chosen]
+    earlier: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """What people are told before anything runs: the time of all headline campaigns, then a line for each."""
+        campaigns_s = sum(one.budget_s for one in self.chosen.values())
+        beside = f"{(self.others_s + self.images_s) / 60:.0f} for all else"
+        first = f"minutes: {self.minutes:,g}: {campaigns_s / 60:.0f} for the headline campaigns, {beside}"
+        each = [f"  {name}: {one.budget_s / 60:.1f} minutes: {one.why}" for name, one in self.chosen.items()]
+        return [first, *each, *(f"  {note}" for note in self.notes)]
+
+
+def checked(value: Any) -> Minutes:
+    """A number of minutes as a person gave it, whole ones as an integer.
+
+    Raises:
+        UserError: no number from FEWEST to MOST.
+    """
+    number = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+    if not FEWEST <= number <= MOST:
+        raise UserError(
+            f"config: minutes: {value!r} is no number from {FEWEST} to {MOST:,}: say how long the whole study may "
+            "take, as in `make report MINUTES=60`"
+        )
+    return int(number) if number.is_integer() else number
+
+
+def path_of(study: Study, minutes: Minutes) -> Path:
+    """The file of a study's budgets for so many minutes."""
+    return Path(results_folder(study.study), f"minutes-{minutes!r}.json")
+
+
+def asked_of(study: Study) -> str:
+    """SHA-256 of what the headline campaigns of a study depend on, but for what a chosen budget replaces."""
+    plain = study.replace(rounds=study.rounds.replace(chosen={}, budget_s=1.0, units=None))
+    parts = {one.workload: [one.name, part_of(plain, "rounds", one.workload)] for one in headlines(plain)}
+    return sha256_text(canonical_json(parts))
+
+
+def declared(study: Study, minutes: Minutes) -> Declared | None:
+    """What was chosen before; None where nothing was, or for other headline campaigns.
+
+    Raises:
+        IntegrityError: the file is damaged or of another version.
+    """
+    path = path_of(study, minutes)
+    found = read(Declared, path) if path.exists() else None
+    return found if found is not None and found.asked == asked_of(study) else None
+
+
+def with_budgets(study: Study, found: Declared) -> Study:
+    """The study with the budgets that were chosen; nothing else of it changes."""
+    return study.replace(rounds=study.rounds.replace(chosen=dict(found.chosen)))
+
+
+def declare(study: Study, found: Declared) -> None:
+    """Write down what was chosen, before anything is measured; what was written before stays.
+
+    Args:
+        study: with the budgets that were chosen, or as its file has it.
+        found: what was chosen.
+    """
+    if declared(study, found.minutes) is None:
+        found.write(path_of(study, found.minutes))
+
+
+def told_without(study: Study, campaigns: Path) -> list[str]:
+    """What a person is told who says no number of minutes, where the campaigns that are there have one."""
+    before = measured_for(study, campaigns)
+    if before is None:
+        return []
+    return [
+        f"the headline campaigns were measured for {before:,g} minutes: without `minutes={before}` they are "
+        "measured again, with the budget of the study's file"
+    ]
+
+
+def measured_for(study: Study, campaigns: Path) -> Minutes | None:
+    """For how many minutes the sealed headline campaigns were measured; None where the study's file says how long.
+
+    Args:
+        study: as its file has it.
+        campaigns: folder of the campaigns of all studies.
+    """
+    for one in headlines(study):
+        folder = campaigns / study.study / one.workload / one.name
+        if not (folder / "sealed.json").exists():
+            continue
+        with contextlib.suppress(TareError, AttributeError, KeyError, TypeError):
+            own = read_json(folder / "plan.json")["part"]["rounds"]["chosen"][one.workload]
+            return checked(own["minutes"])
+    return None

@@ -1,0 +1,68 @@
+"""Sliced rounds of real launches find what was planted, bill what a job waits for, and refuse what they can't see.
+
+The tolerances are those of a machine that does much else; benchmarks/planted_slices.py has the numbers of a quiet one.
+"""
+
+import functools
+
+import pytest
+import truths
+from matrix import REQUIRED
+
+from tare.launch.place import site_of
+from tare.model.registry import environment
+
+pytestmark = pytest.mark.runtime
+BODY_S = 0.6
+PERCENT, WAITS_PERCENT = 10.0, 15.0
+
+
+@pytest.fixture(scope="module", params=sorted(REQUIRED))
+def bench(request, forms):
+    name = request.param
+    adapter = environment(name)
+    with adapter.session():
+        yield truths.measured(site_of(name, adapter, forms(name), None), BODY_S)
+
+
+def test_planted_effects_are_found(bench):
+    planted = {name: truths.PLANTED[name] for name in ("0%", "+40%")}
+    for name, found in truths.effects(bench, 2, planted).items():
+        assert len(found.values) == 2, (name, found.voided)
+        assert abs(found.mean) < PERCENT, (name, found.values)
+
+
+def test_a_wait_costs_what_it_takes(bench):
+    found = truths.kinds(bench, 1, {"sleep": truths.KINDS["sleep"]})["sleep"]
+    assert found.refused and "nothing to run" in found.refused
+    assert len(found.values) == 1, found.voided
+    assert abs(found.mean) < WAITS_PERCENT
+
+
+@pytest.mark.parametrize("kind", [name for name, truth in truths.KINDS.items() if truth.refused])
+def test_what_waits_beside_its_work_is_refused(bench, kind):
+    found = truths.kinds(bench, 1, {kind: truths.KINDS[kind]})[kind]
+    assert found.refused, found
+
+
+@pytest.mark.parametrize("kind", ["threads", "page faults"])
+def test_what_only_works_is_not_refused(bench, kind):
+    whole = bench.run({kind: truths.KINDS[kind]}, kind, None)
+    assert whole.voided is None
+    assert truths.refusal_of(whole.records[kind], kind) is None
+
+
+@functools.cache
+def quantum_of(bench):
+    return bench.run(
+        {"plain": truths.PLAIN, "other": truths.PLAIN}, "slices", truths.Pace.equal(["plain", "other"])
+    )
+
+
+def test_what_is_billed_is_the_processor_time_and_no_less(bench):
+    found = quantum_of(bench)
+    assert found.voided is None
+    for record in found.records.values():
+        assert record.slices.is_sliced and len(record.slices.began_us) > 5
+        assert record.slices.body_s >= 0.999 * truths.path_s(record)
+        assert record.slices.cpu_us == tuple(sorted(record.slices.cpu_us))

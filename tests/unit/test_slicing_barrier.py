@@ -1,0 +1,65 @@
+"""A program waits at its first instruction until it is let go on."""
+
+import os
+import subprocess
+import time
+
+import pytest
+import stopping
+
+from tare.core.errors import UnavailableError
+from tare.launch import barrier
+from tare.launch.barrier import Barrier, words
+
+
+@pytest.fixture
+def gate(tmp_path):
+    found = Barrier(tmp_path)
+    yield found
+    found.close()
+
+
+def test_a_program_comes_waits_and_goes_on(gate, tmp_path):
+    before = time.monotonic_ns()
+    argv = words(tmp_path, ("/bin/sh", "-c", 'echo "$@" > "$0"', str(tmp_path / "out"), "a b", "c"))
+    with subprocess.Popen(argv) as child:
+        at = gate.wait(10.0, lambda: child.poll() is not None)
+        assert before < at < time.monotonic_ns()
+        assert gate.root() == child.pid
+        time.sleep(0.1)
+        assert child.poll() is None and not (tmp_path / "out").exists()
+        gate.open()
+        assert child.wait(timeout=10) == 0
+    assert (tmp_path / "out").read_text() == "a b c\n"
+
+
+def test_the_root_is_found_below_others(gate, tmp_path):
+    inner = words(tmp_path, ("/bin/sleep", "60"))
+    with stopping.running(f"import subprocess\nsubprocess.run({inner!r})") as outer:
+        gate.wait(10.0, lambda: outer.poll() is not None)
+        root = gate.root()
+        assert root != outer.pid and root in stopping.freezing.descendants(outer.pid)
+        gate.open()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and not os.readlink(f"/proc/{root}/exe").endswith("sleep"):  # noqa: PTH115
+            time.sleep(0.02)
+        with open(f"/proc/{root}/cmdline", "rb") as words_of:  # noqa: PTH123
+            assert words_of.read() == b"/bin/sleep\x0060\x00"
+
+
+def test_a_program_that_ends_before_is_no_timeout(gate):
+    with pytest.raises(UnavailableError, match="ended before"):
+        gate.wait(60.0, lambda: True)
+
+
+def test_a_program_that_never_comes_is_given_up(gate):
+    started = time.monotonic()
+    with pytest.raises(UnavailableError, match="did not come within"):
+        gate.wait(0.2, lambda: False)
+    assert time.monotonic() - started < 5
+
+
+def test_a_program_that_is_not_to_be_seen_is_refused(gate, monkeypatch):
+    monkeypatch.setattr(barrier, "FIND_S", 0.1)
+    with pytest.raises(UnavailableError, match="can't be seen"):
+        gate.root()

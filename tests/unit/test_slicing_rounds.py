@@ -1,0 +1,365 @@
+"""Slices without processes: jobs of a fake machine whose clock only they move."""
+
+import itertools
+import os
+import random
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tare.core.errors import UnavailableError
+from tare.launch.slicing import slicer
+from tare.launch.slicing.freezing import StopError
+from tare.launch.slicing.pacing import QUANTA_S, QUANTUM_WEIGHTS, Pace, draw_quantum
+from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
+from tare.launch.slicing.waiting import Look
+
+STOP_NS = 100_000
+
+
+class Machine:
+    """A clock that jobs and waiting move, and what has happened."""
+
+    def __init__(self):
+        self.now_ns = 10**9
+        self.asleep_s = 0.0
+        self.log = []
+        self.jobs = []
+
+    def clock_gettime(self, which):
+        return self.now_ns / 1e9 + (self.asleep_s if which == time.CLOCK_BOOTTIME else 0.0)
+
+    def pass_s(self, seconds):
+        """Time passes: running jobs work, or wait."""
+        self.now_ns += round(1e9 * seconds)
+        for job in self.jobs:
+            job.advance(seconds)
+
+    def module(self):
+        return SimpleNamespace(
+            monotonic=lambda: self.now_ns / 1e9,
+            monotonic_ns=lambda: self.now_ns,
+            sleep=self.pass_s,
+            clock_gettime=self.clock_gettime,
+            CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
+            CLOCK_MONOTONIC=time.CLOCK_MONOTONIC,
+        )
+
+
+class FakeHolder:
+    """A job of some seconds of work; `waits` maps own seconds to how long it then waits by the clock."""
+
+    def __init__(self, machine, name, work_s, waits=(), leak_ns=0, late_ns=0, stuck=False):
+        self.machine, self.name, self.work_s = machine, name, work_s
+        self.waits = sorted(waits)
+        self.leak_ns, self.late_ns, self.stuck = leak_ns, late_ns, stuck
+        self.done_s = self.waiting_s = 0.0
+        self.cpu_ns = 0
+        self.running = True  # as before it is stopped for the first time
+        self.started = False
+        machine.jobs.append(self)
+
+    def advance(self, seconds):
+        self.waiting_s, left = max(0.0, self.waiting_s - seconds), max(0.0, seconds - self.waiting_s)
+        if not self.running or not self.started:
+            self.cpu_ns += self.leak_ns if self.started else 0
+            return
+        while left > 0 and not self.ended:
+            step = min(left, self.work_s - self.done_s, *(at - self.done_s for at, _ in self.waits[:1]))
+            self.done_s += step
+            self.cpu_ns += round(1e9 * step)
+            left -= step
+            if self.waits and self.done_s >= self.waits[0][0] - 1e-12:
+                wait_s = self.waits.pop(0)[1]
+                self.waiting_s, left = max(0.0, wait_s - left), max(0.0, left - wait_s)
+
+    @property
+    def ended(self):
+        return self.done_s >= self.work_s - 1e-12
+
+    def until_end_s(self):
+        return self.work_s - self.done_s + self.waiting_s + sum(wait for _, wait in self.waits)
+
+    def stop(self):
+        if self.stuck and self.started:
+            raise StopError("it was not stopped")
+        self.machine.pass_s(STOP_NS / 1e9)
+        self.running = False
+        self.machine.log.append(("stop", self.name))
+
+    def resume(self):
+        self.running = self.started = True
+        self.machine.log.append(("go", self.name))
+        assert sum(job.running for job in self.machine.jobs if not job.ended) <= 1
+
+    def clock(self):
+        used, self.cpu_ns = self.cpu_ns, self.cpu_ns + (self.late_ns if not self.running else 0)
+        return {0: used}
+
+    def has_runnable(self):
+        return self.running and not self.ended and self.waiting_s <= 0
+
+    def look(self):
+        return Look(runnable=self.has_runnable(), waits=False)
+
+    def kill(self):
+        self.done_s = self.work_s
+
+    def close(self):
+        pass
+
+
+class FakeJob(Job):
+    """A job whose end is the fake's."""
+
+    def __post_init__(self):
+        pass
+
+    def has_ended(self, within_s=0.0):
+        holder = self.holder
+        if holder.ended or within_s <= 0:
+            return holder.ended
+        step = min(within_s, holder.until_end_s()) if holder.running else within_s
+        holder.machine.pass_s(step)
+        if not holder.ended and step < within_s:
+            holder.machine.pass_s(within_s - step)
+        return holder.ended
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    found = Machine()
+    monkeypatch.setattr(slicer, "time", found.module())
+    return found
+
+
+def jobs_of(machine, *works, **more):
+    return [
+        FakeJob(name=f"j{number}", root=number, holder=FakeHolder(machine, f"j{number}", work, **more))
+        for number, work in enumerate(works)
+    ]
+
+
+def pace_for(jobs, lengths=None):
+    return Pace(
+        phases={job.name: (length,) for job, length in zip(jobs, lengths or [1.0] * len(jobs), strict=True)}
+    )
+
+
+def run(jobs, lengths=None, *, own_s=100.0, renew=lambda: None, orders=None, seed=1):
+    limits = Limits(own_s=own_s, renew=renew, ended=lambda job: None)
+    hold_all(jobs)
+    orders = orders or itertools.repeat(tuple(range(len(jobs))))
+    run_round(jobs, pace_for(jobs, lengths), orders, random.Random(seed), limits)
+
+
+def test_own_time_is_that_of_the_work(machine):
+    jobs = jobs_of(machine, 1.0, 1.0, 1.0)
+    run(jobs)
+    for job in jobs:
+        assert len(job.began_ns) > 10
+        assert job.own_ns == pytest.approx(1e9, abs=10)
+        assert job.cpu_ns[0] == 0 and job.cpu_ns[-1] == pytest.approx(1e9, abs=2e6)
+        assert job.cpu_ns == sorted(job.cpu_ns)
+
+
+def test_slices_do_not_overlap_and_take_their_order(machine):
+    jobs = jobs_of(machine, 0.4, 0.4)
+    run(jobs, orders=itertools.cycle([(0, 1), (1, 0)]))
+    spans = sorted(
+        (began, quiet, job.name) for job in jobs for began, quiet in zip(job.began_ns, job.quiet_ns, strict=True)
+    )
+    assert all(end <= later for (_, end, _), (later, _, _) in itertools.pairwise(spans))
+    assert [name for *_, name in spans[:8]] == ["j0", "j1", "j1", "j0", "j0", "j1", "j1", "j0"]
+
+
+def test_all_are_equally_far_at_any_time(machine):
+    works = (0.5, 1.0, 2.0)
+    jobs = jobs_of(machine, *works)
+    run(jobs, works)
+    ends = [job.ended_ns for job in jobs]
+    assert max(ends) - min(ends) < 0.3e9  # a cycle of the longest quantum
+    longest = [max(quiet - began for began, quiet in zip(job.began_ns, job.quiet_ns, strict=True)) for job in jobs]
+    assert longest[0] < longest[1] < longest[2]
+
+
+def test_a_debt_below_the_shortest_slice_is_carried_on(machine):
+    jobs = jobs_of(machine, 0.02, 2.0)
+    run(jobs, (0.02, 2.0))
+    short = [quiet - began for began, quiet in zip(jobs[0].began_ns, jobs[0].quiet_ns, strict=True)]
+    assert len(short) < len(jobs[1].began_ns) / 2
+    assert all(one >= slicer.SHORTEST_SLICE_S * 1e9 for one in short[:-1])
+
+
+def test_what_ran_longer_than_expected_goes_on_alone(machine):
+    jobs = jobs_of(machine, 0.2, 1.0)
+    run(jobs, (0.2, 0.2))
+    assert jobs[1].own_ns == pytest.approx(1e9, abs=10) and jobs[1].ended_ns > jobs[0].ended_ns
+    assert sum(b - a for a, b in zip(jobs[1].began_ns, jobs[1].quiet_ns, strict=True)) == jobs[1].own_ns
+
+
+def test_quanta_are_drawn_by_their_weights():
+    generator = random.Random(3)
+    drawn = [draw_quantum(generator) for _ in range(4000)]
+    for quantum, weight in zip(QUANTA_S, QUANTUM_WEIGHTS, strict=True):
+        assert drawn.count(quantum) / 4000 == pytest.approx(weight / 4, abs=0.03)
+
+
+def test_the_quantum_of_each_slice_is_noted(machine):
+    jobs = jobs_of(machine, 1.0, 1.0)
+    run(jobs)
+    assert set(jobs[0].quantum_s) == set(QUANTA_S)
+
+
+def test_targets_follow_the_phases():
+    pace = Pace(phases={"a": (1.0, 3.0), "b": (3.0, 1.0)})
+    assert [pace.target("a", p) for p in (0.0, 1.0, 2.0, 3.0, 4.0)] == pytest.approx([0.0, 0.5, 1.0, 2.5, 4.0])
+    assert [pace.target("b", p) for p in (0.0, 1.0, 2.0, 3.0, 4.0)] == pytest.approx([0.0, 1.5, 3.0, 3.5, 4.0])
+    assert pace.target("a", 6.0) == pytest.approx(6.0)  # behind its end as fast as the whole
+
+
+def test_a_phase_that_takes_nothing_is_passed():
+    pace = Pace(phases={"a": (0.0, 1.0), "b": (0.0, 1.0)})
+    assert pace.target("a", 0.5) == pytest.approx(0.5)
+    assert Pace(phases={"a": (0.0,)}).target("a", 0.5) == 0.5
+
+
+def test_a_wait_makes_a_slice_longer_and_costs_what_it_takes(machine):
+    waits = [(0.1 * number, 0.15) for number in range(1, 6)]
+    jobs = [*jobs_of(machine, 0.6, waits=waits), *jobs_of(machine, 0.6)]
+    jobs[1].name = "other"
+    run(jobs)
+    assert jobs[0].own_ns == pytest.approx(0.6e9 + 5 * 0.15e9, rel=0.02)
+    assert sum(jobs[0].waited_s) > 0.5
+    assert jobs[0].idle_looks >= 5 and jobs[1].idle_looks == 0
+
+
+def test_a_wait_without_end_voids_the_round(machine):
+    jobs = jobs_of(machine, 0.5, waits=[(0.1, 30.0)])
+    with pytest.raises(RoundVoid, match="waited for more than") as caught:
+        run(jobs)
+    assert caught.value.job == "j0"
+    assert jobs[0].waited_s[-1] >= slicer.LONGEST_WAIT_S
+
+
+@pytest.mark.parametrize("way", ["sliced", "whole"])
+def test_processor_time_of_a_stopped_job_voids_the_round(machine, way):
+    jobs = jobs_of(machine, 0.5, 0.5)
+    jobs[1].holder.leak_ns = 600_000
+    jobs[1].holder.started = True
+    with pytest.raises(RoundVoid, match=r"(while|after) it was stopped") as caught:
+        if way == "sliced":
+            run(jobs)
+        else:
+            hold_all(jobs)
+            run_whole(jobs, (0, 1), Limits(own_s=100.0, renew=lambda: None, ended=lambda job: None))
+    assert caught.value.job == "j1"
+
+
+def test_little_processor_time_again_and_again_voids_the_round(machine):
+    jobs = jobs_of(machine, 5.0, 5.0)
+    jobs[1].holder.leak_ns = 150_000
+    with pytest.raises(RoundVoid, match="while it was stopped"):
+        run(jobs)
+
+
+def test_what_the_kernel_adds_late_is_billed(machine):
+    jobs = jobs_of(machine, 0.5, 0.5)
+    run(jobs)
+    assert jobs[0].cpu_ns[-1] == jobs[0].holder.cpu_ns
+
+
+def test_much_that_is_added_late_voids_the_round(machine):
+    jobs = jobs_of(machine, 0.5, 0.5)
+    jobs[0].holder.late_ns = 2 * slicer.LATEST_NS
+    with pytest.raises(RoundVoid) as caught:
+        run(jobs)
+    assert caught.value.job == "j0"
+
+
+def test_a_job_that_does_not_stop_voids_the_round(machine):
+    jobs = jobs_of(machine, 0.5, 0.5)
+    jobs[1].holder.stuck = True
+    with pytest.raises(RoundVoid, match="it was not stopped") as caught:
+        run(jobs)
+    assert caught.value.job == "j1"
+
+
+def test_a_job_that_ends_while_it_is_stopped_voids_the_round(machine):
+    jobs = jobs_of(machine, 0.5, 0.5)
+    rounds = itertools.count()
+
+    def renew():
+        if next(rounds) == 4:
+            jobs[1].holder.kill()
+
+    with pytest.raises(RoundVoid, match="ended while it was stopped") as caught:
+        run(jobs, renew=renew)
+    assert caught.value.job == "j1"
+
+
+def test_a_job_beyond_its_limit_voids_the_round(machine):
+    jobs = jobs_of(machine, 5.0, 5.0)
+    with pytest.raises(RoundVoid, match="still running") as caught:
+        run(jobs, own_s=1.0)
+    assert caught.value.job == "j0"
+
+
+@pytest.mark.parametrize("way", ["sliced", "whole"])
+def test_a_machine_that_slept_voids_the_round(machine, way):
+    jobs = jobs_of(machine, 0.5, 0.5)
+    limits = Limits(
+        own_s=9.0, renew=lambda: None, ended=lambda job: setattr(machine, "asleep_s", machine.asleep_s + 30.0)
+    )
+    hold_all(jobs)
+    with pytest.raises(RoundVoid, match="slept") as caught:
+        if way == "sliced":
+            run_round(jobs, pace_for(jobs), itertools.repeat((0, 1)), random.Random(1), limits)
+        else:
+            run_whole(jobs, (0, 1), limits)
+    assert caught.value.job is None
+
+
+def test_the_lease_is_renewed_in_every_slice(machine):
+    jobs, seen = jobs_of(machine, 0.5, 0.5), []
+    run(jobs, renew=lambda: seen.append(machine.now_ns))
+    assert len(seen) == sum(len(job.began_ns) for job in jobs)
+    assert max(b - a for a, b in itertools.pairwise(seen)) < 0.2e9
+
+
+def test_who_hangs_is_at_fault_not_the_job_that_ran_meanwhile(machine):
+    jobs = jobs_of(machine, 2.0, 2.0)
+    slices = itertools.count()
+
+    def renew():
+        if next(slices) == 5:
+            raise UnavailableError("nothing was seen of this process for 9.0 s")
+
+    with pytest.raises(UnavailableError):
+        run(jobs, renew=renew)
+    jobs[1].holder.leak_ns = 10**7
+    with pytest.raises(UnavailableError):
+        limits = Limits(own_s=99.0, renew=lambda: renew_late(), ended=lambda job: None)
+        run_round(jobs, pace_for(jobs), itertools.repeat((0, 1)), random.Random(1), limits)
+
+
+def renew_late():
+    raise UnavailableError("nothing was seen of this process for 9.0 s")
+
+
+def test_whole_runs_have_one_slice_each_in_their_order(machine):
+    jobs = jobs_of(machine, 0.3, 0.5)
+    hold_all(jobs)
+    run_whole(jobs, (1, 0), Limits(own_s=9.0, renew=lambda: None, ended=lambda job: None))
+    assert jobs[1].ended_ns <= jobs[0].began_ns[0]
+    for job, work in zip(jobs, (0.3, 0.5), strict=True):
+        assert len(job.began_ns) == 1 and job.quantum_s == [0.0]
+        assert job.own_ns == pytest.approx(work * 1e9, abs=2 * slicer.SAMPLE_S * 1e9)
+        assert job.looks > 10 and job.idle_looks == 0
+
+
+def test_a_job_is_only_seen_through_its_handle():
+    job = Job(name="it", root=os.getpid(), holder=None)
+    assert not job.has_ended()
+    os.close(job.pidfd)
