@@ -335,7 +335,7 @@ def calibration_of(done: Sequence[Unit]) -> Unit | None:
 
 
 def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
-    """How many launches as large as the largest of a calibration fit in memory; None where its size is not known."""
+    """Launches as large as the largest of a calibration that fit in memory; None where its size is not known."""
     largest = max((memory_of(one) for one in launches.values() if one.ok), default=0)
     return int(MEMORY_SHARE * available_bytes() / largest) if largest else None
 

@@ -181,7 +181,8 @@ class Unit(Record):
         scenario: what ran besides, as it was seen to start and to end.
         others: who else used the processors; None where it was not watched, as in units of older versions.
         slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase),
-            why they were not sliced (`refused`), and of the unit that calibrates how many fit in memory (`together`).
+            why they were not sliced (`refused`), and of the unit that calibrates how many fit in memory
+            (`together`).
         empty_launches: groups of launches that ran nothing, soon after each other, by name of the launch.
     """
 
