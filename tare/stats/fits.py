@@ -21,8 +21,8 @@ def run_values(unit: Unit) -> dict[str, float]:
 def step_values(unit: Unit, level: str) -> dict[str, float]:
     """Seconds of a training step of each launch of a round, at a level of the allocator.
 
-    Launch + row by least absolute deviations (tare.stats.sliced.steps): a row is a replicate's step, which all
-    launches of a sliced round make at nearly the same moment. Launches that measured no steps are left out.
+    Launch + row by medians of pairs (tare.stats.sliced.steps): a row is a replicate's step, which all launches
+    of a sliced round make at nearly the same moment. Launches that measured no steps are left out.
     """
     own = {name: measured_steps(launch, level) for name, launch in unit.launches.items() if launch.ok}
     own = {name: steps for name, steps in own.items() if steps}

@@ -66,7 +66,6 @@ LEFT_OUT = {
     "test_simulated_slices.py::test_what_was_found_comes": SIMULATION,
     "test_slicing_freezing.py::test_a_stopped_job_does_nothing": PROCESSES,
     "test_slicing_freezing.py::test_all_of_a_job_is_killed": PROCESSES,
-    "test_slow_steps.py::": FRAMEWORK,
     "test_stacks.py::test_cached_tree": STACKS,
     "test_stacks.py::test_debians_own": STACKS,
     "test_stacks.py::test_equal_inputs": STACKS,

@@ -77,6 +77,19 @@ def test_launch_and_row_come_back_whatever_storms_hit_one_launch():
     assert step_effects(np.stack([logs, logs + 1])).effects[1] == pytest.approx(step_effects(logs).effects + 1)
 
 
+@pytest.mark.parametrize("launches", [2, 3, 4, 5])
+@pytest.mark.parametrize("effect", [0.003, 0.03])
+def test_a_small_effect_is_found_in_full_beside_any_number_of_launches(launches, effect):
+    generator = np.random.default_rng(launches)
+    logs = generator.normal(0, 0.2, (400, 36, 1)) + generator.normal(0, 0.03, (400, 36, launches))
+    logs[..., -1] += effect
+    effects = step_effects(logs).effects
+    found = effects[:, -1] - effects[:, 0]
+    error = found.std(ddof=1) / math.sqrt(len(found))
+    assert found.mean() == pytest.approx(effect, abs=3 * error) and error < 0.0006
+    assert (np.abs(found) > 1e-9).all(), "launches whose noise differs are never alike"
+
+
 def test_missing_steps_and_launches_are_left_out():
     logs = np.log(np.array([[1.0, 1.0, 2.0], [3.0, 3.0, 6.0], [5.0, 5.0, 10.0], [7.0, 7.0, 14.0]]))
     logs[0, 2] = np.nan
