@@ -7,12 +7,19 @@ VARIED = {
     for one in study_module.campaigns(STUDIED)
     if one.arm and one.scenario == SINGLE
 }
+# Of all workloads, where steps are measured at more than one level of the allocator: levels of an arm as any.
+LEVELLED = (
+    WORKLOADS if STUDIED.rounds.steps and len(STUDIED.rounds.steps.levels) > 1 else []
+)
 # Workloads that have an arm in every environment; each has one figure of all its arms.
 ARM_WORKLOADS = sorted(
     {
-        one.workload
-        for one, arm in VARIED.items()
-        if not arm.is_setting and not arm.other_stack
+        *LEVELLED,
+        *(
+            one.workload
+            for one, arm in VARIED.items()
+            if not arm.is_setting and not arm.other_stack
+        ),
     }
 )
 STACK_WORKLOADS = list(study_module.workloads_of_stacks(STUDIED))
@@ -20,7 +27,7 @@ PROFILED_IN_STACKS = sorted(
     {workload for workload, _ in study_module.profiled_stacks(STUDIED)}
 )
 # Workloads of which anything was varied that the host can be weighed by.
-CHOICE_WORKLOADS = sorted({one.workload for one in VARIED})
+CHOICE_WORKLOADS = sorted({*LEVELLED, *(one.workload for one in VARIED)})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.
 DEVICE_WORKLOADS = WORKLOADS if config["device"] != "cpu" else []
 
