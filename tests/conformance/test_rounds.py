@@ -91,7 +91,7 @@ def test_each_level_has_its_replicate_of_as_many_steps_as_on_the_host(own, measu
         for level in STEPS["levels"]:
             (host,) = replicates_at(unit.launches[HOST], level)
             (made,) = replicates_at(launch, level)
-            assert made.forked and made.pad_bytes == host.pad_bytes and len(made.seconds) == len(host.seconds) >= 4
+            assert made.forked and len(made.seconds) == len(host.seconds) >= 4
             assert (made.loss_first, made.loss_last) == pytest.approx((host.loss_first, host.loss_last), rel=1e-5)
             instants = [marks[0], *made.warmup_ends_ns, made.started_ns, *made.step_ends_ns, marks[1]]
             assert instants == sorted(instants), "in own time"
@@ -101,15 +101,19 @@ def test_each_level_has_its_replicate_of_as_many_steps_as_on_the_host(own, measu
 
 
 def test_host_and_control_are_alike(measured):
+    """In processor time, also on a busy machine; in own time about."""
     for unit in measured.counted:
+        host, control = (unit.launches[name] for name in (HOST, CONTROL))
+        assert abs(math.log(control.slices.cpu_s / host.slices.cpu_s)) < 0.2
+        assert abs(math.log(control.slices.body_s / host.slices.body_s)) < 0.4
         for level in STEPS["levels"]:
             steps = step_values(unit, level)
-            assert abs(math.log(steps[CONTROL] / steps[HOST])) < 0.15
-        bodies = [unit.launches[name].slices.body_s for name in (HOST, CONTROL)]
-        assert abs(math.log(bodies[1] / bodies[0])) < 0.15
+            assert abs(math.log(steps[CONTROL] / steps[HOST])) < 0.7
+            (ours,), (others,) = replicates_at(host, level), replicates_at(control, level)
+            assert abs(math.log(others.cpu_s / ours.cpu_s)) < 0.4
 
 
-def test_only_one_of_a_round_runs_at_a_time_and_no_launch_runs_ahead(measured):
+def test_only_one_of_a_round_runs_at_a_time(measured):
     for unit in measured.counted:
         spans = sorted(
             (launch.slices.arrived_ns + 1000 * began, launch.slices.arrived_ns + 1000 * (began + length))

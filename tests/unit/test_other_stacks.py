@@ -12,21 +12,22 @@ from pathlib import Path
 
 import pytest
 from image_builders import data_record
-from tare.worker.turns import children_can_follow
 from test_campaign import plan_of
 
 from tare.analysis import metrics
 from tare.cli.main import main
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json
-from tare.experiments import campaign, rounds, turns
+from tare.experiments import campaign, rounds
 from tare.experiments.designs import Design, Setup
 from tare.images import interpreter
 from tare.launch import sites as site_module
 from tare.machine.fitting import settled
-from tare.model.journals.sealed import read_sealed
+from tare.model.journals.sealed import read_sealed, views
+from tare.model.schema import parse
 from tare.model.studies import arms, study
 from tare.model.studies.stacks import load_stack
+from tare.worker.apart import can
 from tare.worker.train import import_first
 from workloads import _reviews
 
@@ -102,12 +103,12 @@ def test_the_stack_of_a_launch_follows_from_its_levels():
 # The study.
 
 
-def test_every_other_stack_is_a_campaign_of_rounds_and_one_of_turns(config):
+def test_every_other_stack_is_a_campaign_of_rounds(config):
     chosen = ("stack_environments", "stack_workloads")
     everywhere = {key: value for key, value in config.items() if key not in chosen}
-    everywhere |= {"stacks": [OTHER], "stack_kinds": ["rounds", "turns"]}
+    everywhere |= {"stacks": [OTHER], "stack_kinds": ["rounds"]}
     whole = study.check(everywhere | {"environments": ["host", "docker"]})
-    ours = [f"{kind}.docker+host.stack-{OTHER}" for kind in ("rounds", "turns")]
+    ours = [f"rounds.docker+host.stack-{OTHER}"]
     named = study.campaigns(whole)
     for workload in config["workloads"]:
         found = [campaign for campaign in named if campaign.workload == workload and campaign.stack == OTHER]
@@ -135,7 +136,7 @@ def test_a_workload_may_be_measured_in_some_of_the_other_stacks(config):
 
 
 def test_units_of_another_stack_are_its_own(config):
-    settings = study.Rounds(**config["rounds"] | {"stack_units": 7, "arm_units": 5})
+    settings = parse(study.Rounds, config["rounds"] | {"stack_units": 7, "arm_units": 5}, "rounds")
     wanted = {None: settings.units, "stack=native": 5, ARM: 7}
     for text, units in wanted.items():
         arm = arms.parse(text) if text else None
@@ -156,7 +157,6 @@ def test_units_of_another_stack_are_its_own(config):
         ({"stacks": [HEADLINE]}, f"config: stacks: {HEADLINE} is the headline's stack already"),
         ({"stacks": [OTHER, OTHER]}, "holds something twice"),
         ({"arms": {"rounds": [ARM]}}, f"config: arms: rounds: {ARM} is another stack; name it in `stacks` instead"),
-        ({"arms": {"turns": [ARM]}}, f"config: arms: turns: {ARM} is another stack; name it in `stacks` instead"),
     ],
 )
 def test_what_is_wrong_with_a_stack_is_said_in_one_line(config, change, says):
@@ -202,13 +202,7 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
         assert REASON in record["reason"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "function", "metric"),
-    [("rounds", rounds.rounds, "real_s"), ("turns", turns.turns, "step_s")],
-)
-def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
-    kind, function, metric, records, config, tmp_path
-):
+def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(records, config, tmp_path):
     arm, names, folder = arms.parse(ARM), [study.HOST, "charliecloud"], tmp_path / "campaign"
     prepared = tmp_path / "data.json"
     data_record(name="mnist", dataset="mnist", folder=str(tmp_path)).write(prepared)
@@ -220,15 +214,16 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(
             setup = Setup(
                 study=config, workload="mnist_cnn", sites=found, unavailable=missing, provenance=provenance, arm=arm
             )
-            summary = campaign.run_campaign(folder, function(setup))
+            summary = campaign.run_campaign(folder, rounds.rounds(setup))
     assert (summary.status, summary.units, summary.failures) == ("sealed", 0, {})
     found = read_sealed(folder / campaign.SEALED)
     assert found.units == ()
-    rows = metrics.campaign_metrics(found)
-    assert sorted((row["env"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
-    for row in rows:
-        assert (row["metric"], row["kind"], row["value"]) == (metric, "unavailable", None)
-        assert REASON in row["reason"]
+    for view, metric in zip(views(found), ("real_s", "step_s"), strict=True):
+        rows = metrics.campaign_metrics(view)
+        assert sorted((row["env"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
+        for row in rows:
+            assert (row["metric"], row["kind"], row["value"]) == (metric, "unavailable", None)
+            assert REASON in row["reason"]
 
 
 def test_the_headline_needs_its_host(records, config):
@@ -242,7 +237,7 @@ def test_a_host_that_fails_on_the_way_ends_an_optional_campaign_and_stops_any_ot
     def run_unit(plan, number, done):
         raise UnavailableError("no launch on the host lives")
 
-    design = Design(plan=plan_of(kind="turns", optional=optional), run_unit=run_unit, what="test")
+    design = Design(plan=plan_of(optional=optional), run_unit=run_unit, what="test")
     if not optional:
         with pytest.raises(UnavailableError, match="lives"):
             campaign.run_campaign(tmp_path, design)
@@ -288,31 +283,22 @@ def test_a_stack_that_has_none_fails(modules, names):
 
 
 def test_children_can_follow_where_a_step_leaves_nothing_behind():
-    made = []
-    assert children_can_follow(lambda: made.append(1)) is True
-    assert made == []  # it was tried in processes of their own
+    made = [1]
+    assert can(lambda: made.append(2)) is True
+    assert made == [1]  # it was tried in a process of its own
 
 
 def test_children_can_not_follow_where_the_parents_step_stops_theirs():
-    trained = []
+    trained = os.getpid()
 
     def step():
-        if trained and trained[0] != os.getpid():
+        if trained != os.getpid():
             raise RuntimeError("a parent of this process has used autograd threads")
-        trained.append(os.getpid())
 
-    def dying():
-        if trained:
-            os.kill(os.getpid(), 9)
-        trained.append(1)
-
-    assert children_can_follow(step) is False
-    assert children_can_follow(dying) is False
-    assert trained == []
-
-
-def test_children_can_not_follow_a_step_that_fails_by_itself():
-    assert children_can_follow(lambda: 1 / 0) is False
+    step()
+    assert can(step) is False
+    assert can(lambda: os.kill(os.getpid(), 9)) is False
+    assert can(lambda: 1 / 0) is False
 
 
 def encoded(texts):
