@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
 from harness import show  # noqa: E402
-from truths import KINDS, PLANTED, Found, Truth, effects, kinds, measured  # noqa: E402
+from truths import KINDS, PLANTED, Found, Truth, effects, kinds, measured, summary  # noqa: E402
 
 from tare.core.files import write_json  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
@@ -38,16 +38,21 @@ def verdict(found: Found, truth: Truth, largest: float) -> str:
         return "refused" if found.refused else "NOT REFUSED"
     if not found.values:
         return "refused" if found.refused else "VOID"
-    if abs(found.mean) < largest:
+    mean, half_width = summary(found.values)
+    if abs(mean) < largest:
         return "found, but refused" if found.refused else "found"
-    return "OFF" if abs(found.mean) - found.half_width > largest else "open"
+    return "OFF" if abs(mean) - half_width > largest else "open"
 
 
 def row(environment: str, name: str, found: Found, truth: Truth, largest: float) -> list[str]:
     """Of the table."""
-    value = f"{found.mean:+.2f} ± {found.half_width:.2f}" if found.values else "–"
+    value, cpu = (
+        f"{mean:+.2f} ± {half:.2f}" if values else "–"
+        for values in (found.values, found.cpu)
+        for mean, half in [summary(values) if values else (0.0, 0.0)]
+    )
     why = found.refused or "; ".join(dict.fromkeys(found.voided)) or ""
-    return [environment, name, value, str(len(found.values)), verdict(found, truth, largest), why]
+    return [environment, name, value, cpu, str(len(found.values)), verdict(found, truth, largest), why]
 
 
 def main() -> int:
@@ -65,7 +70,7 @@ def main() -> int:
     with sites(study, None, names, arguments.images, None) as (available, unavailable, _):
         for name in arguments.environments:
             if name in unavailable:
-                rows.append([name, "–", "–", "0", "unavailable", unavailable[name]])
+                rows.append([name, "–", "–", "–", "0", "unavailable", unavailable[name]])
                 continue
             bench = measured(available[name])
             chosen = chosen_of(PLANTED, arguments.kinds), chosen_of(KINDS, arguments.kinds)
@@ -78,8 +83,8 @@ def main() -> int:
             ]
             kept[name] = {key: one.to_json() for key, one in {**found, **more}.items()}
             write_json(arguments.out, kept)
-    show(("environment", "job", "off by, %", "rounds", "verdict", "why"), rows)
-    return int(any(one[4].isupper() for one in rows))
+    show(("environment", "job", "off by, %", "processor time off by, %", "rounds", "verdict", "why"), rows)
+    return int(any(one[5].isupper() for one in rows))
 
 
 def chosen_of(truths: Mapping[str, Truth], names: list[str]) -> dict[str, Truth]:

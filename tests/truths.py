@@ -206,34 +206,38 @@ class Found:
     """What rounds said of one job.
 
     Attributes:
-        values: by round, in percent: by how much it was off its truth.
+        values: by round, in percent: by how much its own time was off its truth.
+        cpu: the same of its processor time, for planted effects: on a busy machine that is less disturbed.
         refused: why it can't be sliced; it was sliced nevertheless, where its time is known.
         voided: why rounds did not count.
     """
 
     values: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     refused: str | None = None
     voided: list[str] = field(default_factory=list)
 
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.values)
-
-    @property
-    def half_width(self) -> float:
-        """Of the 95% interval of the mean."""
-        if len(self.values) < 2:
-            return math.inf
-        interval = t_interval(self.values, 0.05)
-        return (interval.high - interval.low) / 2
-
     def to_json(self) -> dict[str, Any]:
-        return {"percent": self.values, "refused": self.refused, "voided": self.voided}
+        return {"percent": self.values, "cpu_percent": self.cpu, "refused": self.refused, "voided": self.voided}
+
+
+def summary(values: Sequence[float]) -> tuple[float, float]:
+    """Mean of values, and half the width of its 95% interval."""
+    if len(values) < 2:
+        return statistics.fmean(values), math.inf
+    interval = t_interval(values, 0.05)
+    return statistics.fmean(values), (interval.high - interval.low) / 2
 
 
 def path_s(record: LaunchRecord) -> float:
     """For how long a job was on a processor or waited for one, as it says."""
     return float(json.loads((record.stdout or "").splitlines()[-1])["path_ns"]) / 1e9
+
+
+def cpu_s(record: LaunchRecord) -> float:
+    """Processor time of a job, as its slices have it."""
+    assert record.slices is not None
+    return record.slices.cpu_us[-1] / 1e6
 
 
 def switch_s(plains: Sequence[LaunchRecord]) -> float:
@@ -246,7 +250,7 @@ def switch_s(plains: Sequence[LaunchRecord]) -> float:
 def undisturbed_s(record: LaunchRecord, each_s: float) -> float:
     """Own time of a job with one thread without what it waited for a processor, and what its slices cost."""
     assert record.slices is not None
-    delay_s = path_s(record) - record.slices.cpu_us[-1] / 1e6
+    delay_s = path_s(record) - cpu_s(record)
     return record.slices.body_s - delay_s - each_s * len(record.slices.began_us)
 
 
@@ -273,6 +277,9 @@ def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) ->
             plain_s = math.exp(statistics.fmean(math.log(undisturbed_s(plain, each_s)) for plain in plains))
             expected_s = plain_s * (1 + truth.share) + truth.added_s
             found[name].values.append(100 * math.log(undisturbed_s(one.records[name], each_s) / expected_s))
+            plain_cpu_s = statistics.fmean(map(cpu_s, plains))
+            expected_s = plain_cpu_s * (1 + truth.share) + truth.added_s
+            found[name].cpu.append(100 * math.log(cpu_s(one.records[name]) / expected_s))
     return found
 
 
