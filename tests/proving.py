@@ -1,6 +1,6 @@
-"""What the proof of the instrument runs: simulated campaigns of turns, units of known worlds, recorded units.
+"""What the proof of the instrument runs: simulated campaigns of steps, units of known worlds, recorded units.
 
-All go through the functions that real campaigns go through: `fits.turn_values`, `intervals.log_ratios_of`,
+All go through the functions that real campaigns go through: `sliced.steps.step_seconds`, `intervals.log_ratios_of`,
 `planning.decide`, `intervals.trimmed` and `two_stage`, `verdicts.guarded`, `intervals.judge` and `qualified`,
 `families.holm_levels`, `job_length.cost_of`. Nothing here knows the truth but the simulation.
 """
@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from lean import unit_of_rows
 
 from tare.analysis.job_length import cost_of
 from tare.analysis.verdicts import guarded
 from tare.core.files import project_root
 from tare.model.studies.study import CONTROL, HOST
 from tare.stats.families import holm_levels
-from tare.stats.fits import turn_values
 from tare.stats.intervals import (
     Estimate,
     Interval,
@@ -37,6 +35,7 @@ from tare.stats.intervals import (
 )
 from tare.stats.job_length import Cost, CostBox
 from tare.stats.planning import decide
+from tare.stats.sliced.steps import step_seconds
 
 RECORDED = project_root() / "results/reference/host_host_turns.csv"
 PILOT = 6
@@ -89,8 +88,8 @@ class Machine:
         self.generator = generator
         self.mood = 0.0
 
-    def unit(self) -> dict:
-        """One block, as the journal holds it, as far as its step times go."""
+    def unit(self) -> np.ndarray:
+        """Step times of one unit, seconds, shape [replicate, cycle, launch, step]."""
         world, generator, names = self.world, self.generator, self.world.names
         shape = (world.draws, world.cycles, len(names))
         moves = generator.normal(0, world.drift, shape)
@@ -109,17 +108,14 @@ class Machine:
         for name, (often, longer) in world.stalled.items():
             own = logs[:, :, names.index(name)]
             own += (generator.random(own.shape) < often) * math.log1p(longer)
-        times = np.exp(logs) * 0.05
-        return {
-            "voided": None,
-            "launches": {
-                name: {
-                    "status": "ok",
-                    "draws": [{"turns": {"step_s": times[draw, :, number]}} for draw in range(world.draws)],
-                }
-                for number, name in enumerate(names)
-            },
-        }
+        times: np.ndarray = np.exp(logs) * 0.05
+        return times
+
+
+def values_of(times: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Seconds of a typical step by launch, as campaigns fit them; `times` is [replicate, cycle, launch, step]."""
+    rows = np.moveaxis(times, 2, -1).reshape(-1, len(names))
+    return step_seconds(np.log(rows), names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,19 +218,16 @@ def simulate(world: World, generator: np.random.Generator, design: Design) -> Ou
     totals = world.steps > 1 or bool(world.stalled)
 
     def next_unit() -> dict[str, float]:
-        unit = unit_of_rows(row := machine.unit())
-        return turn_values(unit) | (means_of(row) if totals else {})
+        times = machine.unit()
+        return values_of(times, world.names) | (means_of(times, world.names) if totals else {})
 
     steps = world.draws * world.cycles * world.steps if totals else 0
     return campaign(next_unit, world.names, design, steps=steps)
 
 
-def means_of(row: Mapping) -> dict[str, float]:
-    """The mean step of each launch of a block, stalls in full: the metric `step_mean_s`."""
-    return {
-        name + MEAN: float(np.mean([draw["turns"]["step_s"] for draw in launch["draws"]]))
-        for name, launch in row["launches"].items()
-    }
+def means_of(times: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """The mean step of each launch of a unit, stalls in full: the metric `step_mean_s`."""
+    return {name + MEAN: float(times[:, :, number].mean()) for number, name in enumerate(names)}
 
 
 # --- worlds of units: what is left is the statistics of campaigns alone

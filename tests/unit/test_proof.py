@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 import pytest
-from lean import unit_of_rows
 from proving import (
     RECORDED,
     RUN_WORLDS,
@@ -32,10 +31,10 @@ from proving import (
     share,
     simulate,
     summary,
+    values_of,
 )
 
 from tare.model.studies.study import CONTROL
-from tare.stats.fits import turn_values
 from tare.stats.intervals import log_ratios_of, moderated, student
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}
@@ -59,7 +58,7 @@ def streams():
         def next_unit():
             at = next(position)
             if at == len(kept[number]):
-                kept[number].append(turn_values(unit_of_rows(machines[number].unit())))
+                kept[number].append(values_of(machines[number].unit(), WORLD.names))
             return kept[number][at]
 
         return campaign(next_unit, WORLD.names, design)
@@ -268,6 +267,6 @@ def test_the_order_in_which_units_were_recorded_does_not_matter(recorded):
 def test_the_simulated_machine_is_no_kinder_than_real_ones():
     """Spread of a unit's log-ratio host to host: 1% or more, as was seen on a shared virtual machine."""
     machine = Machine(WORLD, np.random.default_rng(5))
-    units = [turn_values(unit_of_rows(machine.unit())) for _ in range(150)]
+    units = [values_of(machine.unit(), machine.world.names) for _ in range(150)]
     spread = np.std(log_ratios_of(units, WORLD.names)[CONTROL], ddof=1)
     assert 0.01 <= spread <= 0.03
