@@ -8,6 +8,7 @@ before its time, with its reason; the seal, last. Whoever appends beside another
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError
+from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
 from tare.model.journals.units import counted
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
@@ -177,7 +178,9 @@ def refuse_former(plan: Path) -> None:
     Raises:
         IntegrityError: it is one.
     """
-    value = read_json(plan) if plan.exists() else None
+    value = None
+    with contextlib.suppress(TareError):  # one that is damaged is told by its hash
+        value = read_json(plan) if plan.exists() else None
     if isinstance(value, dict) and value.get("kind") == FORMER:
         raise IntegrityError(
             f"{plan.parent} is a campaign of {FORMER}, which this version does not read: run the study again"
