@@ -55,7 +55,7 @@ def test_all_processes_and_threads_are_found(way):
         assert holder.look().runnable
 
 
-# Version 1 is left out: its freezer was seen to let a parent that sleeps sleep on for seconds when frozen repeatedly.
+# Version 1 is left out: its freezer was seen to let a sleeping parent sleep on for seconds when frozen repeatedly.
 @pytest.mark.parametrize("way", [way for name, way in means().items() if name != "cgroup1"])
 def test_an_orphan_is_still_held_where_its_parent_was_seen(way):
     with held(stopping.ORPHANS, way) as (_, holder):
