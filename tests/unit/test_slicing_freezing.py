@@ -55,14 +55,15 @@ def test_all_processes_and_threads_are_found(way):
         assert holder.look().runnable
 
 
-@EVERY
+# Version 1 is left out: its freezer was seen to let a sleeping parent sleep on for seconds when frozen repeatedly.
+@pytest.mark.parametrize("way", [way for name, way in means().items() if name != "cgroup1"])
 def test_an_orphan_is_still_held_where_its_parent_was_seen(way):
     with held(stopping.ORPHANS, way) as (_, holder):
         assert len(holder.pids()) == 3
-        holder.stop()
-        holder.resume()
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and len(holder.pids()) == 3:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and len(holder.pids()) == 3:  # again and again, as in a round
+            holder.stop()
+            holder.resume()
             time.sleep(0.05)
         assert len(holder.pids()) == 2  # the parent in between has ended
         holder.stop()
