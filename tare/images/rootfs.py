@@ -24,7 +24,7 @@ PREFIXES = ("usr/local", "usr")
 _ASK = """
 import json, sys, sysconfig
 print(json.dumps(["%d.%d.%d" % sys.version_info[:3], sys.prefix, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")]))
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -508,7 +508,7 @@ def test_the_seal_is_of_the_rows_as_they_stand(tmp_path):
         run(tmp_path, interrupted_at(2))
     path = tmp_path / UNITS
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert all("start_s" not in row for row in rows)
-    path.write_text("".join(json.dumps({**row, "start_s": None}) + "\n" for row in rows))
+    assert all("scenario" not in row for row in rows)
+    path.write_text("".join(json.dumps({**row, "scenario": None}) + "\n" for row in rows))
     assert run(tmp_path).units == 3
     assert [one.unit for one in read_sealed(tmp_path / SEALED).units] == [0, 1, 2, 3]
