@@ -7,8 +7,9 @@ without the window after its epoch in which training steps are measured.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tare.analysis.launch_rows import Row
 from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
@@ -99,7 +100,8 @@ def whole_run_estimate(campaign: SealedCampaign, env: str, reference: str, units
         campaign: of sliced whole runs.
         env, reference: what is compared. The host at another level, or beside a neighbour, has two launches above
             the line, of which this says nothing.
-        units: numbers of the rounds that the comparison has.
+        units: numbers of the rounds that the comparison has. Starts and exits are those of their launches and of
+            the empty launches after them.
     """
     if env == HOST:
         return None
@@ -114,11 +116,21 @@ def whole_run_estimate(campaign: SealedCampaign, env: str, reference: str, units
     if not whole or len(whole) < len(wanted):
         return None
 
-    def term(name: str) -> Once:
-        columns = [[getattr(terms, name) for terms in column] for column in zip(*whole, strict=True)]
+    names = (env, host, control)
+    empty = [
+        [group[name] for name in names]
+        for unit in campaign.counted
+        if unit.unit in wanted
+        for group in unit.empty_launches
+        if all(name in group for name in names)
+    ]
+
+    def term(name: str, rows: Sequence[Sequence[Any]]) -> Once:
+        columns = [[getattr(one, name) for one in column] for column in zip(*rows, strict=True)]
         return Once(env=columns[0], host=columns[1], control=columns[2])
 
-    return whole_run(term("start_s"), term("body_s"), term("exit_s")).estimate
+    once = [*whole, *empty]  # launches that run nothing start and end as any other
+    return whole_run(term("start_s", once), term("body_s", whole), term("exit_s", once)).estimate
 
 
 def terms_of(launch: LaunchRecord | None) -> Terms | None:

@@ -75,6 +75,24 @@ def test_a_whole_run_is_put_together_from_start_body_and_exit():
     assert ends(row) == pytest.approx([wanted.mean, wanted.low, wanted.high])
 
 
+def test_empty_launches_are_further_observations_of_start_and_exit():
+    """Each round's own launches start alike; the empty ones of docker start 0.3 s later: the mean start moves."""
+    plain = campaign()
+    later = {"docker": 0.3}
+    group = {
+        name: {"start_s": 1.0 + later.get(name, 0.0), "exit_s": 0.1}
+        for name in (HOST, CONTROL, "docker", "apptainer")
+    }
+    found = campaign(lambda unit: {**in_slices(unit), "empty_launches": [group, group]})
+    host = terms_of(plain.counted[0].launches[HOST])
+    before, after = (whole_run_estimate(one, "docker", HOST, range(1, 11)) for one in (plain, found))
+    assert after.n == before.n == 10
+    assert 0 < after.mean - before.mean < 0.3 / (host.body_s + host.start_s), "two thirds of the starts are later"
+    without = {name: value for name, value in group.items() if name != CONTROL}
+    lone = campaign(lambda unit: {**in_slices(unit), "empty_launches": [without]})
+    assert whole_run_estimate(lone, "docker", HOST, range(1, 11)) == before, "a group that lacks one is left out"
+
+
 def test_the_body_of_a_whole_run_is_without_the_steps_that_it_measured():
     unit = campaign().counted[0]
     launch = unit.launches["docker"]
