@@ -28,7 +28,7 @@ def made(monkeypatch):
 
 
 def test_the_image_of_the_stack_and_the_wheels_of_the_others(made):
-    ahead.make_ahead("config/config.yaml")
+    ahead.make_ahead("config/full.yaml")
     assert made[0] == {("image", "torch-2.13", "cpu"), ("wheels", "paper-2022", "cpu")}
 
 
@@ -39,7 +39,7 @@ def test_the_host_alone_needs_no_image(made):
 
 def test_what_can_not_be_had_is_left_to_the_workflow(made):
     made[1].update(("torch-2.13", "paper-2022"))
-    ahead.make_ahead("config/config.yaml")
+    ahead.make_ahead("config/full.yaml")
     assert len(made[0]) == 2
 
 

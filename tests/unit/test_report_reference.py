@@ -115,7 +115,7 @@ def test_the_section_tells_machine_environments_parts_and_ceilings(reference):
     ]
     assert reference_section.part_sentences(reference) == [
         "1 of 2 parts ran whole, in 8 min 31 s.",
-        "turns mnist_cnn amp=fp16: unavailable: no time left: 5 s.",
+        "setting mnist_cnn amp=fp16: unavailable: no time left: 5 s.",
     ]
     lines = reference_section.ceiling_lines(reference)
     assert lines[0].startswith("Memory: 790 GB/s measured") and "88% of the datasheet's 900 GB/s" in lines[0]

@@ -142,7 +142,8 @@ def test_the_first_unit_runs_each_launch_whole_and_those_after_it_are_sliced(tmp
                 (arrived + 1000 * began, arrived + 1000 * (began + length))
                 for began, length in zip(launch.slices.began_us, launch.slices.quiet_us, strict=True)
             ]
-        assert {len(measured_steps(launch, "steady")) for launch in unit.launches.values()} == {8}
+        (count,) = {len(measured_steps(launch, "steady")) for launch in unit.launches.values()}
+        assert 6 <= count <= 14, "by processor time, of which a busy machine takes somewhat more"
         assert set(step_values(unit, "steady")) == set(NAMES)
     spans.sort()
     assert all(end <= began + 1000 for (_, end), (began, _) in itertools.pairwise(spans)), "one at a time"

@@ -26,8 +26,16 @@ def reading(holder):
     return holder.clock()
 
 
-@EVERY
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+# Version 1 and vfork are left out: see the orphan below.
+@pytest.mark.parametrize(
+    ("way", "program"),
+    [
+        pytest.param(way, program, id=f"{kind}-{name}")
+        for kind, way in means().items()
+        for name, program in PROGRAMS.items()
+        if (kind, name) != ("cgroup1", "vforks")
+    ],
+)
 def test_a_stopped_job_does_nothing_and_goes_on_again(way, program):
     with held(program, way) as (child, holder):
         for _ in range(5):
