@@ -94,7 +94,7 @@ def _steps(campaigns: Sequence[Campaign]) -> str:
         f"Training steps: after its epoch each whole run made {count} of its training job ({levels}), one after "
         "the other, on batches in memory. A replicate is a process of its own, with its own model and memory "
         f"layout, where the framework can go on in one: {measured.warmup_steps} steps to warm up, then steps that "
-        "are timed each. A fit of launch and step by least absolute deviations takes away what all launches of a "
+        "are timed each. A fit of launch and step by medians of pairs takes away what all launches of a "
         "round share."
     )
 
