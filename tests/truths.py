@@ -24,7 +24,6 @@ from tare.launch.program import CommandProgram
 from tare.launch.run import Order
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Round, Way, run_launches
-from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.stats.intervals import t_interval
 
@@ -189,16 +188,9 @@ def pace_of(found: Round) -> Pace:
     return Pace(phases={name: (record.slices.body_s,) for name, record in found.records.items() if record.slices})
 
 
-def calibration_of(found: Round) -> Unit:
-    """A round as the unit that says whether jobs can be sliced."""
-    return Unit(
-        unit=0, discarded=True, voided=None, cost_s=0.0, order=tuple(found.records), launches=dict(found.records)
-    )
-
-
 def refusal_of(record: LaunchRecord, name: str) -> str | None:
     """Why a job that ran to its end can't be sliced."""
-    return waits(calibration_of(Round(records={name: record})))
+    return waits({name: record})
 
 
 @dataclass(kw_only=True)

@@ -118,7 +118,11 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     order, pads = unit_order(plan, done, plan.environments)
     gone = given_up(done)
     calibration = calibration_of(done)
-    refused = plan.slicing_refused or (waits(calibration) if calibration is not None else None) or often_void(done)
+    refused = (
+        plan.slicing_refused
+        or (waits(calibration.launches) if calibration is not None else None)
+        or often_void(done)
+    )
     group = _group(plan, done)
     tried = [name for name in order if name not in gone and name in group]
     asked = {
@@ -138,6 +142,8 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     with others.watched(used):
         found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
         empty = [] if found.voided or calibration is None else list(empty_launches(asked, found.records))
+    if calibration is None and not done and found.voided is None and (reason := waits(found.records)) is not None:
+        found.voided = f"files may have come from the disk, and it is made once more: {reason}"
     launches = {
         name: found.records.get(name) or skipped(gone.get(name, "left out: there is no room for all"))
         for name in order
@@ -272,9 +278,9 @@ def hopeless(done: Sequence[Unit]) -> str | None:
     return None
 
 
-def waits(calibration: Unit) -> str | None:
+def waits(launches: Mapping[str, LaunchRecord]) -> str | None:
     """Why a job that was let run to its end can't be sliced: it waits for what goes on without it; or None."""
-    for name, launch in calibration.launches.items():
+    for name, launch in launches.items():
         slices = launch.slices
         if not launch.ok or slices is None or not slices.looks:
             continue

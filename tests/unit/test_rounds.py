@@ -208,6 +208,15 @@ def test_a_job_that_waits_is_not_sliced_and_its_units_say_why(tmp_path, pids):
         assert all(launch.ok and not launch.slices.is_sliced for launch in unit.launches.values())
 
 
+def test_a_first_unit_that_waits_as_for_a_cold_disk_is_made_once_more(tmp_path, pids):
+    environments = fakes_of(pids, faults={0: "wait"}, work_s=0.4)
+    found = run(tmp_path / "c", environments, units=2)
+    first, second, *counted = found.units
+    assert "once more" in first.voided and second.voided is None and second.discarded
+    assert len(counted) == 2 and all(unit.counts and unit.slicing["refused"] is None for unit in counted)
+    assert all(launch.slices.is_sliced for unit in counted for launch in unit.launches.values())
+
+
 def test_a_campaign_of_what_shares_no_files_is_launched_one_after_the_other(pids):
     design = rounds.rounds(setup_of({HOST: Fake(pids), CONTROL: Fake(pids), "docker": Streams(pids)}, discarded=0))
     assert "docker shares no files" in design.plan.slicing_refused and design.plan.discarded == 0

@@ -4,7 +4,6 @@ import pytest
 import truths
 
 from tare.experiments.sliced import bills_apart
-from tare.launch.slicing.rounds import Round
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
 
@@ -38,7 +37,7 @@ def test_a_job_that_waits_is_refused(seen, refused):
 
 
 def test_one_launch_that_waits_refuses_all():
-    found = truths.calibration_of(Round(records={"host": launch(looks=99), "podman": launch(looks=99, idle=50)}))
+    found = {"host": launch(looks=99), "podman": launch(looks=99, idle=50)}
     assert truths.waits(found).startswith("podman ")
 
 
