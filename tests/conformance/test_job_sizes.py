@@ -17,8 +17,10 @@ from tare.model.studies.study import CONTROL, HOST
 def test_steps_of_two_seconds_are_few_and_a_job_that_sleeps_is_not_sliced(slow_steps):
     """Most of such a campaign is sleep: it runs beside other tests."""
     found = read_sealed(slow_steps / "../out/sealed.json")
-    assert [unit.voided for unit in found.units] == [None] * 3 and found.sealed.status == "sealed"
-    for unit in found.units:
+    first, *units = found.units
+    assert "once more" in first.voided, "it might have been the disk"
+    assert [unit.voided for unit in units] == [None] * 3 and found.sealed.status == "sealed"
+    for unit in units:
         for launch in unit.launches.values():
             assert launch.ok and not launch.slices.is_sliced
             (made,) = replicates_at(launch, "steady")

@@ -113,7 +113,13 @@ def processes(tag):
 
 def groups(tag):
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "cgroup" in line]
-    return [path for mount in mounts for path in Path(mount).rglob(f"tare-{tag}*")]
+    return [
+        Path(folder, name)
+        for mount in mounts
+        for folder, names, _ in os.walk(mount)
+        for name in names
+        if f"tare-{tag}" in name
+    ]
 
 
 def left(tag, name):
