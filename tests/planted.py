@@ -30,7 +30,9 @@ class Planted(Host):
 
     def command(self, launch: Launch) -> list[str]:
         argv = list(launch.argv)
-        place = next(number for number, word in enumerate(argv) if word.endswith(INSIDE))
+        place = next((number for number, word in enumerate(argv) if word.endswith(INSIDE)), None)
+        if place is None:  # another program, such as an empty launch's
+            return super().command(launch)
         code = argv[place].removesuffix(INSIDE)
         argv[place : place + 1] = [str(PROGRAM), code, json.dumps(self.fault)]
         return super().command(replace(launch, argv=tuple(argv)))
