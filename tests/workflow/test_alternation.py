@@ -24,6 +24,7 @@ SHIPPED = sorted(f"config/{Path(path).name}" for path in study_files())
 WRITTEN = {
     "on-cpu": {"device": "cpu", "arms": {"rounds": ["stack=native"]}},
     "own-stack": {"stack": "paper-2022", "stacks": ["torch-2.13", "torch-2.13-openblas", "tensorflow-2.21"]},
+    "beside": {"stacks": ["paper-2022"]},  # on the host alone, as the default study has it
     "host-alone": {"environments": ["host"], "stacks": ["torch-2.13-openblas", "tensorflow-2.21"]},
     "naive": {"environments": ["docker", "host"], "stacks": [], "naive_image": True},
     "stamps": {
@@ -89,7 +90,7 @@ def test_studies_share_what_they_ask_alike(planned):
     common = {f"results/{name}.json" for name in ("images/torch-2.13/tree", "images/torch-2.13/host", "data/mnist")}
     for study in ("config/config.yaml", "config/modak2020.yaml", "config/smoke.yaml", "config/on-cpu.yaml"):
         assert common <= set(planned[study])
-    for study in ("config/config.yaml", "config/full.yaml", "config/own-stack.yaml"):
+    for study in ("config/beside.yaml", "config/full.yaml", "config/own-stack.yaml"):
         assert "results/images/paper-2022/host.json" in planned[study]
 
 
@@ -109,15 +110,15 @@ def test_what_differs_has_a_path_of_its_own(planned):
 
 
 def test_what_runs_on_the_host_alone_has_no_image(planned):
-    assert "results/images/paper-2022/tree.json" in planned["config/config.yaml"]
-    assert "results/images/paper-2022/oci.json" not in planned["config/config.yaml"]
+    assert "results/images/paper-2022/tree.json" in planned["config/beside.yaml"]
+    assert "results/images/paper-2022/oci.json" not in planned["config/beside.yaml"]
     assert "results/images/paper-2022/oci.json" in planned["config/full.yaml"]
 
 
 def test_each_job_that_seals_a_campaign_hands_on_the_hash_of_its_programs(planned):
     """It decides whether what was cut short is gone on with (tare.experiments.attempts)."""
     jobs = [job for study in planned.values() for path, job in study.items() if path.endswith("/sealed.json")]
-    assert {"run_rounds", "run_turns", "measure_starts"} <= {job["rule"] for job in jobs}
+    assert {"run_rounds", "run_causes", "measure_starts"} <= {job["rule"] for job in jobs}
     assert {job["rule"] for job in jobs if "TARE_CODE={params.code:q}" not in job["code"]} == set()
 
 
@@ -166,4 +167,4 @@ def test_a_record_that_is_made_again_makes_nothing_old_unless_it_differs(tmp_pat
         os.utime(path, (later, later))
     assert left(folder, study, *kept) == []
     (folder / "results/images/torch-2.13/host.json").write_text("another")
-    assert any("whole runs in balanced order" in line for line in left(folder, study, *kept))
+    assert any("whole runs and training steps" in line for line in left(folder, study, *kept))
