@@ -3,7 +3,7 @@
     python planted_program.py CODE FAULT SPEC
 
 CODE is the folder of the staged code, SPEC the launch's specification. FAULT is JSON: `{"waste": 0.02}` spins after
-each step for that share of the step's own duration; `{"batch_share": 0.5}` trains on the first half of each batch;
+each step for that share of the step's own processor time, since the clock goes on while a process is stopped; `{"batch_share": 0.5}` trains on the first half of each batch;
 `{"cpu": 0.03}` spins after each step until the process has used 3% more processor time than its work alone, what
 came before the first step included; stops of the process leave it as it is.
 """
@@ -14,13 +14,13 @@ import time
 
 
 def wasting(step, share):
-    """A step that takes `share` longer than it does."""
+    """A step that takes `share` more processor time than it does."""
 
     def wasted(self, batch):
-        started = time.perf_counter_ns()
+        started = time.process_time_ns()
         loss = step(self, batch)
-        until = started + (time.perf_counter_ns() - started) * (1 + share)
-        while time.perf_counter_ns() < until:
+        until = started + (time.process_time_ns() - started) * (1 + share)
+        while time.process_time_ns() < until:
             pass
         return loss
 
