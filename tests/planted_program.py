@@ -4,8 +4,8 @@
 
 CODE is the folder of the staged code, SPEC the launch's specification. FAULT is JSON: `{"waste": 0.02}` spins after
 each step for that share of the step's own processor time, since the clock goes on while a process is stopped;
-`{"batch_share": 0.5}` trains on the first half of each batch; `{"cpu": 0.03}` spins after each step until the process
-has used 3% more processor time than its work alone, what came before the first step included.
+`{"batch_share": 0.5}` trains on the first half of each batch; `{"cpu": 0.03}` spins after each step until the
+process has used 3% more processor time than its work alone, what came before the first step included.
 """
 
 import json
