@@ -19,17 +19,21 @@ from tare.model.records.campaigns import Others, Unit
 def sliced_round(orders: Mapping[str, Order], done: Sequence[Unit], generator: random.Random) -> Unit:
     """The next round: the first that is whole lets every launch run to its end, those after it are sliced.
 
+    The first sliced one does not count where it can't be paced (`sliced.rehearses`).
+
     Args:
         orders: by name of the launch.
         done: the rounds before it.
         generator: of the order in which launches are started, of that in cycles, and of the quanta.
 
     Returns:
-        The round; it is void where one of its launches failed.
+        The round; it is void where one of its launches failed, or where it only sets the pace.
     """
     names = generator.sample(sorted(orders), len(orders))
     calibrates = not any(unit.voided is None for unit in done)
     pace = None if calibrates else sliced.pace_of(done, names)
+    calibration = sliced.calibration_of(done)
+    rehearsal = None if calibration is None else sliced.rehearses(done, calibration)
     places = itertools.repeat(range(len(names))) if calibrates else balanced_orders(len(names), generator)
     way = Way(pace=pace, orders=places, seed=str(generator.random()))
     used: list[Others | None] = []
@@ -40,9 +44,10 @@ def sliced_round(orders: Mapping[str, Order], done: Sequence[Unit], generator: r
     return Unit(
         unit=len(done),
         discarded=calibrates,
-        voided=found.voided or (failed[0] if failed else None),
+        voided=found.voided or (failed[0] if failed else rehearsal),
         cost_s=time.monotonic() - started,
         order=tuple(names),
         launches=found.records,
+        slicing={"rehearsal": rehearsal is not None and not found.voided and not failed},
         others=others_in(used),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import random
 import statistics
@@ -34,7 +35,7 @@ from tare.machine.memory import available_memory_bytes
 from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
-from tare.model.registry import HOST, SINGLE
+from tare.model.registry import CONTROL, HOST, SINGLE
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
@@ -43,6 +44,8 @@ MOST_WAITING = 0.01
 FEWEST_LOOKS = 3  # fewer may be chance
 PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
 MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
+# By which the hosts' processor times may differ in the calibration: more, and it can pace no round that counts.
+MOST_APART = 0.03
 EMPTY_LAUNCHES = 2  # groups of them in each round
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
@@ -135,13 +138,15 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         for name in tried
     }
     pace = None if calibration is None or refused else pace_of(done, tried)
+    rehearsal = None if pace is None or calibration is None else rehearses(done, calibration)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
     warm = plan.conditions["page_cache"] == WARM
     pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
     with others.watched(used):
         found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
-        empty = [] if found.voided or calibration is None else list(empty_launches(asked, found.records))
+        skips = found.voided or calibration is None or rehearsal
+        empty = [] if skips else list(empty_launches(asked, found.records))
     if calibration is None and not done and found.voided is None and (reason := waits(found.records)) is not None:
         found.voided = f"files may have come from the disk, and it is made once more: {reason}"
     launches = {
@@ -155,12 +160,13 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         "pages": {
             name: pages.get(name) or of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order
         },
-        "voided": found.voided,
+        "voided": found.voided or rehearsal,
         **({"empty_launches": empty} if empty else {}),
         "slicing": {
             "seed": seed,
             "refused": refused if calibration is not None else None,
             "pace": {name: list(phases) for name, phases in pace.phases.items()} if pace else None,
+            "rehearsal": rehearsal is not None and found.voided is None,
             "unsliced": bills_apart(launches, plan.margins),
             **({"together": most_together(launches)} if calibration is None else {}),
         },
@@ -236,7 +242,7 @@ def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, floa
 
 
 def step_of(unit: Unit) -> float | None:
-    """Seconds of a measured step of the host in a unit: of processor time, where that is what a step takes.
+    """Seconds of a measured step of the host in a calibration: of processor time, unless the job waits.
 
     A calibration runs beside whatever else the machine does; processor time hardly feels that.
     """
@@ -244,8 +250,9 @@ def step_of(unit: Unit) -> float | None:
     if host is None or not host.ok:
         return None
     found = host.seen_inside().results_as(TrainResults).replicates
+    waiting = waits(unit.launches) is not None
     per_step = [
-        one.cpu_s / len(one.seconds) if one.step_ends_ns is not None else statistics.median(one.seconds)
+        statistics.median(one.seconds) if waiting or one.step_ends_ns is None else one.cpu_s / len(one.seconds)
         for one in found
         if one.seconds
     ]
@@ -292,21 +299,45 @@ def waits(launches: Mapping[str, LaunchRecord]) -> str | None:
     return None
 
 
-def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected own time of each launch: the median of the sliced rounds before, or its processor time in the
-    calibration.
+def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
+    """Why the first sliced round can't count, and only says how long slices have to be; None where it can.
 
-    Runs one after the other meet different conditions, which processor time hardly feels.
+    Runs one after the other meet different conditions. Where these move the processor times of two equal hosts
+    apart, they say little of how long the launches take beside each other, and a round that is paced by them has
+    a ratio far off. Only the two hosts decide, before the round runs.
+    """
+    if _sliced_before(done):
+        return None
+    hosts = [calibration.launches.get(name) for name in (HOST, CONTROL)]
+    used = [one.slices.cpu_s for one in hosts if one is not None and one.ok and one.slices is not None]
+    if len(used) < len(hosts) or abs(math.log(used[0] / used[1])) <= MOST_APART:
+        return None
+    apart = math.expm1(abs(math.log(used[0] / used[1])))
+    return f"the hosts' runs one after the other were {apart:.0%} apart, so this round only sets the pace"
+
+
+def _sliced_before(done: Sequence[Unit]) -> list[Unit]:
+    """Sliced rounds that were run to their end, a rehearsal among them."""
+    return [unit for unit in done if unit.counts or unit.is_rehearsal]
+
+
+def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
+    """Expected own time of each launch.
+
+    It is the median of the sliced rounds before. In the first one it is the processor time in the calibration, or
+    equal for all where the calibration can't say (`rehearses`).
     By the whole length: where one phase alone differs between launches, slices by phase would tie that phase's
     weight in a ratio to the noise that it met (docs/proof.md).
     """
+    sliced, calibration = _sliced_before(done), calibration_of(done)
+    if not sliced and (calibration is None or rehearses(done, calibration) is not None):
+        return Pace.equal(names)
     found: dict[str, list[float]] = {name: [] for name in names}
-    whole = [unit for unit in done if unit.voided is None]
-    for unit in [unit for unit in whole if unit.counts] or whole:
+    for unit in sliced or [unit for unit in done if unit.voided is None]:
         for name in names:
             launch = unit.launches.get(name)
             if launch is not None and launch.ok and launch.slices is not None:
-                found[name].append(launch.slices.body_s if unit.counts else launch.slices.cpu_s)
+                found[name].append(launch.slices.body_s if sliced else launch.slices.cpu_s)
     if not all(found.values()):
         return Pace.equal(names)
     return Pace(phases={name: (statistics.median(lengths),) for name, lengths in found.items()})

@@ -69,7 +69,7 @@ def test_launches_that_fill_a_limit_of_memory_are_split_before_one_dies(tmp_path
         assert killed_for_memory(folder) == 0
     found = read_sealed(tmp_path / "out/sealed.json")
     assert found.units[0].slicing["together"] < len(names) and found.sealed.status == "sealed"
-    assert [unit.voided for unit in found.units] == [None] * 5
+    assert [unit.voided for unit in found.units if not unit.is_rehearsal] == [None] * 5
     ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in found.counted]
     assert ran == [{HOST, CONTROL, "one"}, {HOST, CONTROL, "two"}] * 2
     every = [launch for unit in found.units for launch in unit.launches.values() if launch.ok]

@@ -60,7 +60,7 @@ def own(measured, forms, env_name):
     forms(env_name)  # skips what is not here
     if env_name not in measured.plan.environments:
         pytest.skip(f"{env_name} can't be held at its first instruction")
-    return [unit.launches[env_name] for unit in measured.units]
+    return [unit.launches[env_name] for unit in measured.units if not unit.is_rehearsal]
 
 
 @pytest.mark.timeout(900)
@@ -68,7 +68,7 @@ def test_every_launch_succeeds_whole_and_in_slices(own, measured):
     if measured.plan.slicing_refused:
         pytest.skip(measured.plan.slicing_refused)
     assert [(launch.status, launch.reason) for launch in own] == [("ok", None)] * 3
-    assert [unit.voided for unit in measured.units] == [None] * 3
+    assert [unit.voided for unit in measured.units if not unit.is_rehearsal] == [None] * 3
     assert [launch.slices.is_sliced for launch in own] == [False, True, True]
     for launch in own:
         assert launch.deviations == ()

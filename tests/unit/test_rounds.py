@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import math
 from types import SimpleNamespace
 
 import fakes
@@ -23,6 +24,12 @@ from tare.stats.fits import step_values
 pytestmark = pytest.mark.usefixtures("launch_cache")
 NAMES = (HOST, CONTROL, "docker")
 GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def paced(monkeypatch):
+    """Whatever the machine does meanwhile, the calibration sets the pace."""
+    monkeypatch.setattr(sliced, "MOST_APART", math.inf)
 
 
 @pytest.fixture
@@ -221,6 +228,18 @@ def test_a_campaign_of_what_shares_no_files_is_launched_one_after_the_other(pids
     design = rounds.rounds(setup_of({HOST: Fake(pids), CONTROL: Fake(pids), "docker": Streams(pids)}, discarded=0))
     assert "docker shares no files" in design.plan.slicing_refused and design.plan.discarded == 0
     assert rounds.rounds(setup_of(fakes_of(pids), discarded=0)).plan.discarded == 1, "one that calibrates"
+
+
+def test_a_first_round_that_the_calibration_cant_pace_sets_the_pace_and_does_not_count(tmp_path, pids, monkeypatch):
+    monkeypatch.setattr(sliced, "MOST_APART", -1.0)
+    found = run(tmp_path / "c", fakes_of(pids))
+    first, rehearsal, *counted = found.units
+    assert first.voided is None and "only sets the pace" in rehearsal.voided and rehearsal.empty_launches == ()
+    assert rehearsal.slicing["pace"] == {name: [1.0] for name in NAMES}, "equal for all"
+    assert all(launch.slices.is_sliced for launch in rehearsal.launches.values())
+    lengths = {name: [rehearsal.launches[name].slices.body_s] for name in NAMES}
+    assert counted[0].slicing["pace"] == lengths
+    assert len(counted) == 3 and list(found.counted) == counted
 
 
 # --- memory

@@ -313,6 +313,9 @@ def _stop(job: Job) -> tuple[int, int]:
     else:
         stopped = quiet = time.monotonic_ns()
     job.ended_ns = quiet
+    # It may have ended while it was being stopped. Its runtime waits for its servers and for what it left running.
+    with contextlib.suppress(StopError):
+        job.resume()
     return stopped, quiet
 
 

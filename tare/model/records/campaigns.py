@@ -181,8 +181,8 @@ class Unit(Record):
         scenario: what ran besides, as it was seen to start and to end.
         others: who else used the processors; None where it was not watched, as in units of older versions.
         slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase),
-            why they were not sliced (`refused`), and of the unit that calibrates how many fit in memory
-            (`together`).
+            why they were not sliced (`refused`), whether the round only sets the pace (`rehearsal`), and of the
+            unit that calibrates how many fit in memory (`together`).
         empty_launches: groups of launches that ran nothing, soon after each other, by name of the launch.
     """
 
@@ -213,6 +213,11 @@ class Unit(Record):
     def counts(self) -> bool:
         """Neither discarded nor void."""
         return not self.discarded and self.voided is None
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether it was run to its end, and only says how long slices have to be."""
+        return bool(self.slicing and self.slicing.get("rehearsal"))
 
 
 class Sealed(FileRecord):
