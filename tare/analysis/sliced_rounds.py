@@ -16,6 +16,7 @@ from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
 from tare.model.journals.units import real_s
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
+from tare.model.records.slices import Slices
 from tare.model.registry import CONTROL, HOST
 from tare.model.rows import measured
 from tare.stats.intervals import Estimate
@@ -72,16 +73,27 @@ def tail_rows(unit: Unit) -> Iterator[tuple[str, Row]]:
 
 
 def tail_share(unit: Unit, name: str) -> float | None:
-    """The share of a launch's own time after both hosts of its round had ended; None where it was not sliced."""
+    """The share of a launch's own time without a host beside it; None where it was not sliced.
+
+    That is what comes after both hosts of its round had ended, and before each gate, after both had come to it.
+    """
     own, hosts = unit.launches.get(name), [unit.launches.get(host) for host in (HOST, CONTROL)]
     if own is None or not own.ok or own.slices is None or not own.slices.is_sliced:
         return None
-    ends = [host.slices.ended_ns for host in hosts if host is not None and host.slices is not None]
-    if len(ends) < len(hosts):
-        return None
+    ends = [_ends_of(host.slices) for host in hosts if host is not None and host.slices is not None]
     slices = own.slices
-    used_s = min(slices.body_s, max(0.0, (int(slices.own_ns(max(ends))) - slices.arrived_ns) / 1e9))
-    return 1 - used_s / slices.body_s if slices.body_s > 0 else None
+    if len(ends) < len(hosts) or slices.body_s <= 0:
+        return None
+    alone_s = 0.0
+    for end, *of_hosts in zip(_ends_of(slices), *ends, strict=False):
+        alone_s += max(0.0, float(slices.own_ns(end) - slices.own_ns(min(end, max(of_hosts)))) / 1e9)
+    return min(1.0, alone_s / slices.body_s)
+
+
+def _ends_of(slices: Slices) -> list[int]:
+    """When it came to each gate, and when it ended, from the last one back, CLOCK_MONOTONIC nanoseconds."""
+    gates = [slices.arrived_ns + 1000 * each for each in slices.gates_us]
+    return [*gates, slices.ended_ns][::-1]
 
 
 def long_tail(campaign: SealedCampaign, env: str) -> str | None:

@@ -23,6 +23,7 @@ from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, unsliced_reason, whole_run_estimate
+from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
@@ -270,6 +271,7 @@ class _Table:
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
         self.total_ends = self.ends if self.is_total else dict.fromkeys(keys, Ends())
         self.sliced = is_sliced(self.campaign)
+        self.switching = switching(self.campaign) if self.sliced and metric in PRIMARY_METRICS else None
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
         self.units = sorted(metrics["rep"].dropna().unique())
@@ -319,7 +321,8 @@ class _Table:
         whole = whole_run_estimate(self.campaign, *key, pairs.index) if self._is_in_terms else None
         if whole is not None:
             found = replace(found, mean=whole.mean, spreads=(*whole.spreads, *found.spreads[1:]))
-        return replace(found, lasting=self.found.lasting(*key))
+        found = replace(found, lasting=self.found.lasting(*key))
+        return self.switching.at_long_quanta(found, key[0]) if self.switching and key[1] == HOST else found
 
     @property
     def _is_in_terms(self) -> bool:
@@ -399,7 +402,8 @@ class _Comparison:
         )
         check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict, total_verdict = self._verdict(interval, total, stalls)
-        asks = verdict == "inconclusive" and not self.ends.open and self.typical.lasting is None
+        copies = table.found.lasting(*key)
+        asks = verdict == "inconclusive" and not self.ends.open and copies is None
         more = more_units(ratios.to_numpy(), alpha * table.again, table.margin) if asks else None
         failed = failures_of(table.campaign, self.env)
         return {
@@ -433,6 +437,7 @@ class _Comparison:
             "control_reaches": control_ends.open or _reaches(control, interval, verdict, table.margin),
             "sliced": table.sliced if table.campaign.kind in (ROUNDS, STEPS) else None,
             "unsliced_reason": unsliced_reason(table.campaign),
+            **self._switches(),
             "design": table.design,
             "bootstrap_low": _exp(check.low),
             "bootstrap_high": _exp(check.high),
@@ -444,6 +449,14 @@ class _Comparison:
             "failure_share_high": failed.high,
             "reason": self._reason(whole),
         }
+
+    def _switches(self) -> dict[str, float | None]:
+        """Milliseconds by which to be stopped and started costs it more than the host."""
+        more = self.table.switching.more_than_hosts(self.env) if self.table.switching else None
+        told = None if more is None or self.reference != HOST else more.interval(self.family_alpha)
+        values = (None, None, None) if told is None else (told.mean, told.low, told.high)
+        names = ("switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms")
+        return {name: None if value is None else 1e3 * value for name, value in zip(names, values, strict=True)}
 
     def _beyond(self, ratios: pd.Series) -> list[float]:
         """Per unit, the log-ratio of all time less that of the typical time."""
@@ -478,6 +491,9 @@ class _Comparison:
         parts += self._limits(interval.n)
         tail = long_tail(self.table.campaign, self.env) if self.table.metric in PRIMARY_METRICS else None
         parts += [tail] if tail else []
+        switching = self.table.switching
+        if switching is not None and (note := switching.note(self.env, self.table.margin)) is not None:
+            parts.append(note)
         if self.table.campaign.ended:
             parts.append(f"the campaign ended before its time: {self.table.campaign.ended}")
         return "; ".join(parts) or None

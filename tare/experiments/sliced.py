@@ -126,19 +126,20 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         or (waits(calibration.launches) if calibration is not None else None)
         or often_void(done)
     )
+    rehearsal = None if calibration is None or refused else rehearses(done, calibration)
+    counting = None if rehearsal else calibration
     group = _group(plan, done)
     tried = [name for name in order if name not in gone and name in group]
     asked = {
         name: Order(
             site=sites[name],
-            program=_program(plan, name, calibration, measured_cpus(plan, len(done)), program_of),
+            program=_program(plan, name, counting, measured_cpus(plan, len(done)), program_of),
             conditions=conditions_of(plan, name),
             pad_bytes=pads[name],
         )
         for name in tried
     }
     pace = None if calibration is None or refused else pace_of(done, tried)
-    rehearsal = None if pace is None or calibration is None else rehearses(done, calibration)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
     warm = plan.conditions["page_cache"] == WARM
     pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
@@ -205,7 +206,10 @@ def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequ
 
 
 def _program(plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any) -> Runnable:
-    """What a launch runs: the plan's job, with as many measured steps as its time for them pays."""
+    """What a launch runs: the plan's job, with as many measured steps as its time for them pays.
+
+    Without a calibration, and in a round that does not count, with a few.
+    """
     if program_of is not None:
         found: Runnable = program_of(name)
         return found
@@ -214,11 +218,12 @@ def _program(plan: Plan, name: str, calibration: Unit | None, cpus: list[int], p
         return plan.spec
     step_s = None if calibration is None else step_of(calibration)
     steps = wanted.fewest if step_s is None else wanted.steps_in(step_s)
+    replicates = 1 if calibration is None else wanted.replicates
     return {
         **plan.spec,
         "measured": {
             "levels": list(wanted.levels),
-            "replicates": wanted.replicates,
+            "replicates": replicates,
             "warmup_steps": wanted.warmup_steps,
             "steps": steps,
             "cpus": cpus,
@@ -309,7 +314,7 @@ def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
     if _sliced_before(done):
         return None
     hosts = [calibration.launches.get(name) for name in (HOST, CONTROL)]
-    used = [one.slices.cpu_s for one in hosts if one is not None and one.ok and one.slices is not None]
+    used = [one.slices.first_part_cpu_s for one in hosts if one is not None and one.ok and one.slices is not None]
     if len(used) < len(hosts) or abs(math.log(used[0] / used[1])) <= MOST_APART:
         return None
     apart = math.expm1(abs(math.log(used[0] / used[1])))
@@ -322,7 +327,7 @@ def _sliced_before(done: Sequence[Unit]) -> list[Unit]:
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
-    """Expected own time of each launch.
+    """Expected own time of each launch to its first gate, or of all of it where it has none.
 
     It is the median of the sliced rounds before. In the first one it is the processor time in the calibration, or
     equal for all where the calibration can't say (`rehearses`).
@@ -337,7 +342,8 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
         for name in names:
             launch = unit.launches.get(name)
             if launch is not None and launch.ok and launch.slices is not None:
-                found[name].append(launch.slices.body_s if sliced else launch.slices.cpu_s)
+                own = launch.slices
+                found[name].append(own.first_part_s if sliced else own.first_part_cpu_s)
     if not all(found.values()):
         return Pace.equal(names)
     return Pace(phases={name: (statistics.median(lengths),) for name, lengths in found.items()})

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
+from tare.worker.replicates import GATE_AT, GATE_GO
 
 AT, GO = "barrier-at", "barrier-go"  # FIFOs in the launch's own folder
+MOST_GATES = 1 << 10  # of a launch
 SHELL = "/bin/sh"
 SCRIPT = f'echo > "$1/{AT}"; read -r go < "$1/{GO}"; shift; exec "$@"'
 FIND_S = 5.0  # from the word that it has come until the shell waits at the other FIFO
@@ -77,6 +79,35 @@ class Barrier:
     def close(self) -> None:
         """Forget both FIFOs; they go with the launch's folder."""
         for handle in (self._at, self._go):
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+class Gate:
+    """The outer side of the places at which a program waits for those beside it, made before the launch is started.
+
+    A program that knows of none never comes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        for name in (GATE_AT, GATE_GO):
+            os.mkfifo(folder / name, 0o600)
+        self.at = os.open(folder / GATE_AT, os.O_RDWR | os.O_NONBLOCK)
+        self._go = os.open(folder / GATE_GO, os.O_RDWR | os.O_NONBLOCK)
+
+    def has_come(self) -> bool:
+        """Whether the program has come to its next gate since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            return bool(os.read(self.at, 1))
+        return False
+
+    def open(self, count: int = 1) -> None:
+        """Let the program through its next gates."""
+        os.write(self._go, b"." * count)
+
+    def close(self) -> None:
+        """Forget both FIFOs; they go with the launch's folder."""
+        for handle in (self.at, self._go):
             with contextlib.suppress(OSError):
                 os.close(handle)
 

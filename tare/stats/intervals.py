@@ -64,6 +64,14 @@ class Spread:
         """The same of a contrast whose standard deviation is `factor` times this one's."""
         return Spread(unit=factor * self.unit, degrees=self.degrees)
 
+    def plus(self, other: Spread) -> Spread:
+        """That of the sum of two that are independent, with the degrees of Satterthwaite 1946."""
+        squares = [(one.unit**2, one.degrees) for one in (self, other)]
+        variance = sum(square for square, _ in squares)
+        parts = sum(square**2 / degrees for square, degrees in squares)
+        degrees = variance**2 / parts if parts else min(self.degrees, other.degrees)
+        return Spread(unit=math.sqrt(variance), degrees=degrees)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:

@@ -6,10 +6,14 @@ the
 replicate is a process forked from this one: its own model, optimizer and heap, some steps to warm up, then steps
 that are timed each. They run one after the other, and the launch waits for each.
 
+Launches of a round make each replicate at the same time: before each, and after the last, they meet at a gate
+(`meet`), where there is one.
+
 Where a process that has trained can't be followed by children that train (`why_not_forked`), this process itself
 makes one replicate of each level, with the job that it has trained: its model is there, and compiled.
 """
 
+import contextlib
 import gc
 import os
 import random
@@ -23,6 +27,7 @@ from tare.worker.apart import apart, can
 from tare.worker.frameworks import Framework, finite
 from tare.worker.marks import now_ns, peak_rss_bytes
 
+GATE_AT, GATE_GO = "gate-at", "gate-go"  # FIFOs beside the record, of a launch that is held
 LARGEST_PAD_BYTES = 1 << 20
 LEVELS = (allocator.DEFAULT, allocator.STEADY)
 
@@ -64,9 +69,22 @@ def measure(
         else:
             allocator.use(level)
             in_place.append(level)
+            meet(spec["record"])
             made = steps_of(framework, training, batches, wanted)
             found.append(dict(made, allocator=level, replicate=0, forked=False, reason=reason, pad_bytes=0))
+    meet(spec["record"])
     return {"replicates": found, "levels_left_out": left_out}
+
+
+def meet(record: str) -> None:
+    """Say that this launch has come so far, and wait until those beside it have; `record` is its record's path."""
+    folder = os.path.dirname(record)
+    with contextlib.suppress(FileNotFoundError):  # nobody waits for it
+        at, go = (os.open(os.path.join(folder, name), os.O_RDWR) for name in (GATE_AT, GATE_GO))
+        os.write(at, b".")
+        os.read(go, 1)
+        os.close(at)
+        os.close(go)
 
 
 def why_not_forked(framework: Framework, spec: Mapping[str, Any]) -> Optional[str]:
@@ -107,6 +125,7 @@ def forked(
     found = []
     for number in range(spec["measured"]["replicates"]):
         pad_bytes = pad_of(spec, level, number)
+        meet(spec["record"])
         made = apart(
             partial(replicate, framework, build, batches, spec["measured"], level, pad_bytes),
             spec["record"] + ".replicate",

@@ -48,11 +48,15 @@ class Machine:
 
 
 class FakeHolder:
-    """A job of some seconds of work; `waits` maps own seconds to how long it then waits by the clock."""
+    """A job of some seconds of work; `waits` maps own seconds to how long it then waits by the clock.
 
-    def __init__(self, machine, name, work_s, waits=(), leak_ns=0, late_ns=0, stuck=False):
+    `gates`: own seconds at which it waits until it is let through.
+    """
+
+    def __init__(self, machine, name, work_s, waits=(), leak_ns=0, late_ns=0, stuck=False, gates=()):
         self.machine, self.name, self.work_s = machine, name, work_s
-        self.waits = sorted(waits)
+        self.waits, self.gates = sorted(waits), sorted(gates)
+        self.at_gate, self.came, self.passes = False, 0, 0
         self.leak_ns, self.late_ns, self.stuck = leak_ns, late_ns, stuck
         self.done_s = self.waiting_s = 0.0
         self.cpu_ns = 0
@@ -65,11 +69,16 @@ class FakeHolder:
         if not self.running or not self.started:
             self.cpu_ns += self.leak_ns if self.started else 0
             return
-        while left > 0 and not self.ended:
-            step = min(left, self.work_s - self.done_s, *(at - self.done_s for at, _ in self.waits[:1]))
+        while left > 0 and not self.ended and not self.at_gate:
+            ahead = [at - self.done_s for at in (*self.gates[:1], *(at for at, _ in self.waits[:1]))]
+            step = min(left, self.work_s - self.done_s, *ahead)
             self.done_s += step
             self.cpu_ns += round(1e9 * step)
             left -= step
+            if self.gates and self.done_s >= self.gates[0] - 1e-12:
+                self.gates.pop(0)
+                self.came += 1
+                self.at_gate = self.came > self.passes
             if self.waits and self.done_s >= self.waits[0][0] - 1e-12:
                 wait_s = self.waits.pop(0)[1]
                 self.waiting_s, left = max(0.0, wait_s - left), max(0.0, left - wait_s)
@@ -79,6 +88,8 @@ class FakeHolder:
         return self.done_s >= self.work_s - 1e-12
 
     def until_end_s(self):
+        if self.gates:
+            return max(0.0, self.gates[0] - self.done_s)
         return self.work_s - self.done_s + self.waiting_s + sum(wait for _, wait in self.waits)
 
     def stop(self):
@@ -98,7 +109,7 @@ class FakeHolder:
         return {0: used}
 
     def has_runnable(self):
-        return self.running and not self.ended and self.waiting_s <= 0
+        return self.running and not self.ended and self.waiting_s <= 0 and not self.at_gate
 
     def look(self):
         return Look(runnable=self.has_runnable(), waits=False)
@@ -117,14 +128,35 @@ class FakeJob(Job):
         pass
 
     def has_ended(self, within_s=0.0):
+        return self.passes_until(lambda: self.holder.ended, within_s)
+
+    def pauses(self, within_s):
+        return self.passes_until(lambda: self.holder.ended or self.holder.at_gate, within_s)
+
+    def passes_until(self, holds, within_s):
         holder = self.holder
-        if holder.ended or within_s <= 0:
-            return holder.ended
+        if holds() or within_s <= 0:
+            return holds()
         step = min(within_s, holder.until_end_s()) if holder.running else within_s
         holder.machine.pass_s(step)
-        if not holder.ended and step < within_s:
+        if not holds() and step < within_s:
             holder.machine.pass_s(within_s - step)
-        return holder.ended
+        return holds()
+
+
+class FakeGate:
+    """The gates of a fake job."""
+
+    def __init__(self, holder):
+        self.holder, self.told = holder, 0
+
+    def has_come(self):
+        found, self.told = self.holder.came > self.told, min(self.holder.came, self.told + 1)
+        return found
+
+    def open(self, count=1):
+        self.holder.passes += count
+        self.holder.at_gate = self.holder.came > self.holder.passes
 
 
 @pytest.fixture
@@ -182,6 +214,40 @@ def test_all_are_equally_far_at_any_time(machine):
     assert max(ends) - min(ends) < 0.3e9  # a cycle of the longest quantum
     longest = [max(quiet - began for began, quiet in zip(job.began_ns, job.quiet_ns, strict=True)) for job in jobs]
     assert longest[0] < longest[1] < longest[2]
+
+
+def gated(jobs, *gates):
+    for job, own in zip(jobs, gates, strict=True):
+        job.holder.gates, job.gate = sorted(own), FakeGate(job.holder)
+    return jobs
+
+
+def test_launches_wait_for_each_other_at_gates_and_are_equally_far_between_them(machine):
+    works, firsts = (1.0, 1.6, 1.0), (0.4, 1.0, 0.4)
+    jobs = gated(jobs_of(machine, *works), *([first, first + 0.3] for first in firsts))
+    run(jobs, firsts)
+    for job, work, first in zip(jobs, works, firsts, strict=True):
+        assert job.own_ns == pytest.approx(1e9 * work, abs=1e6), "to wait at a gate costs nothing"
+        began = [at for at in job.began_ns if at >= job.gates_ns[0]]
+        assert len(job.gates_ns) == 2 and min(began) >= max(other.gates_ns[0] for other in jobs)
+        assert job.gates_cpu_ns[0] == pytest.approx(1e9 * first, abs=2e6)
+    assert max(job.gates_ns[1] for job in jobs) - min(job.gates_ns[1] for job in jobs) < 0.3e9
+    assert max(job.ended_ns for job in jobs) - min(job.ended_ns for job in jobs) < 0.3e9
+
+
+def test_who_ends_before_a_gate_is_not_waited_for(machine):
+    jobs = gated(jobs_of(machine, 0.2, 1.0, 1.0), [], [0.4], [0.4, 0.8])
+    run(jobs)
+    assert [len(job.gates_ns) for job in jobs] == [0, 1, 2]
+    assert [job.own_ns for job in jobs] == pytest.approx([0.2e9, 1e9, 1e9], abs=1e6)
+
+
+def test_gates_are_open_to_jobs_that_run_one_after_the_other(machine):
+    jobs = gated(jobs_of(machine, 0.5, 0.5), [0.2], [0.2, 0.3])
+    hold_all(jobs)
+    run_whole(jobs, (0, 1), Limits(own_s=9.0, renew=lambda: None, ended=lambda job: None))
+    assert [len(job.gates_ns) for job in jobs] == [1, 2]
+    assert jobs[0].gates_cpu_ns[0] == pytest.approx(0.2e9, abs=2.5 * 1e9 * slicer.SAMPLE_S)
 
 
 def test_a_debt_below_the_shortest_slice_is_carried_on(machine):

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
 from tare.core.process import RENEW_S, Finished, Lease
-from tare.launch.barrier import Barrier
+from tare.launch.barrier import Barrier, Gate
 from tare.launch.channel import Conversation
 from tare.launch.prepare import carriers_of, clean_up, note_stopped, ready
 from tare.launch.record import record_of
@@ -83,6 +83,7 @@ class _Held:
     prepared: Ready
     order: Order
     barrier: Barrier
+    gate: Gate
     talk: Conversation
     arrived_ns: int = 0
     job: Job | None = None
@@ -108,9 +109,10 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
                 prepared = stack.enter_context(
                     ready(order.site, order.program, order.conditions, pad_bytes=order.pad_bytes, held=True)
                 )
-                barrier = Barrier(prepared.folder)
+                barrier, gate = Barrier(prepared.folder), Gate(prepared.folder)
                 stack.callback(barrier.close)
-                one = _Held(prepared=prepared, order=order, barrier=barrier, talk=prepared.start())
+                stack.callback(gate.close)
+                one = _Held(prepared=prepared, order=order, barrier=barrier, gate=gate, talk=prepared.start())
             except UnavailableError as error:
                 found.records[name] = failed(reason_of(error))
                 continue
@@ -179,7 +181,7 @@ def _arrive(one: _Held, name: str, others: Sequence[Mapping[str, Any]], lease: L
         for holder in holders:
             holder.close()
         return reason_of(error) if isinstance(error, TareError) else str(error)
-    one.job = Job(name=name, root=root, holder=holders[0], servers=holders[1] if served else None)
+    one.job = Job(name=name, root=root, holder=holders[0], servers=holders[1] if served else None, gate=one.gate)
     one.servers = len(served)
     one.notes += [holder.note() for holder in holders]
     note_stopped(one.prepared.folder, one.notes)
@@ -273,6 +275,8 @@ def slices_of(one: _Held, job: Job) -> Slices:
         quantum_ms=tuple(round(1e3 * each) for each in job.quantum_s),
         waited_us=tuple(round(1e6 * each) for each in job.waited_s),
         cpu_us=tuple(each // 1000 for each in job.cpu_ns[1:]),
+        gates_us=tuple((each - arrived) // 1000 for each in job.gates_ns),
+        gates_cpu_us=tuple(each // 1000 for each in job.gates_cpu_ns),
         servers_cpu_us=sum(job.servers.clock().values()) // 1000 if job.servers is not None else 0,
         looks=job.looks,
         idle_looks=job.idle_looks,

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tare.launch.barrier import MOST_GATES, Gate
 from tare.launch.slicing.freezing import Clock, Holder, StopError, used_ns
 from tare.launch.slicing.pacing import SHORTEST_SLICE_S, Pace, draw_quantum
 
@@ -62,6 +63,10 @@ class Job:
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
         waiting_looks: how often something of it waited for the clock or a disk while something else could run.
         ended_ns: when its first process ended.
+        gate: where it waits for the others, if it says so; None for a program that has none.
+        gates_ns: when it was seen to have come to each gate; gates_cpu_ns: processor time then, its
+            own and that of its servers.
+        at_gate: whether it waits at one. part_ns: its own time when the last one was opened.
     """
 
     name: str
@@ -79,6 +84,11 @@ class Job:
     waiting_looks: int = 0
     ended_ns: int | None = None
     pidfd: int = -1
+    gate: Gate | None = None
+    gates_ns: list[int] = field(default_factory=list)
+    gates_cpu_ns: list[int] = field(default_factory=list)
+    at_gate: bool = False
+    part_ns: int = 0
     own_ns: int = 0
     stray_ns: int = 0
     clock: Clock = field(default_factory=dict)
@@ -118,9 +128,24 @@ class Job:
         self.clock = now
         return used
 
+    def spent_ns(self) -> int:
+        """Processor time of it, as last read, and of its servers, nanoseconds."""
+        return self.cpu_ns[-1] + (sum(self.servers.clock().values()) if self.servers is not None else 0)
+
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether its first process has ended, or does so within some seconds."""
         return bool(select.select([self.pidfd], [], [], max(0.0, within_s))[0])
+
+    def pauses(self, within_s: float) -> bool:
+        """Whether it has ended or has come to a gate, or does so within some seconds."""
+        gates = [self.gate.at] if self.gate is not None else []
+        return bool(select.select([self.pidfd, *gates], [], [], max(0.0, within_s))[0])
+
+    def pass_gate(self) -> None:
+        """Let it through the gate at which it waits."""
+        assert self.gate is not None
+        self.gate.open()
+        self.at_gate, self.part_ns = False, self.own_ns
 
     def stop(self) -> tuple[int, int]:
         """Stop it, then its servers; the instants at which both were.
@@ -150,6 +175,10 @@ class Job:
         self.waited_s.append(waited_s)
         self.cpu_ns.append(self.cpu_ns[-1] + self.use())
         self.own_ns += quiet - began
+        if self.ended_ns is None and self.gate is not None and self.gate.has_come():
+            self.at_gate = True
+            self.gates_ns.append(quiet)
+            self.gates_cpu_ns.append(self.spent_ns())
 
     def kill(self) -> None:
         """Kill its processes, and let its servers go on."""
@@ -209,9 +238,11 @@ def run_round(
 ) -> None:
     """Let stopped jobs run to their ends, one at a time; what is billed is in them afterwards.
 
+    Jobs with gates make each part between two of them together: who has come to a gate waits there for all others.
+
     Args:
         jobs: stopped (`hold_all`), their barriers open.
-        pace: how far each is to come.
+        pace: how far each is to come, up to its first gate; between gates all are to come equally far.
         orders: numbers of jobs, an order for each cycle.
         generator: of the quanta.
         limits: what the round may take.
@@ -225,12 +256,16 @@ def run_round(
     before: Job | None = None
     with _without_collection():
         while left:
+            if all(jobs[number].at_gate for number in left):
+                for number in left:
+                    jobs[number].pass_gate()
+                pace, progress_s = Pace.equal([job.name for job in jobs]), 0.0
             quantum_s = draw_quantum(generator)
             progress_s += quantum_s
             for number in next(orders):
                 job = jobs[number]
-                due_s = pace.target(job.name, progress_s) - job.own_ns / 1e9
-                if number not in left or due_s < SHORTEST_SLICE_S:
+                due_s = pace.target(job.name, progress_s) - (job.own_ns - job.part_ns) / 1e9
+                if number not in left or job.at_gate or due_s < SHORTEST_SLICE_S:
                     continue
                 _slice(job, due_s, quantum_s, before, limits)
                 before = job
@@ -254,10 +289,15 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
     for number in order:
         job = jobs[number]
         _stood_still(job)
+        if job.gate is not None:
+            job.gate.open(MOST_GATES)  # nobody is waited for
         began = time.monotonic_ns()
         _resume(job)
         while not job.has_ended(SAMPLE_S):
             job.look()
+            if job.gate is not None and job.gate.has_come():
+                job.gates_ns.append(time.monotonic_ns())
+                job.gates_cpu_ns.append(job.spent_ns() + used_ns(job.clock, job.holder.clock()))
             limits.renew()
             if (time.monotonic_ns() - began) / 1e9 > limits.own_s:
                 raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
@@ -281,7 +321,7 @@ def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None, limits:
         if before is not None and before is not job:
             job.has_ended(SETTLE_S)
             _settle(before)
-        if not job.has_ended(due_s - (time.monotonic_ns() - began) / 1e9):
+        if not job.pauses(due_s - (time.monotonic_ns() - began) / 1e9):
             waited_s = _await_runnable(job)
         stopped, quiet = _stop(job)
         job.bill(began, stopped, quiet, quantum_s, waited_s)
@@ -356,7 +396,7 @@ def _await_runnable(job: Job) -> float:
         return 0.0
     start = time.monotonic()
     while (waited_s := time.monotonic() - start) < LONGEST_WAIT_S:
-        if job.has_ended(LOOK_S) or any(holder.has_runnable() for holder in job.holders):
+        if job.pauses(LOOK_S) or any(holder.has_runnable() for holder in job.holders):
             return time.monotonic() - start
     return waited_s
 

@@ -30,6 +30,8 @@ class Slices(Record):
         quantum_ms: of the cycle of each slice; 0 where it was let run to its end.
         waited_us: by which a slice was longer because nothing of the launch could run.
         cpu_us: its processor time at the end of each slice.
+        gates_us: when it had come to each gate, where it waited for the others, since `arrived_ns`;
+            `gates_cpu_us`: processor time then, its own and that of its servers.
         servers_cpu_us: processor time of its servers.
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
         waiting_looks: how often, in a run to its end, something of it waited for the clock or a disk while
@@ -48,6 +50,8 @@ class Slices(Record):
     quantum_ms: tuple[int, ...]
     waited_us: tuple[int, ...]
     cpu_us: tuple[int, ...]
+    gates_us: tuple[int, ...] = ()
+    gates_cpu_us: tuple[int, ...] = ()
     servers_cpu_us: int = 0
     looks: int = 0
     idle_looks: int = 0
@@ -84,6 +88,19 @@ class Slices(Record):
     def cpu_s(self) -> float:
         """Processor time of the program and of its servers, seconds."""
         return (self.cpu_us[-1] + self.servers_cpu_us) / 1e6
+
+    @property
+    def first_part_s(self) -> float:
+        """Own time to its first gate, or all of it where it has none."""
+        if not self.gates_us:
+            return self.body_s
+        at_ns = self.arrived_ns + 1000 * self.gates_us[0]
+        return (int(self.own_ns(at_ns)) - self.arrived_ns) / 1e9
+
+    @property
+    def first_part_cpu_s(self) -> float:
+        """Processor time of the program and of its servers to its first gate, or all of it where it has none."""
+        return self.gates_cpu_us[0] / 1e6 if self.gates_cpu_us else self.cpu_s
 
     @property
     def exit_s(self) -> float:

@@ -1,0 +1,132 @@
+"""What it costs to stop a launch and start it again, and ratios without that (tare.stats.sliced.switches).
+
+The cost is measured by environment. Ratios are corrected by one cost for all launches: a longer launch has longer
+slices, not more of them, so that its switches are a smaller share of its time. An environment whose own cost
+differs from that of the hosts is named beside its verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import TRAIN
+from tare.model.records.launches import LaunchRecord, TrainResults
+from tare.model.records.slices import Slices
+from tare.model.registry import CONTROL, HOST
+from tare.stats.intervals import Estimate
+from tare.stats.sliced import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
+
+NOTE_ALPHA = 0.01  # of the interval of an environment's difference, beyond which it is named
+NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switching:
+    """Costs of a switch in a campaign, and how often each launch is stopped in a second of its own time."""
+
+    costs: SwitchCosts
+    rates: Mapping[str, float]
+
+    def at_long_quanta(self, found: Estimate, env: str) -> Estimate:
+        """A log-ratio to the hosts as it would be with slices without end; what lasted before lasts besides."""
+        if env not in self.rates:
+            return found
+        corrected = at_long_quantum(found, self.costs, env, (self.rates[env], self._host_rate), alike=True)
+        if found.lasting is None or corrected.lasting is None:
+            return replace(corrected, lasting=corrected.lasting or found.lasting)
+        return replace(corrected, lasting=found.lasting.plus(corrected.lasting))
+
+    def more_than_hosts(self, env: str) -> SwitchCost | None:
+        """Seconds by which a switch costs an environment more than the hosts; None where nobody can say."""
+        found = self.costs.to_host.get(env)
+        return found if found is not None and found.seconds is not None else None
+
+    def note(self, env: str, margin: float) -> str | None:
+        """What is said of an environment that a switch costs otherwise than the hosts; None of others."""
+        more = self.more_than_hosts(env)
+        if more is None or more.seconds is None or env not in self.rates:
+            return None
+        told = more.interval(NOTE_ALPHA)
+        share = more.seconds * self.rates[env]
+        excludes_zero = told.low is not None and told.high is not None and (told.low > 0 or told.high < 0)
+        if not excludes_zero or abs(share) <= NOTE_SHARE * margin:
+            return None
+        way = "more" if share > 0 else "less"
+        return (
+            f"to be stopped and started costs it {1e3 * abs(more.seconds):.2f} ms {way} than the host each time, "
+            f"{abs(share):.1%} of its own time, which the ratio holds"
+        )
+
+    @property
+    def _host_rate(self) -> float:
+        return float(np.mean([self.rates[name] for name in (HOST, CONTROL) if name in self.rates]))
+
+
+def switching(campaign: SealedCampaign) -> Switching | None:
+    """Costs and rates of a campaign in slices; None where its launches time no steps, or too few."""
+    names = list(campaign.plan.environments)
+    rounds = [_round(unit.launches, names) for unit in campaign.counted]
+    if not rounds or not {HOST, CONTROL} <= set(names):
+        return None
+    steps = max(table.shape[1] for table in rounds)
+    if steps == 0:
+        return None
+    own, switches, assigned = np.moveaxis(np.array([_padded(table, steps) for table in rounds]), 1, 0)
+    rates = {}
+    for name in names:
+        found = [unit.launches[name].slices for unit in campaign.counted if name in unit.launches]
+        held = [one for one in found if one is not None and one.is_sliced]
+        if held:
+            rates[name] = sum(len(one.began_us) for one in held) / sum(one.body_s for one in held)
+    if not {HOST, CONTROL} <= rates.keys():
+        return None
+    return Switching(costs=switch_cost(own, switches, assigned, names), rates=rates)
+
+
+def _round(launches: Mapping[str, LaunchRecord], names: Sequence[str]) -> np.ndarray:
+    """Shape [3, steps, launches]: own seconds of each step, switches in it, and what was assigned over it."""
+    columns = [_steps(launches.get(name)) for name in names]
+    most = max(column.shape[1] for column in columns)
+    found: np.ndarray = np.stack([_padded(column[:, :, None], most)[:, :, 0] for column in columns], axis=2)
+    return found
+
+
+def _padded(table: np.ndarray, steps: int) -> np.ndarray:
+    found: np.ndarray = np.pad(table, ((0, 0), (0, steps - table.shape[1]), (0, 0)), constant_values=np.nan)
+    return found
+
+
+def _steps(launch: LaunchRecord | None) -> np.ndarray:
+    """Shape [3, steps] of one launch, in order; without steps where it was not in slices."""
+    empty = np.empty((3, 0))
+    if launch is None or not launch.ok or launch.slices is None or not launch.slices.is_sliced:
+        return empty
+    inside = launch.inside
+    if inside is None or inside.mode != TRAIN:
+        return empty
+    replicates = [one for one in inside.results_as(TrainResults).replicates if one.step_ends_ns]
+    found = [
+        _between(launch.slices, np.array([one.started_ns, *(one.step_ends_ns or ())], dtype=float))
+        for one in replicates
+    ]
+    joined: np.ndarray = np.concatenate([empty, *found], axis=1)
+    return joined
+
+
+def _between(slices: Slices, instants_ns: np.ndarray) -> np.ndarray:
+    """Shape [3, instants less one] between consecutive instants of own time."""
+    at = (instants_ns - slices.arrived_ns) / 1e9
+    ends = np.cumsum(slices.quiet_us) / 1e6
+    starts = np.concatenate([[0.0], ends[:-1]])
+    per_second = 1e3 / np.array(slices.quantum_ms, dtype=float)
+    begun = np.searchsorted(starts[1:], at, side="left")  # switches before each instant
+    owed = np.interp(
+        at, np.concatenate([[0.0], ends]), np.concatenate([[0.0], np.cumsum(per_second * (ends - starts))])
+    )
+    lasted = np.diff(at)
+    found: np.ndarray = np.stack([lasted, np.diff(begun).astype(float), np.diff(owed) / lasted])
+    return found
