@@ -136,7 +136,7 @@ class Bench:
         spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
         self.spec = {**spec, "steps": 1}
         self.done: list[Unit] = []
-        if reason := sliced.refusal(SINGLE, self.spec, self.conditions, copies):
+        if reason := sliced.refusal(SINGLE, self.spec, self.conditions):
             raise UnavailableError(f"launches can't be sliced: {reason}")
 
     def measured(self, number: int) -> Record:

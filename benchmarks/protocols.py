@@ -259,7 +259,7 @@ class Bench:
         # Without a loader process all processor time is that of the process in which a share is planted.
         self.spec = {**spec, "loader_workers": 0, "epochs": epochs}
         self.conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-        if reason := sliced.refusal(SINGLE, self.spec, self.conditions, {HOST: site}):
+        if reason := sliced.refusal(SINGLE, self.spec, self.conditions):
             raise UnavailableError(f"launches can't be sliced: {reason}")
 
     def orders(self, truth: float, generator: random.Random) -> dict[str, Order]:

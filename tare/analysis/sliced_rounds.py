@@ -34,19 +34,46 @@ class Terms:
     exit_s: float
 
 
-def is_sliced(campaign: SealedCampaign) -> bool:
-    """Whether the launches of every unit that counts ran in slices."""
-    units = campaign.counted
+def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
+    """Whether the launches of every unit that counts ran in slices.
+
+    Args:
+        campaign: of any kind.
+        env: of the units in which this launch ran; None for those without a launch that can't be sliced
+            (`Plan.unsliced`), where there are others.
+    """
+    apart = campaign.plan.unsliced
+    if env is None:
+        own = [unit for unit in campaign.counted if not any(_ran(unit, name) for name in apart)]
+        units = own or list(campaign.counted)
+    else:
+        units = [unit for unit in campaign.counted if _ran(unit, env)]
     return campaign.kind in (ROUNDS, STEPS) and bool(units) and all(map(_was_sliced, units))
+
+
+def sliced_units(campaign: SealedCampaign) -> list[int]:
+    """Numbers of the units that count and whose launches ran in slices."""
+    return [unit.unit for unit in campaign.counted if _was_sliced(unit)]
+
+
+def _ran(unit: Unit, name: str) -> bool:
+    return name in unit.launches and unit.launches[name].status != "skipped"
 
 
 def _was_sliced(unit: Unit) -> bool:
     return any(launch.slices is not None and launch.slices.is_sliced for launch in unit.launches.values())
 
 
-def unsliced_reason(campaign: SealedCampaign) -> str | None:
-    """Why whole runs were not sliced; None where they were, where no reason is recorded, and of other kinds."""
-    if campaign.kind not in (ROUNDS, STEPS) or is_sliced(campaign):
+def unsliced_reason(campaign: SealedCampaign, env: str | None = None) -> str | None:
+    """Why whole runs were not sliced; None where they were, where no reason is recorded, and of other kinds.
+
+    `env`: of this launch; None for those of a campaign that could be.
+    """
+    if campaign.kind not in (ROUNDS, STEPS):
+        return None
+    if env in campaign.plan.unsliced:
+        return campaign.plan.unsliced[str(env)]
+    if is_sliced(campaign, env):
         return None
     told = (str(unit.slicing["refused"]) for unit in campaign.counted if unit.slicing and unit.slicing["refused"])
     return campaign.plan.slicing_refused or next(told, None)

@@ -22,7 +22,7 @@ from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import pivot
-from tare.analysis.sliced_rounds import is_sliced, long_tail, unsliced_reason, whole_run_estimate
+from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps
@@ -160,9 +160,10 @@ def estimates_of(
         pilot: numbers of the units that the decision was taken on.
         design: None for the campaign's own.
     """
-    sliced, design = is_sliced(campaign), design or design_of(campaign)
-    found = {key: estimate_of(pair, design, pilot, sliced=sliced) for key, pair in pairs.items()}
-    return found if sliced else guarded(found)
+    design = design or design_of(campaign)
+    sliced = {key: is_sliced(campaign, key[0]) for key in pairs}
+    found = {key: estimate_of(pair, design, pilot, sliced=sliced[key]) for key, pair in pairs.items()}
+    return found | guarded({key: one for key, one in found.items() if not sliced[key]})
 
 
 def design_of(campaign: SealedCampaign) -> str:
@@ -281,10 +282,15 @@ class _Table:
         self.control = self._estimate((CONTROL, HOST), first)
         self.typical = {key: self.control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
         self.total = {key: self._student(self.totals, key) for key in keys}
-        if not self.sliced:
-            self.typical, self.total = (guarded(found) for found in (self.typical, self.total))
+        whole = [key for key in keys if not self.is_sliced(key)]
+        for estimates in (self.typical, self.total):
+            estimates |= guarded({key: estimates[key] for key in whole})
         self.steps = {} if self.is_total else counted_steps(self.campaign)
         self.within = self._within([(env, reference) for env, reference in pairs if reference == HOST])
+
+    def is_sliced(self, key: tuple[str, str]) -> bool:
+        """Whether the launches of a comparison ran in slices."""
+        return self.sliced if key[0] == CONTROL else is_sliced(self.campaign, key[0])
 
     def _bounds(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Ends]:
         """Put the time limit where it stopped a launch; returns which ends of the comparisons are known then."""
@@ -300,7 +306,7 @@ class _Table:
         """As the function, of the typical values or of the totals, whose bounds are in place by then."""
         place = (values is self.values, key)
         if place not in self._known:
-            self._known[place] = contrasts(values, *key)
+            self._known[place] = self._of_its_kind(contrasts(values, *key), key)
         return self._known[place]
 
     def _pairs(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
@@ -312,22 +318,25 @@ class _Table:
         """Per unit, the log-ratio of the typical time."""
         return self._pairs(self.values, key).mean(axis=1)
 
+    def _of_its_kind(self, pairs: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
+        """Of both hosts, the units in slices alone, where there are any: the others are those of other launches."""
+        if key[0] != CONTROL or not self.sliced or not self.campaign.plan.unsliced:
+            return pairs
+        return pairs[pairs.index.isin(sliced_units(self.campaign))]
+
     def _estimate(self, key: tuple[str, str], pilot: Sequence[int]) -> Estimate:
         """Of the typical time; with a bound among the values nothing is trimmed, or it would be the bound."""
         if self.ends[key].open:
             return self._student(self.values, key)
         pairs = self._pairs(self.values, key)
-        found = estimate_of(pairs, self.design, pilot, sliced=self.sliced)
-        whole = whole_run_estimate(self.campaign, *key, pairs.index) if self._is_in_terms else None
+        sliced = self.is_sliced(key)
+        found = estimate_of(pairs, self.design, pilot, sliced=sliced)
+        terms = sliced and self.metric == WHOLE_RUN  # start, body and exit are put together
+        whole = whole_run_estimate(self.campaign, *key, pairs.index) if terms else None
         if whole is not None:
             found = replace(found, mean=whole.mean, spreads=(*whole.spreads, *found.spreads[1:]))
         found = replace(found, lasting=self.found.lasting(*key))
         return self.switching.at_long_quanta(found, key[0]) if self.switching and key[1] == HOST else found
-
-    @property
-    def _is_in_terms(self) -> bool:
-        """Whether start, body and exit are put together: of whole runs in slices."""
-        return self.sliced and self.metric == WHOLE_RUN
 
     def _student(self, values: pd.DataFrame, key: tuple[str, str]) -> Estimate:
         """Of all units, untrimmed."""
@@ -435,8 +444,8 @@ class _Comparison:
             "control_ci_low": _exp(control.low),
             "control_ci_high": _exp(control.high),
             "control_reaches": control_ends.open or _reaches(control, interval, verdict, table.margin),
-            "sliced": table.sliced if table.campaign.kind in (ROUNDS, STEPS) else None,
-            "unsliced_reason": unsliced_reason(table.campaign),
+            "sliced": table.is_sliced(key) if table.campaign.kind in (ROUNDS, STEPS) else None,
+            "unsliced_reason": unsliced_reason(table.campaign, self.env),
             **self._switches(),
             "design": table.design,
             "bootstrap_low": _exp(check.low),

@@ -67,7 +67,11 @@ def rounds(setup: Setup) -> Design:
         headline, conditions = {**headline, **group.levels}, {**conditions, "group": group.group}
         sampling = group.sampling(study["confidence"], arm)
         spec |= {"steps": group.steps} if group.steps else {}
-    held = setup.scenario == SINGLE and all(sliced.can_be_held(site) for site in setup.sites.values())
+    refused = sliced.refusal(setup.scenario, spec, conditions)
+    apart = sliced.refusals(setup.sites) if refused is None else {}
+    if refused is None and HOST in apart:
+        refused, apart = apart[HOST], {}
+    held = setup.scenario == SINGLE and not sliced.refusals(setup.sites).keys() - apart.keys()
     plan = declare(
         "rounds",
         setup,
@@ -75,17 +79,18 @@ def rounds(setup: Setup) -> Design:
         headline=headline,
         conditions=conditions,
         sampling=sampling,
-        discarded=max(settings.discarded, 1 if held else 0),
+        discarded=max(settings.discarded, 1 if setup.scenario == SINGLE else 0),
         margins=study["margins"],
         measured=settings.steps if setup.scenario == SINGLE else None,
-        slicing_refused=sliced.refusal(setup.scenario, spec, conditions, setup.sites),
+        slicing_refused=refused,
+        unsliced=apart,
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         if held:
             return sliced.run_unit(plan, setup.sites, done)
         order, pads = unit_order(plan, done, plan.environments)
-        return one_after_other(plan, setup.sites, done, order, pads)
+        return sliced.unheld(plan, setup.sites, done, order, pads)
 
     what = f"{workload} rounds{', ' + arm.name if arm else ''}"
     return Design(

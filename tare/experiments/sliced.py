@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tare.experiments.designs import Row, conditions_of, seed_of, skipped, unit_order
+from tare.experiments.designs import Row, conditions_of, one_after_other, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs, read_again
@@ -36,6 +36,7 @@ from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, ot
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import CONTROL, HOST, SINGLE
+from tare.model.studies.arms import environment_of
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
@@ -47,25 +48,19 @@ MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 # By which the hosts' processor times may differ in the calibration: more, and it can pace no round that counts.
 MOST_APART = 0.03
 EMPTY_LAUNCHES = 2  # groups of them in each round
+LEFT_OUT = "left out: it has rounds of its own"
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
 
-def refusal(
-    plan_scenario: str, spec: Mapping[str, Any], conditions: Mapping[str, Any], sites: Mapping[str, Site]
-) -> str | None:
-    """Why the launches of a campaign can't be sliced, before any of them has run; None where they can."""
+def refusal(plan_scenario: str, spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> str | None:
+    """Why no launch of a campaign can be sliced, before any of them has run; None where some can."""
     if spec.get("device") == "cuda":
         return "work that is queued on a GPU goes on while its process is stopped"
     if plan_scenario != SINGLE:
         return f"jobs of the scenario {plan_scenario} wait for each other"
     if conditions["page_cache"] == COLD:
         return "reads from a disk go on while a process is stopped, and the page cache is cold"
-    for name, site in sites.items():
-        if not transport_of(site.environment).shares_files:
-            return f"{name} shares no files with this machine"
-        if site.environment.draws_boot_id:
-            return f"{name} runs on a kernel of its own"
     if quota := quota_here():
         return f"a quota of processor time is refilled while a job is stopped ({quota})"
     if not machine_hierarchies() and os.geteuid() != 0:
@@ -73,9 +68,16 @@ def refusal(
     return None
 
 
-def can_be_held(site: Site) -> bool:
-    """Whether a launch of a site can be held at its first instruction: it shares files and a kernel with us."""
-    return transport_of(site.environment).shares_files and not site.environment.draws_boot_id
+def refusals(sites: Mapping[str, Site]) -> dict[str, str]:
+    """Why launches can't be held and stopped from here, by name of the launch; without those that can."""
+    return {name: reason for name, site in sites.items() if (reason := not_held(site)) is not None}
+
+
+def not_held(site: Site) -> str | None:
+    """Why a launch of a site can't be held at its first instruction; None where it can."""
+    if not transport_of(site.environment).shares_files:
+        return "it shares no files with this machine"
+    return "it runs on a kernel of its own" if site.environment.draws_boot_id else None
 
 
 def quota_here() -> str | None:
@@ -114,13 +116,16 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
-        sites: by name of the launch.
+        sites: by name of the launch; those of `plan.unsliced` have units of their own, in which nothing is held.
         done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
     """
     order, pads = unit_order(plan, done, plan.environments)
     gone = given_up(done)
     calibration = calibration_of(done)
+    group = _group(plan, done)
+    if calibration is not None and not plan.unsliced.keys().isdisjoint(group):
+        return _apart(plan, sites, done, order, pads, group)
     refused = (
         plan.slicing_refused
         or (waits(calibration.launches) if calibration is not None else None)
@@ -128,8 +133,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     )
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
-    group = _group(plan, done)
-    tried = [name for name in order if name not in gone and name in group]
+    tried = [name for name in order if name not in gone and name in group and name not in plan.unsliced]
     asked = {
         name: Order(
             site=sites[name],
@@ -150,10 +154,11 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         empty = [] if skips else list(empty_launches(asked, found.records))
     if calibration is None and not done and found.voided is None and (reason := waits(found.records)) is not None:
         found.voided = f"files may have come from the disk, and it is made once more: {reason}"
-    launches = {
-        name: found.records.get(name) or skipped(gone.get(name, "left out: there is no room for all"))
-        for name in order
-    }
+    records = dict(found.records)
+    if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
+        apart = [name for name in order if name in plan.unsliced and name not in gone]
+        records |= unheld(plan, sites, done, apart, pads)["launches"] if apart else {}
+    launches = {name: records.get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
     seen = others_in(used)
     return {
         "order": list(order),
@@ -173,6 +178,33 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
+
+
+def _apart(
+    plan: Plan,
+    sites: Mapping[str, Site],
+    done: Sequence[Unit],
+    order: Sequence[str],
+    pads: Mapping[str, int],
+    group: Sequence[str],
+) -> Row:
+    """A unit of both hosts and launches that can't be held, one after the other."""
+    row = unheld(plan, sites, done, [name for name in order if name in group], pads)
+    gone = given_up(done)
+    launches = {name: row["launches"].get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
+    kept = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
+    return {**row, "order": list(order), "launches": launches, "pages": {**kept, **row["pages"]}}
+
+
+def unheld(
+    plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], order: Sequence[str], pads: Mapping[str, int]
+) -> Row:
+    """A unit of launches that are not held, one after the other, with the steps that they measure.
+
+    Processors are not chosen for their steps: a guest numbers its own.
+    """
+    program = _program(plan, "", calibration_of(done), [], None)
+    return one_after_other(plan, sites, done, order, pads, lambda name: program, needed=(HOST,))
 
 
 def empty_launches(
@@ -365,11 +397,21 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
 
 
 def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
-    """Launches that are alive together, for each unit in turn, without those that were given up."""
+    """Launches that are alive together, for each unit in turn, without those that were given up.
+
+    Those that can't be sliced come after the others, in groups without them. Until it is known how many fit into
+    memory all are together.
+    """
     gone, calibration = given_up(done), calibration_of(done)
     names = [name for name in plan.environments if name not in gone]
-    most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
-    return groups_of(names, most)
+    if calibration is None:
+        return [names]
+    most = None if calibration.slicing is None else calibration.slicing.get("together")
+    hosts = [name for name in names if environment_of(name) == HOST]
+    sliced = [name for name in names if name not in plan.unsliced]
+    apart = [name for name in names if name in hosts or name in plan.unsliced]
+    found = groups_of(sliced, most) if len(sliced) > len(hosts) or len(apart) == len(hosts) else []
+    return found + (groups_of(apart, None) if len(apart) > len(hosts) else [])
 
 
 def calibration_of(done: Sequence[Unit]) -> Unit | None:

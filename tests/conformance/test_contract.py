@@ -96,8 +96,7 @@ def test_a_launch_that_shares_no_folder_trains_as_on_the_host(cell, spec, condit
 
 def test_what_shares_no_folder_is_not_held_at_its_first_instruction(cell, study, forms, data, spec, conditions):
     sites = {"host": site_of("host", environment("host"), forms("host"), data), "cell": cell}
-    assert sliced.can_be_held(sites["host"]) and not sliced.can_be_held(cell)
-    assert sliced.refusal("single", spec, conditions, sites) == "cell shares no files with this machine"
+    assert sliced.refusals(sites) == {"cell": "it shares no files with this machine"}
     with (
         pytest.raises(UnavailableError, match="shares no files with this machine: its program can't be held"),
         prepare.ready(cell, spec, conditions, pad_bytes=64, held=True),

@@ -47,7 +47,7 @@ def measured(hosts, study, probes, forms, folders, tmp_path_factory):
             if name == HOST or not probes(name).available:
                 continue
             site = site_of(name, environment(name), forms(name), data)
-            if sliced.can_be_held(site):
+            if sliced.not_held(site) is None:
                 held.enter_context(site.environment.session())
                 sites[name] = site
         run_campaign(folder, rounds.rounds(Setup(study=own, workload=WORKLOAD, sites=sites)))

@@ -76,7 +76,6 @@ def test_measured_steps_are_timed_by_the_device_and_compute_what_the_hosts_do(en
     assert ours[0].loss_last == pytest.approx(hosts[0].loss_last, rel=1e-2)
 
 
-def test_a_campaign_on_a_device_is_not_sliced(sites, study):
-    site, _ = sites("host", WORKLOAD)
+def test_a_campaign_on_a_device_is_not_sliced(study):
     spec = rounds.whole_run_spec(WORKLOAD, BATCH, study)
-    assert "queued on a GPU" in sliced.refusal("single", spec, study["conditions"], {"host": site})
+    assert "queued on a GPU" in sliced.refusal("single", spec, study["conditions"])

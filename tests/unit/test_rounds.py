@@ -4,18 +4,23 @@ import copy
 import itertools
 import json
 import math
+import statistics
 from types import SimpleNamespace
 
 import fakes
+import pandas as pd
 import pytest
 from fakes import Fake, site, still_running
 
+from tare.analysis import verdicts
+from tare.analysis.metrics import campaign_metrics
+from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
 from tare.experiments import rounds, sliced
 from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
 from tare.machine import memory
 from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed, views
-from tare.model.journals.units import groups_of, measured_steps
+from tare.model.journals.units import groups_of, measured_steps, real_s
 from tare.model.records.campaigns import Measured, Unit
 from tare.model.schema import parse
 from tare.model.studies.study import CONTROL, HOST
@@ -69,33 +74,40 @@ class Guest(Fake):
 
 
 REFUSED = {
-    "a device": ("single", {"device": "cuda"}, WARM, Fake, "queued on a GPU"),
-    "another scenario": ("busy_core", SPEC, WARM, Fake, "scenario busy_core"),
-    "a cold page cache": ("single", SPEC, {"page_cache": "cold"}, Fake, "the page cache is cold"),
-    "streams alone": ("single", SPEC, WARM, Streams, "docker shares no files with this machine"),
-    "another kernel": ("single", SPEC, WARM, Guest, "docker runs on a kernel of its own"),
+    "a device": ("single", {"device": "cuda"}, WARM, "queued on a GPU"),
+    "another scenario": ("busy_core", SPEC, WARM, "scenario busy_core"),
+    "a cold page cache": ("single", SPEC, {"page_cache": "cold"}, "the page cache is cold"),
+}
+APART = {
+    "streams alone": (Streams, "it shares no files with this machine"),
+    "another kernel": (Guest, "it runs on a kernel of its own"),
+    "none": (Fake, None),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_sliced_is_refused_with_its_reason(what, pids):
-    scenario, spec, conditions, kind, says = REFUSED[what]
+def test_what_cannot_be_sliced_is_refused_with_its_reason(what):
+    scenario, spec, conditions, says = REFUSED[what]
+    assert says in sliced.refusal(scenario, spec, conditions)
+
+
+@pytest.mark.parametrize("what", APART)
+def test_a_launch_that_cannot_be_held_is_refused_alone(what, pids):
+    kind, says = APART[what]
     sites = {HOST: site(Fake(pids)), "docker": site(kind(pids))}
-    assert says in sliced.refusal(scenario, spec, conditions, sites)
-    assert sliced.can_be_held(sites["docker"]) == (kind is Fake)
+    assert sliced.refusals(sites) == ({"docker": says} if says else {})
 
 
-def test_what_can_be_sliced_is_not_refused(pids, monkeypatch):
+def test_what_can_be_sliced_is_not_refused(monkeypatch):
     monkeypatch.setattr(sliced, "quota_here", lambda: None)
     monkeypatch.setattr(sliced, "machine_hierarchies", list)
     monkeypatch.setattr(sliced.os, "geteuid", lambda: 0)
-    sites = {HOST: site(Fake(pids))}
     for page_cache in ("warm", "as_found"):
-        assert sliced.refusal("single", SPEC, {"page_cache": page_cache}, sites) is None
+        assert sliced.refusal("single", SPEC, {"page_cache": page_cache}) is None
     monkeypatch.setattr(sliced.os, "geteuid", lambda: 1000)
-    assert "can freeze no control group" in sliced.refusal("single", SPEC, WARM, sites)
+    assert "can freeze no control group" in sliced.refusal("single", SPEC, WARM)
     monkeypatch.setattr(sliced, "quota_here", lambda: "/groups/cpu.max")
-    assert "(/groups/cpu.max)" in sliced.refusal("single", SPEC, WARM, sites)
+    assert "(/groups/cpu.max)" in sliced.refusal("single", SPEC, WARM)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +236,51 @@ def test_a_first_unit_that_waits_as_for_a_cold_disk_is_made_once_more(tmp_path, 
     assert all(launch.slices.is_sliced for unit in counted for launch in unit.launches.values())
 
 
-def test_a_campaign_of_what_shares_no_files_is_launched_one_after_the_other(pids):
-    design = rounds.rounds(setup_of({HOST: Fake(pids), CONTROL: Fake(pids), "docker": Streams(pids)}, discarded=0))
-    assert "docker shares no files" in design.plan.slicing_refused and design.plan.discarded == 0
-    assert rounds.rounds(setup_of(fakes_of(pids), discarded=0)).plan.discarded == 1, "one that calibrates"
+def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pids):
+    environments = {**fakes_of(pids), "qemu": Guest(pids)}
+    found = run(tmp_path / "c", environments, units=2, discarded=0)
+    assert found.plan.slicing_refused is None
+    assert found.plan.unsliced == {"qemu": "it runs on a kernel of its own"}
+    first, *counted = found.units
+    assert first.discarded and all(launch.ok for launch in first.launches.values()), "all files are read once"
+    ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in counted]
+    assert ran == [set(NAMES), {HOST, CONTROL, "qemu"}] * 2, "two of each"
+    for unit in counted:
+        for launch in unit.launches.values():
+            assert (launch.slices is not None and launch.slices.is_sliced) == (
+                launch.ok and not unit.launches["qemu"].ok
+            )
+            assert not launch.ok or len(measured_steps(launch, "steady")) >= 4
+    view = next(view for view in views(found) if view.level == "steady")
+    for seen in (found, view):
+        assert is_sliced(seen) and is_sliced(seen, "docker") and not is_sliced(seen, "qemu")
+        assert unsliced_reason(seen, "docker") is None
+        assert unsliced_reason(seen, "qemu") == "it runs on a kernel of its own"
+    assert still_running(pids) == []
+
+
+def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids):
+    found = run(
+        tmp_path / "c", {**fakes_of(pids, work_s=0.05), "qemu": Guest(pids, work_s=0.05)}, units=6, steps=None
+    )
+    rows = {
+        row["env"]: row
+        for row in verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+        if row["metric"] == "real_s"
+    }
+    assert {env: (row["sliced"], row["n_units"]) for env, row in rows.items()} == {
+        "docker": (True, 6),
+        "qemu": (False, 6),
+    }
+    assert rows["qemu"]["unsliced_reason"] == "it runs on a kernel of its own"
+    hosts = [unit for unit in found.counted if unit.launches["docker"].ok]
+    values = [math.log(real_s(unit.launches[CONTROL]) / real_s(unit.launches[HOST])) for unit in hosts]
+    assert math.log(rows["docker"]["control_ratio"]) == pytest.approx(statistics.fmean(values), abs=0.02)
+
+
+def test_a_campaign_whose_host_cannot_be_held_is_launched_one_after_the_other(pids):
+    design = rounds.rounds(setup_of({HOST: Streams(pids), CONTROL: Streams(pids), "docker": Fake(pids)}))
+    assert design.plan.slicing_refused == "it shares no files with this machine" and design.plan.unsliced == {}
 
 
 def test_a_first_round_that_the_calibration_cant_pace_sets_the_pace_and_does_not_count(tmp_path, pids, monkeypatch):

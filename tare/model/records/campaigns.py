@@ -87,6 +87,8 @@ class Plan(FileRecord):
         discarded: units that come first and do not count.
         measured: steps that whole runs measure after their epoch; None for none.
         slicing_refused: why its launches can't be sliced; None where they can, or are not whole runs.
+        unsliced: by name of the launch, why this one can't, where others can. Such launches have rounds of their
+            own, beside both hosts.
         optional: sealed without units where this machine can't run it, such as another stack's.
         scenario: what runs besides, and how many together; `single`: one job alone.
         provenance: images and data that were used, and whose files the second host launches from (`control`).
@@ -111,6 +113,7 @@ class Plan(FileRecord):
     sampling: Sampling
     measured: Measured | None = None
     slicing_refused: str | None = None
+    unsliced: Mapping[str, str] = Field(default_factory=dict)
     batches: tuple[int, ...] | None = None
     seed: int
     discarded: int

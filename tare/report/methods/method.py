@@ -14,7 +14,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
 from tare.report.methods.instrument import spread_text
-from tare.report.words.labels import arm_title
+from tare.report.words.labels import arm_title, env_title
 from tare.report.words.wording import listed, margin_text
 
 
@@ -74,11 +74,18 @@ def _advance(campaign: Campaign) -> str:
     """How the launches of a round shared the processors."""
     order = _ordered(campaign.plan)
     if is_sliced(campaign):
+        apart = campaign.plan.unsliced
+        others = (
+            f" Not in slices, and in rounds of their own beside both hosts: "
+            f"{listed([f'{env_title(name)} ({reason})' for name, reason in apart.items()])}."
+            if apart
+            else ""
+        )
         return (
             "in slices. Each started by itself, up to its program's first instruction. From there on one ran at a "
             f"time while all others were stopped, slice by slice in {order}, so that the machine's slow moments "
             "fell on all of them. A launch's own time is the sum of its slices. Start and exit of a runtime are "
-            "terms of their own."
+            f"terms of their own.{others}"
         )
     reason = unsliced_reason(campaign)
     return f"one after the other in {order}{f', not in slices: {reason}' if reason else ''}."
