@@ -1,8 +1,9 @@
 """What it costs to stop a launch and start it again, and ratios without that (tare.stats.sliced.switches).
 
-The cost is measured by environment. Ratios are corrected by one cost for all launches: a longer launch has longer
-slices, not more of them, so that its switches are a smaller share of its time. An environment whose own cost
-differs from that of the hosts is named beside its verdict.
+The cost is measured by environment, in training steps. Between gates slices are equally long for all, so that a
+common cost leaves the ratio of steps alone. Outside of them a longer launch has longer slices, not more: switches are
+a smaller share of its time. Ratios of whole runs are corrected for that, by one cost for all launches. An environment
+whose own cost differs from that of the hosts is named beside its verdict.
 """
 
 from __future__ import annotations
@@ -26,13 +27,20 @@ NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by
 
 @dataclass(frozen=True, kw_only=True)
 class Switching:
-    """Costs of a switch in a campaign, and how often each launch is stopped in a second of its own time."""
+    """Costs of a switch in a campaign, and how often launches are stopped in a second of their own time.
+
+    Attributes:
+        costs: seconds.
+        rates: of whole runs, without the window in which they measure steps.
+        step_rates: of measured steps.
+    """
 
     costs: SwitchCosts
     rates: Mapping[str, float]
+    step_rates: Mapping[str, float]
 
     def at_long_quanta(self, found: Estimate, env: str) -> Estimate:
-        """A log-ratio to the hosts as it would be with slices without end; what lasted before lasts besides."""
+        """A log-ratio of whole runs as it would be with slices without end; what lasted before lasts besides."""
         if env not in self.rates:
             return found
         corrected = at_long_quantum(found, self.costs, env, (self.rates[env], self._host_rate), alike=True)
@@ -45,13 +53,16 @@ class Switching:
         found = self.costs.to_host.get(env)
         return found if found is not None and found.seconds is not None else None
 
-    def note(self, env: str, margin: float) -> str | None:
-        """What is said of an environment that a switch costs otherwise than the hosts; None of others."""
-        more = self.more_than_hosts(env)
-        if more is None or more.seconds is None or env not in self.rates:
+    def note(self, env: str, margin: float, *, steps: bool) -> str | None:
+        """What is said of an environment that a switch costs otherwise than the hosts; None of others.
+
+        `steps`: of its training steps, else of whole runs.
+        """
+        more, rate = self.more_than_hosts(env), (self.step_rates if steps else self.rates).get(env)
+        if more is None or more.seconds is None or rate is None:
             return None
         told = more.interval(NOTE_ALPHA)
-        share = more.seconds * self.rates[env]
+        share = more.seconds * rate
         excludes_zero = told.low is not None and told.high is not None and (told.low > 0 or told.high < 0)
         if not excludes_zero or abs(share) <= NOTE_SHARE * margin:
             return None
@@ -76,15 +87,30 @@ def switching(campaign: SealedCampaign) -> Switching | None:
     if steps == 0:
         return None
     own, switches, assigned = np.moveaxis(np.array([_padded(table, steps) for table in rounds]), 1, 0)
-    rates = {}
-    for name in names:
+    rates, step_rates = {}, {}
+    for number, name in enumerate(names):
         found = [unit.launches[name].slices for unit in campaign.counted if name in unit.launches]
-        held = [one for one in found if one is not None and one.is_sliced]
-        if held:
-            rates[name] = sum(len(one.began_us) for one in held) / sum(one.body_s for one in held)
+        parts = [_whole_run_switches(one) for one in found if one is not None and one.is_sliced]
+        if parts:
+            rates[name] = sum(count for count, _ in parts) / sum(seconds for _, seconds in parts)
+        seen = np.isfinite(own[:, :, number])
+        if seen.any():
+            step_rates[name] = float(switches[:, :, number][seen].sum() / own[:, :, number][seen].sum())
     if not {HOST, CONTROL} <= rates.keys():
         return None
-    return Switching(costs=switch_cost(own, switches, assigned, names), rates=rates)
+    return Switching(costs=switch_cost(own, switches, assigned, names), rates=rates, step_rates=step_rates)
+
+
+def _whole_run_switches(slices: Slices) -> tuple[int, float]:
+    """Slices outside of the gates, and their seconds."""
+    first = slices.gates_us[0] if slices.gates_us else None
+    last = slices.gates_us[-1] if slices.gates_us else 0
+    outside = [
+        quiet
+        for began, quiet in zip(slices.began_us, slices.quiet_us, strict=True)
+        if first is None or began < first or began >= last
+    ]
+    return len(outside), sum(outside) / 1e6
 
 
 def _round(launches: Mapping[str, LaunchRecord], names: Sequence[str]) -> np.ndarray:

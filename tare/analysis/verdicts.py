@@ -336,7 +336,8 @@ class _Table:
         if whole is not None:
             found = replace(found, mean=whole.mean, spreads=(*whole.spreads, *found.spreads[1:]))
         found = replace(found, lasting=self.found.lasting(*key))
-        return self.switching.at_long_quanta(found, key[0]) if self.switching and key[1] == HOST else found
+        whole_runs = self.switching is not None and self.metric == WHOLE_RUN and key[1] == HOST
+        return self.switching.at_long_quanta(found, key[0]) if self.switching and whole_runs else found
 
     def _student(self, values: pd.DataFrame, key: tuple[str, str]) -> Estimate:
         """Of all units, untrimmed."""
@@ -501,7 +502,8 @@ class _Comparison:
         tail = long_tail(self.table.campaign, self.env) if self.table.metric in PRIMARY_METRICS else None
         parts += [tail] if tail else []
         switching = self.table.switching
-        if switching is not None and (note := switching.note(self.env, self.table.margin)) is not None:
+        steps = self.table.metric != WHOLE_RUN
+        if switching is not None and (note := switching.note(self.env, self.table.margin, steps=steps)):
             parts.append(note)
         if self.table.campaign.ended:
             parts.append(f"the campaign ended before its time: {self.table.campaign.ended}")

@@ -63,6 +63,7 @@ def test_rates_are_switches_by_own_second_of_launches_in_slices():
     found = switching(campaign())
     units = campaign().counted
     own = [unit.launches["docker"].slices for unit in units]
+    assert set(found.step_rates) == set(EVERYBODY)
     assert found.rates["docker"] == pytest.approx(
         sum(len(one.began_us) for one in own) / sum(one.body_s for one in own)
     )
@@ -76,7 +77,8 @@ def test_ratios_are_those_at_the_limit_of_long_quanta(monkeypatch):
     monkeypatch.setattr(switch_costs, "switch_cost", lambda *_: costs(0.0))
     found = switching(steps_of(campaign()))
     rates = dict(found.rates)
-    one = switch_costs.Switching(costs=costs(0.0), rates={**rates, "docker": 20.0, HOST: 24.0, CONTROL: 24.0})
+    rates |= {"docker": 20.0, HOST: 24.0, CONTROL: 24.0}
+    one = switch_costs.Switching(costs=costs(0.0), rates=rates, step_rates={})
     before = Estimate(n=8, mean=math.log(1.2), spreads=(Spread(unit=0.01, degrees=7),))
     after = one.at_long_quanta(before, "docker")
     assert after.mean == pytest.approx(math.log(1.2) + math.log((1 - 20 * 0.5e-3) / (1 - 24 * 0.5e-3)))
@@ -96,7 +98,7 @@ def test_an_environment_that_a_switch_costs_more_is_named_beside_its_verdict(mon
     monkeypatch.setattr(switch_costs, "switch_cost", lambda *_: costs(docker_ms=2.0))
     found = steps_of(campaign())
     row = verdict(found, "docker")
-    share = 2e-3 * switching(found).rates["docker"]
+    share = 2e-3 * switching(found).step_rates["docker"]
     assert share > 0.02 / 4, "otherwise it would not matter"
     assert f"costs it 2.00 ms more than the host each time, {share:.1%}" in row["reason"]
     assert row["switch_more_ms"] == pytest.approx(2.0)
@@ -104,7 +106,41 @@ def test_an_environment_that_a_switch_costs_more_is_named_beside_its_verdict(mon
     assert "costs it" not in (plain["reason"] or "") and "costs it" not in (
         verdict(found, "apptainer")["reason"] or ""
     )
-    assert math.log(row["ratio"]) == pytest.approx(math.log(plain["ratio"]), abs=2e-3), "it is not taken off"
+    assert row["ratio"] == plain["ratio"], "slices of steps are equally long"
+
+
+def test_whole_runs_are_corrected_and_steps_are_not(monkeypatch):
+    before = {
+        metric: verdict(steps_of(campaign()) if metric == "step_s" else campaign(), "docker", metric)
+        for metric in ("real_s", "step_s")
+    }
+    rates = {HOST: 24.0, CONTROL: 24.0, "docker": 20.0}
+    known = switch_costs.Switching(costs=costs(0.0), rates=rates, step_rates=rates)
+    monkeypatch.setattr(verdicts, "switching", lambda _: known)
+    whole, steps = verdict(campaign(), "docker", "real_s"), verdict(steps_of(campaign()), "docker")
+    assert steps["ratio"] == before["step_s"]["ratio"]
+    wanted = before["real_s"]["ratio"] * (1 - 20 * 0.5e-3) / (1 - 24 * 0.5e-3)
+    assert whole["ratio"] == pytest.approx(wanted)
+
+
+def test_switches_of_a_whole_run_are_those_outside_of_the_gates():
+    slices = Slices(
+        means="cgroup2",
+        spawn_ns=0,
+        arrived_ns=0,
+        ended_ns=900_000_000,
+        end_ns=10**9,
+        began_us=(0, 100_000, 200_000, 300_000, 400_000),
+        length_us=(20_000, 40_000, 30_000, 20_000, 10_000),
+        quiet_us=(20_000, 40_000, 30_000, 20_000, 10_000),
+        quantum_ms=(20, 40, 40, 20, 20),
+        waited_us=(0,) * 5,
+        cpu_us=(20_000, 60_000, 90_000, 110_000, 120_000),
+        gates_us=(140_000, 320_000),
+    )
+    assert switch_costs._whole_run_switches(slices) == (3, pytest.approx(0.07))
+    assert switch_costs._whole_run_switches(slices.replace(gates_us=())) == (5, pytest.approx(0.12))
+    assert slices.first_part_s == pytest.approx(0.06)
 
 
 def test_a_difference_that_may_be_chance_is_not_named(monkeypatch):
