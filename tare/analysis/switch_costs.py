@@ -1,9 +1,9 @@
 """What it costs to stop a launch and start it again, and ratios without that (tare.stats.sliced.switches).
 
 The cost is measured by environment, in training steps. Between gates slices are equally long for all, so that a
-common cost leaves the ratio of steps alone. Outside of them a longer launch has longer slices, not more: switches are
-a smaller share of its time. Ratios of whole runs are corrected for that, by one cost for all launches. An environment
-whose own cost differs from that of the hosts is named beside its verdict.
+common cost leaves the ratio of steps alone. Outside of them a longer launch has longer slices, not more:
+switches are a smaller share of its time. Ratios of whole runs are corrected for that, by one cost for all
+launches. An environment whose own cost differs from that of the hosts is named beside its verdict.
 """
 
 from __future__ import annotations
