@@ -25,7 +25,7 @@ from tare.analysis.metrics import pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
-from tare.model.journals.units import compared, family_alpha, measured_steps
+from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import stack_of
 from tare.stats.families import holm_levels, selected_level
@@ -271,7 +271,7 @@ class _Table:
         self.is_total = total == metric
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
         self.total_ends = self.ends if self.is_total else dict.fromkeys(keys, Ends())
-        self.sliced = is_sliced(self.campaign)
+        self.sliced, self.apart = is_sliced(self.campaign), unsliced(plan, self.campaign.units)
         self.switching = switching(self.campaign) if self.sliced and metric in PRIMARY_METRICS else None
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
@@ -319,10 +319,14 @@ class _Table:
         return self._pairs(self.values, key).mean(axis=1)
 
     def _of_its_kind(self, pairs: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
-        """Of both hosts, the units in slices alone, where there are any: the others are those of other launches."""
-        if key[0] != CONTROL or not self.sliced or not self.campaign.plan.unsliced:
+        """Without units that are sliced where the comparison's are not, or the other way round.
+
+        Those are of other launches, or of what was found not to be sliced.
+        """
+        if not self.apart:
             return pairs
-        return pairs[pairs.index.isin(sliced_units(self.campaign))]
+        in_slices = pairs.index.isin(sliced_units(self.campaign))
+        return pairs[in_slices if self.is_sliced(key) else ~in_slices]
 
     def _estimate(self, key: tuple[str, str], pilot: Sequence[int]) -> Estimate:
         """Of the typical time; with a bound among the values nothing is trimmed, or it would be the bound."""

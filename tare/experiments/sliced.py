@@ -32,7 +32,7 @@ from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
 from tare.machine.memory import available_memory_bytes
-from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in
+from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import CONTROL, HOST, SINGLE
@@ -116,7 +116,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
-        sites: by name of the launch; those of `plan.unsliced` have units of their own, in which nothing is held.
+        sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
         done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
     """
@@ -124,7 +124,8 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     gone = given_up(done)
     calibration = calibration_of(done)
     group = _group(plan, done)
-    if calibration is not None and not plan.unsliced.keys().isdisjoint(group):
+    apart = unsliced(plan, done)
+    if calibration is not None and not apart.keys().isdisjoint(group):
         return _apart(plan, sites, done, order, pads, group)
     refused = (
         plan.slicing_refused
@@ -133,7 +134,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     )
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
-    tried = [name for name in order if name not in gone and name in group and name not in plan.unsliced]
+    tried = [name for name in order if name not in gone and name in group and name not in apart]
     asked = {
         name: Order(
             site=sites[name],
@@ -156,8 +157,8 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         found.voided = f"files may have come from the disk, and it is made once more: {reason}"
     records = dict(found.records)
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
-        apart = [name for name in order if name in plan.unsliced and name not in gone]
-        records |= unheld(plan, sites, done, apart, pads)["launches"] if apart else {}
+        more = [name for name in order if name in apart and name not in gone]
+        records |= unheld(plan, sites, done, more, pads)["launches"] if more else {}
     launches = {name: records.get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
     seen = others_in(used)
     return {
@@ -271,7 +272,7 @@ def measured_cpus(plan: Plan, number: int) -> list[int]:
 
 
 def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, float] | None) -> list[str]:
-    """Launches of a unit that should run unsliced: it matters how the time of their servers is billed."""
+    """Launches of a unit of which it matters how the time of their servers is billed."""
     if margins is None:
         return []
     found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
@@ -408,8 +409,9 @@ def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
         return [names]
     most = None if calibration.slicing is None else calibration.slicing.get("together")
     hosts = [name for name in names if environment_of(name) == HOST]
-    sliced = [name for name in names if name not in plan.unsliced]
-    apart = [name for name in names if name in hosts or name in plan.unsliced]
+    whole = unsliced(plan, done)
+    sliced = [name for name in names if name not in whole]
+    apart = [name for name in names if name in hosts or name in whole]
     found = groups_of(sliced, most) if len(sliced) > len(hosts) or len(apart) == len(hosts) else []
     return found + (groups_of(apart, None) if len(apart) > len(hosts) else [])
 

@@ -259,6 +259,34 @@ def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pi
     assert still_running(pids) == []
 
 
+def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_sliced(tmp_path, pids, monkeypatch):
+    named = iter([["docker"]])
+    both = lambda launches, margins: next(named, []) if launches[HOST].slices.is_sliced else []  # noqa: E731
+    monkeypatch.setattr(sliced, "bills_apart", both)
+    found = run(tmp_path / "c", fakes_of(pids, (*NAMES, "podman"), work_s=0.05), units=6, steps=None)
+    ran = [
+        {
+            name: bool(launch.slices and launch.slices.is_sliced)
+            for name, launch in unit.launches.items()
+            if launch.ok
+        }
+        for unit in found.counted
+    ]
+    assert ran[0] == dict.fromkeys((*NAMES, "podman"), True)
+    assert ran[1] == dict.fromkeys(NAMES, False) and ran[2] == dict.fromkeys((HOST, CONTROL, "podman"), True)
+    rows = verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+    seen = {
+        row["env"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
+        for row in rows
+        if row["metric"] == "real_s"
+    }
+    assert seen["podman"] == (True, 6, None)
+    assert (
+        seen["docker"][:2] == (False, sum("docker" in names for names in ran[1:]))
+        and "two ways" in seen["docker"][2]
+    )
+
+
 def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids):
     found = run(
         tmp_path / "c", {**fakes_of(pids, work_s=0.05), "qemu": Guest(pids, work_s=0.05)}, units=6, steps=None

@@ -16,6 +16,7 @@ COLD, WARM, AS_FOUND = "cold", "warm", "as_found"  # the page cache before a sta
 DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
 # Why a launch of a discarded unit was not made.
 IN_MEMORY = "left out: this workload trained here before, and the kernel has kept all pages since"
+TWO_BILLS = "its servers' time can be billed in two ways, which differ by more than a quarter of the margin"
 COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
 
 
@@ -91,6 +92,19 @@ def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
             groups.append([])
         groups[-1] += cluster
     return [[name for name in names if name in hosts or name in group] for group in groups] or [list(names)]
+
+
+def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
+    """Why launches have rounds of their own that are not sliced, by name of the launch.
+
+    They can't be held, or the first sliced round has shown that it matters how the time of their servers is billed.
+    """
+    rounds = (
+        unit for unit in units if unit.slicing and unit.slicing.get("pace") and (unit.counts or unit.is_rehearsal)
+    )
+    first = next(rounds, None)
+    named = first.slicing.get("unsliced", ()) if first is not None and first.slicing is not None else ()
+    return {**{name: TWO_BILLS for name in named if environment_of(name) != HOST}, **plan.unsliced}
 
 
 def launched_ns(launch: LaunchRecord) -> tuple[int, int]:
