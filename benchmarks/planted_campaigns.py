@@ -5,7 +5,7 @@
 
 Each campaign has the host, its control, a launch whose steps take 3% more processor time (`waste` of
 tests/planted_program.py) and one whose steps take no more. The settings are the default study's, with a budget of
-`--budget-s` for everything. The verdicts of training steps are corrected for the two comparisons of a campaign, at
+`--budget-s` for everything. Verdicts of training steps are corrected for the two comparisons of a campaign, at
 95%. Each campaign is a row of `--out`, so that an interrupted benchmark goes on. A row has workload, at, load_1min,
 seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and the control's interval. The table
 says how often the truth was inside, and how often the ratio was told from one.
