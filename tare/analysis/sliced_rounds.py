@@ -19,6 +19,7 @@ from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
 from tare.model.registry import CONTROL, HOST
 from tare.model.rows import measured
+from tare.model.studies.arms import environment_of
 from tare.stats.intervals import Estimate
 from tare.stats.sliced.whole import Once, whole_run
 
@@ -39,13 +40,13 @@ def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
 
     Args:
         campaign: of any kind.
-        env: of the units in which this launch ran; None for those without a launch that can't be sliced
-            (`tare.model.journals.units.unsliced`), where there are others.
+        env: of the units in which this launch ran; None, or a launch of the host, for those without a launch that
+            can't be sliced (`tare.model.journals.units.unsliced`), where there are others.
     """
     apart = unsliced(campaign.plan, campaign.units)
     if env in apart:
         return False
-    if env is None:
+    if env is None or environment_of(env) == HOST:
         own = [unit for unit in campaign.counted if not any(_ran(unit, name) for name in apart)]
         units = own or list(campaign.counted)
     else:

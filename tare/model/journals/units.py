@@ -97,14 +97,26 @@ def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
 def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
     """Why launches have rounds of their own that are not sliced, by name of the launch.
 
-    They can't be held, or the first sliced round has shown that it matters how the time of their servers is billed.
+    They can't be held, or the first sliced round of one has shown that it matters how the time of its servers is
+    billed. A launch and its baseline go together.
     """
-    rounds = (
-        unit for unit in units if unit.slicing and unit.slicing.get("pace") and (unit.counts or unit.is_rehearsal)
-    )
-    first = next(rounds, None)
-    named = first.slicing.get("unsliced", ()) if first is not None and first.slicing is not None else ()
-    return {**{name: TWO_BILLS for name in named if environment_of(name) != HOST}, **plan.unsliced}
+    judged: dict[str, bool] = {}
+    for unit in units:
+        if not unit.slicing or not (unit.counts or unit.is_rehearsal):
+            continue
+        for name, launch in unit.launches.items():
+            if launch.ok and launch.slices is not None and launch.slices.is_sliced:
+                judged.setdefault(name, name in unit.slicing.get("unsliced", ()))
+    named = {**{name: TWO_BILLS for name, apart in judged.items() if apart}, **plan.unsliced}
+    reasons = {environment_of(name): reason for name, reason in named.items() if environment_of(name) != HOST}
+    return {name: reasons[own] for name in plan.environments if (own := environment_of(name)) in reasons}
+
+
+def shares(campaign_units: Sequence[Unit], names: Sequence[str]) -> int:
+    """How many units it took to have each of some launches once: more than one where they had their own units."""
+    own = [unit for unit in campaign_units if unit.counts]
+    ran = [sum(name in unit.launches and unit.launches[name].status != "skipped" for unit in own) for name in names]
+    return max(1, round(len(own) / min((count for count in ran if count), default=len(own) or 1)))
 
 
 def launched_ns(launch: LaunchRecord) -> tuple[int, int]:
