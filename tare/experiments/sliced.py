@@ -48,7 +48,7 @@ MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 # By which the hosts' processor times may differ in the calibration: more, and it can pace no round that counts.
 MOST_APART = 0.03
 EMPTY_LAUNCHES = 2  # groups of them in each round
-LEFT_OUT = "left out: it has rounds of its own"
+LEFT_OUT = "left out: this round is of other launches"
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 

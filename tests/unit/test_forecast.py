@@ -41,7 +41,7 @@ def test_units_follow_steins_formula_from_the_widest_spread(folder, study):
     rows = by_kind(forecast.forecasts(study, [folder], half_width=0.01, budget_s=1e9))
     sealed = folder / "mnist_cnn" / f"rounds.{ENVIRONMENTS}" / "sealed.json"
     found = forecast.from_campaign(sealed)
-    units = stein_units(found.spread, math.log1p(0.01), 6, share_of(1) * 0.05 / 3)
+    units = stein_units(found.spread, math.log1p(0.01), study.rounds.pilot, share_of(1) * 0.05 / 3)
     assert rows["rounds"].units == units
     assert rows["rounds"].seconds == pytest.approx(found.first_s + units * found.unit_s)
     assert not rows["rounds"].capped

@@ -112,11 +112,10 @@ def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
     return {name: reasons[own] for name in plan.environments if (own := environment_of(name)) in reasons}
 
 
-def shares(campaign_units: Sequence[Unit], names: Sequence[str]) -> int:
-    """How many units it took to have each of some launches once: more than one where they had their own units."""
-    own = [unit for unit in campaign_units if unit.counts]
-    ran = [sum(name in unit.launches and unit.launches[name].status != "skipped" for unit in own) for name in names]
-    return max(1, round(len(own) / min((count for count in ran if count), default=len(own) or 1)))
+def shares(units: Sequence[Unit], names: Sequence[str]) -> int:
+    """How many units that count it took to have each of some launches once: more where they had their own units."""
+    ran = [sum(name in one.launches and one.launches[name].status != "skipped" for one in units) for name in names]
+    return max(1, round(len(units) / min((count for count in ran if count), default=len(units) or 1)))
 
 
 def launched_ns(launch: LaunchRecord) -> tuple[int, int]:
