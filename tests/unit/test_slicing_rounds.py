@@ -111,6 +111,9 @@ class FakeHolder:
     def has_runnable(self):
         return self.running and not self.ended and self.waiting_s <= 0 and not self.at_gate
 
+    def is_idle(self):
+        return False
+
     def look(self):
         return Look(runnable=self.has_runnable(), waits=False)
 
@@ -382,6 +385,35 @@ def test_servers_go_on_where_their_job_ended_while_it_was_being_stopped(machine)
     hold_all([job])
     run_round([job], pace_for([job]), itertools.repeat((0,)), random.Random(1), limits)
     assert running == [True]
+
+
+class Servers(FakeHolder):
+    """Servers of a job: idle ones, which use `leak_ns` of a processor whenever their job is stopped."""
+
+    def is_idle(self):
+        return True
+
+    def advance(self, seconds):
+        pass
+
+    def clock(self):
+        used, self.cpu_ns = self.cpu_ns, self.cpu_ns + self.leak_ns
+        return {0: used}
+
+
+@pytest.mark.parametrize(("leak_ns", "stops"), [(0, False), (400_000, False), (600_000, True)])
+def test_servers_with_nothing_to_do_are_left_as_they_are_unless_they_go_on_working(machine, leak_ns, stops):
+    servers = Servers(machine, "servers", 99.0, leak_ns=leak_ns)
+    (job,) = jobs_of(machine, 1.0)
+    job.servers = servers
+    hold_all([job])
+    limits = Limits(own_s=9.0, renew=lambda: None, ended=lambda job: None)
+    run_round([job], pace_for([job]), itertools.repeat((0,)), random.Random(1), limits)
+    stopped = [name for what, name in machine.log if what == "stop"]
+    assert ("servers" in stopped) == stops
+    if stops:
+        assert stopped.count("servers") == stopped.count("j0") - 1, "but for the first time"
+    assert (job.quiet_ns != job.stopped_ns) == stops, "to stop them costs time"
 
 
 def test_a_job_beyond_its_limit_voids_the_round(machine):

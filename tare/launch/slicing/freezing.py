@@ -135,6 +135,10 @@ class Holder(ABC):
         """Whether any thread runs or waits for a processor."""
         return any(state_of(thread / "stat") == "R" for thread in self.threads())
 
+    def is_idle(self) -> bool:
+        """Whether every thread waits for something that is neither a processor nor a disk."""
+        return all(state_of(thread / "stat") not in ("R", "D") for thread in self.threads())
+
     def threads(self) -> Iterable[Path]:
         """Folder of each thread in /proc."""
         return [

@@ -30,6 +30,7 @@ LATEST_NS = 10_000_000  # of processor time that may be added to a job's after i
 # A thread that is seen to be stopped has yet to leave the processor, which takes it microseconds: on an overloaded
 # machine they come long after. So much may come late at once, and so much of a job's own time altogether.
 STRAY_NS, STRAY_SHARE = 500_000, 0.001
+SERVED_NS = 500_000  # of processor time that idle servers may use while their job is stopped
 SAMPLE_S = 0.01  # between two looks at a job that runs to its end
 SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead of the one that does not
 
@@ -67,6 +68,8 @@ class Job:
         gates_ns: when it was seen to have come to each gate; gates_cpu_ns: processor time then, its
             own and that of its servers.
         at_gate: whether it waits at one. part_ns: its own time when the last one was opened.
+        servers_at: processor time of its servers when they were found idle and left running; None where they are
+            stopped. servers_busy: whether they once went on working then, so that they are always stopped.
     """
 
     name: str
@@ -87,6 +90,8 @@ class Job:
     gate: Gate | None = None
     gates_ns: list[int] = field(default_factory=list)
     gates_cpu_ns: list[int] = field(default_factory=list)
+    servers_at: Clock | None = None
+    servers_busy: bool = False
     at_gate: bool = False
     part_ns: int = 0
     own_ns: int = 0
@@ -150,6 +155,9 @@ class Job:
     def stop(self) -> tuple[int, int]:
         """Stop it, then its servers; the instants at which both were.
 
+        Servers with nothing to do are left as they are: nobody asks them for anything while it is stopped. To stop
+        them and wake them again takes a busy machine milliseconds, which would be billed.
+
         Raises:
             StopError: something is not stopped.
         """
@@ -157,13 +165,20 @@ class Job:
         stopped = time.monotonic_ns()
         if self.servers is None:
             return stopped, stopped
+        if not self.servers_busy and self.servers.is_idle():
+            self.servers_at = self.servers.clock()
+            return stopped, stopped
         self.servers.stop()
         return stopped, time.monotonic_ns()
 
     def resume(self) -> None:
         """Let its servers go on, then itself."""
         if self.servers is not None:
-            self.servers.resume()
+            if self.servers_at is None:
+                self.servers.resume()
+            elif used_ns(self.servers_at, self.servers.clock()) > SERVED_NS:
+                self.servers_busy = True
+            self.servers_at = None
         self.holder.resume()
 
     def bill(self, began: int, stopped: int, quiet: int, quantum_s: float = 0.0, waited_s: float = 0.0) -> None:
