@@ -7,8 +7,9 @@ Each campaign has the host, its control, a launch whose steps take 3% more proce
 tests/planted_program.py) and one whose steps take no more. The settings are the default study's, with a budget of
 `--budget-s` for everything. Verdicts of training steps are corrected for the two comparisons of a campaign, at
 95%. Each campaign is a row of `--out`, so that an interrupted benchmark goes on. A row has workload, at, load_1min,
-seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and the control's interval. The table
-says how often the truth was inside, and how often the ratio was told from one.
+seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and the control's interval. The
+campaigns themselves stay beside it, in a folder of its name. The table says how often the truth was inside, and how
+often the ratio was told from one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -94,16 +94,15 @@ def main() -> int:
     study = settled(load_checked("config/config.yaml")).to_json()
     study["rounds"] |= {"budget_s": arguments.budget_s, "arm_budget_s": arguments.budget_s}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(arguments.out)
+    journal, kept = Journal(arguments.out), arguments.out.with_suffix("")
     rows = [row for row in journal.read() if row["workload"] == arguments.workload]
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], arguments.images, arguments.data) as (available, _, _),
     ):
         for number in range(len(rows), arguments.times):
-            with tempfile.TemporaryDirectory() as folder:
-                own = {**study, "seed": study["seed"] + number, "study": "planted"}
-                row = once(own, arguments.workload, available[HOST], Path(folder))
+            own = {**study, "seed": study["seed"] + number, "study": "planted"}
+            row = once(own, arguments.workload, available[HOST], kept / f"{arguments.workload}.{number}")
             journal.append(row)
             rows.append(row)
             print(
