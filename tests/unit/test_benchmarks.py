@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import sys
 
+import campaign_builders as builders
 import pytest
 
+from tare.core.errors import UserError
 from tare.core.files import project_root
+from tare.model.studies.study import campaign_name
 
 BENCHMARKS = project_root() / "benchmarks"
 
@@ -34,6 +38,48 @@ def test_the_proof_writes_the_sections_and_tables_of_its_page(monkeypatch, tmp_p
     assert outline(written) == outline(page)
     section = "## Sliced rounds, simulated"  # of recorded simulations: it is the same each time
     assert written[written.index(section) :] == page[page.index(section) :]
+
+
+EPOCHS = 10
+
+
+def write_rounds(folder, *, epochs=1, more=1.0, units=8):
+    """A sealed campaign of the host and Docker, where the epochs take `more` times as long; returns its parent."""
+    factors = {
+        "host": {"epoch_rest": epochs},
+        "docker": builders.FACTORS["docker"] | {"epoch_rest": epochs * more},
+    }
+    own = random.Random(epochs)
+    plan, rows = builders.rounds_campaign("nyu2022", "mnist_cnn", list(factors), {}, units, own, factors)
+    plan["spec"]["epochs"] = epochs
+    path = folder / "mnist_cnn" / campaign_name("rounds", factors)
+    path.mkdir(parents=True)
+    builders.write_campaign(path, plan, rows)
+    return path.parent
+
+
+@pytest.mark.parametrize(("more", "agrees"), [(builders.FACTORS["docker"]["step"], True), (1.4, False)])
+def test_what_a_long_job_costs_is_held_against_its_forecast(more, agrees, monkeypatch, tmp_path, capsys):
+    program = load("job_length", monkeypatch)
+    options = ["--environments", "docker", "--out", str(tmp_path / "long")]
+    options += ["--campaigns", str(write_rounds(tmp_path / "short"))]
+    write_rounds(tmp_path / "long", epochs=EPOCHS, more=more)
+    monkeypatch.setattr(sys, "argv", ["job_length.py", *options])
+    assert program.main() == (0 if agrees else 1)
+    told = capsys.readouterr().out
+    assert "| mnist_cnn, docker | 10 epochs, 8 rounds | 14.0 s |" in told
+    assert told.endswith(f"| {'yes' if agrees else 'no'} |\n")
+
+
+def test_long_runs_of_other_epochs_or_too_few_are_refused(monkeypatch, tmp_path):
+    program = load("job_length", monkeypatch)
+    options = ["--environments", "docker", "--out", str(tmp_path / "long")]
+    options += ["--campaigns", str(write_rounds(tmp_path / "short"))]
+    write_rounds(tmp_path / "long", epochs=EPOCHS, units=1)
+    for more, said in (["--epochs", "3"], "has runs of 10 epochs"), ([], "too few complete rounds"):
+        monkeypatch.setattr(sys, "argv", ["job_length.py", *options, *more])
+        with pytest.raises(UserError, match=said):
+            program.main()
 
 
 def outline(page):
