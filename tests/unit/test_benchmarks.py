@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import random
 import sys
+from dataclasses import replace
 
 import campaign_builders as builders
 import pytest
 
+from tare.analysis import forecast
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model.studies.study import campaign_name
@@ -80,6 +83,22 @@ def test_long_runs_of_other_epochs_or_too_few_are_refused(monkeypatch, tmp_path)
         monkeypatch.setattr(sys, "argv", ["job_length.py", *options, *more])
         with pytest.raises(UserError, match=said):
             program.main()
+
+
+def test_kept_spreads_forecast_as_the_campaigns_that_they_are_of(monkeypatch, tmp_path, capsys):
+    program = load("spreads", monkeypatch)
+    monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "spreads.json")
+    [sealed] = write_rounds(tmp_path / "study").glob("*/sealed.json")
+    name, told = sealed.parent.name, forecast.from_campaign(sealed)
+    sealed.parent.rename(sealed.parent.with_name(f"{name}.amp-bf16"))
+    for folder, said in (tmp_path, "no sealed campaign"), (tmp_path / "study", None):
+        monkeypatch.setattr(sys, "argv", ["spreads.py", str(folder)])
+        with pytest.raises(UserError, match=said) if said else contextlib.nullcontext():
+            program.main()
+    found = forecast.experience([], "mnist_cnn", f"{name}.amp-bf16")
+    assert replace(found, source="") == replace(told, source="")
+    assert "1 campaigns of 1 workloads" in capsys.readouterr().out
+    assert forecast.experience([], "mnist_cnn", name) is None, "of the headline nothing was recorded"
 
 
 def outline(page):

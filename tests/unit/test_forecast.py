@@ -41,7 +41,7 @@ def test_units_follow_steins_formula_from_the_widest_spread(folder, study):
     rows = by_kind(forecast.forecasts(study, [folder], half_width=0.01, budget_s=1e9))
     sealed = folder / "mnist_cnn" / f"rounds.{ENVIRONMENTS}" / "sealed.json"
     found = forecast.from_campaign(sealed)
-    units = stein_units(found.spread, math.log1p(0.01), 6, share_of(1) * 0.05 / 3)
+    units = stein_units(found.spread, math.log1p(0.01), study.rounds.pilot, share_of(1) * 0.05 / 3)
     assert rows["rounds"].units == units
     assert rows["rounds"].seconds == pytest.approx(found.first_s + units * found.unit_s)
     assert not rows["rounds"].capped
@@ -85,10 +85,11 @@ def test_what_was_never_run_has_no_number(study, tmp_path):
 
 def test_the_reference_serves_where_nothing_was_recorded(study, tmp_path, monkeypatch):
     row = {"spread": 0.01, "unit_s": 20.0, "first_s": 40.0, "environments": 3}
-    write_json(tmp_path / "r.json", {"machine": "some machine", "campaigns": {"mnist_cnn": {"rounds": row}}})
+    record = {"machine": "some machine", "note": "in some way", "campaigns": {"mnist_cnn": {"rounds": row}}}
+    write_json(tmp_path / "r.json", record)
     monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "r.json")
     rows = by_kind(forecast.forecasts(study, [], half_width=0.01, budget_s=60))
-    assert "some machine" in rows["rounds"].note
+    assert rows["rounds"].note.endswith(": some machine; in some way")
     assert rows["rounds"].capped
 
 
