@@ -85,6 +85,15 @@ def test_long_runs_of_other_epochs_or_too_few_are_refused(monkeypatch, tmp_path)
             program.main()
 
 
+def test_a_sliced_launch_is_alive_until_the_clock_says_that_it_ended(monkeypatch):
+    _, rows = builders.rounds_campaign("s", "mnist_cnn", ["host", "docker"], {}, 1, random.Random(1))
+    launches = list(builders.in_slices(rows[0])["launches"].values())
+    spans_s = load("harness", monkeypatch).spans_s
+    ends = max(one["slices"]["end_ns"] for one in launches) - launches[0]["spawn_ns"]
+    own_s = max(one["end_ns"] for one in launches) - launches[0]["spawn_ns"]
+    assert spans_s([*launches, {"status": "skipped"}]) == pytest.approx(ends / 1e9) and ends > 1.5 * own_s
+
+
 def test_kept_spreads_forecast_as_the_campaigns_that_they_are_of(monkeypatch, tmp_path, capsys):
     program = load("spreads", monkeypatch)
     monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "spreads.json")
